@@ -1,9 +1,9 @@
-//! How many requests a server can work on without getting slower.
+//! The adaptive concurrency limit: the number of requests that a server can process at a time without getting slower.
 //!
-//! Over windows of a tenth of a second the mean time to the answer is compared with what it was when there was little to
-//! do, each priority with its own, and reads and writes with theirs. When answers are slower, there is less room, as they are slower; when they are not and
-//! the room is used, there is more (a gradient, as in Netflix's concurrency limits). A server that has not been seen
-//! with little to do for a while is given little for a window, to learn how fast it is (as Envoy does).
+//! Over windows of a tenth of a second the mean response time is compared with the baseline, which is the time under low
+//! load; per priority, and separately for reads and writes. Slower responses reduce the limit in proportion. If they are
+//! not slower and the limit is reached, it grows (a gradient, as in Netflix's concurrency-limits). A server without low
+//! load for a while gets few requests for a window, to measure its baseline again (as Envoy does).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,88 +13,88 @@ use parking_lot::Mutex;
 use crate::request::Priority;
 use crate::upstream::admission::FlowKey;
 
-/// Between what the limit stays.
+/// Bounds of the limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Bounds {
     pub(super) least: u32,
     pub(super) most: u32,
 }
 
-/// How long times are gathered, at least.
+/// Minimum length of a window.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Answers without which a window goes on.
+/// Number of responses below which a window is extended.
 const FEW: u64 = 20;
-/// Answers may take so many times as long as when there is little to do.
+/// Response times may be this many times the baseline.
 const TOLERANCE: f64 = 1.5;
-/// How far the limit goes down towards what a window says.
+/// Fraction by which the limit decreases towards the value of a window.
 const STEP: f64 = 0.3;
-/// How much it goes up, at least.
+/// Minimum relative growth of the limit.
 const GROWTH: f64 = 0.1;
-/// How far a baseline follows times that are longer when there is little to do: the server has become slower.
+/// Fraction by which a baseline follows longer times under low load: the server has become slower.
 const DRIFT: f64 = 0.05;
-/// Windows with much to do after which it is given little.
+/// Number of windows under load after which the baseline is measured again.
 const PROBE_AFTER: u32 = 300;
-/// Windows that this may take: what it works on has to be finished first.
+/// Maximum length of such a measurement, in windows: the open requests must complete first.
 const PROBE_FOR: u32 = 10;
 
-/// Kinds of requests that are compared only with themselves.
+/// Number of kinds of requests; each kind is compared only with itself.
 const KINDS: usize = 2 * Priority::ALL.len();
 
-/// Which kind it is.
+/// The index of a request's kind.
 pub(super) fn kind(share: FlowKey) -> usize {
     2 * share.priority as usize + usize::from(share.writes)
 }
 
-/// The limit of one server. To count an answer costs some six atomic operations; a window, a lock.
+/// The limit of one server. Counting a response costs about six atomic operations; ending a window costs a lock.
 #[derive(Debug)]
 pub(super) struct Adaptive {
     limit: AtomicU32,
     epoch: Instant,
-    /// When the window ends, in microseconds.
+    /// End of the window, in microseconds.
     end: AtomicU64,
     times: [LatencyWindow; KINDS],
-    /// The most that the server worked on at a time.
+    /// Maximum number of concurrent requests.
     most_open: AtomicU32,
-    /// Requests that took longer than they count.
+    /// Requests that took longer than the time for which they count.
     expired: AtomicU64,
     overloaded: AtomicU64,
     judged: Mutex<Evaluation>,
 }
 
-/// Of one kind in a window.
+/// The measurements of one kind in a window.
 #[derive(Debug, Default)]
 struct LatencyWindow {
     count: AtomicU64,
     micros: AtomicU64,
 }
 
-/// What was learned from earlier windows.
+/// The result of earlier windows.
 #[derive(Debug, Default, Clone, Copy)]
 struct Evaluation {
-    /// Unlimited before anything is known.
+    /// The limit; infinite before the first measurement.
     limit: f64,
     probe: Probe,
-    /// Mean times in microseconds when there was little to do.
+    /// Mean times in microseconds under low load.
     baselines: [Option<f64>; KINDS],
 }
 
-/// How long ago the server was seen with little to do.
+/// Time since the last low load.
 #[derive(Clone, Copy, Debug)]
 enum Probe {
-    /// So many windows.
+    /// Number of windows since the last low load.
     Seen(u32),
-    /// It is given little, for so many windows already; then the limit is this again.
+    /// The baseline is being measured, for so many windows; afterwards the limit returns to this value.
     Probes(u32, f64),
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        // It has not been seen at all.
+        // There was no low load yet.
         Self::Seen(PROBE_AFTER - 20)
     }
 }
 
-/// What was seen in a window.
+/// The measurements of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     /// Number and mean time in microseconds by kind.
@@ -122,7 +122,7 @@ impl Adaptive {
         self.limit.load(Ordering::Relaxed).clamp(bounds.least, bounds.most)
     }
 
-    /// An answer took so long to begin, while so many were open.
+    /// Counts a response that began after this time, while `open` requests were open.
     pub(super) fn answered(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
         let times = &self.times[kind];
         times.count.fetch_add(1, Ordering::Relaxed);
@@ -133,27 +133,27 @@ impl Adaptive {
         self.turn(bounds);
     }
 
-    /// One took longer than it counts.
+    /// Counts a request that took longer than the time for which it counts.
     pub(super) fn expired(&self, open: u32, bounds: Bounds) {
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.most_open.fetch_max(open, Ordering::Relaxed);
         self.turn(bounds);
     }
 
-    /// One was too much.
+    /// Counts a request that overloaded the server.
     pub(super) fn overloaded(&self, open: u32, bounds: Bounds) {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
         self.most_open.fetch_max(open, Ordering::Relaxed);
         self.turn(bounds);
     }
 
-    /// Ends the window if it is over.
+    /// Ends the window if its time is over.
     fn turn(&self, bounds: Bounds) {
         let now = micros(self.epoch.elapsed());
         if now < self.end.load(Ordering::Relaxed) {
             return;
         }
-        // Whoever is late leaves it to the other.
+        // If another thread holds the lock, that thread ends the window.
         let Some(mut judged) = self.judged.try_lock() else { return };
         let answers: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
         let others = self.overloaded.load(Ordering::Relaxed) + self.expired.load(Ordering::Relaxed);
@@ -181,12 +181,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What follows from a window. Pure.
+/// The evaluation that follows from a window. A pure function.
 fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     let (least, most) = (f64::from(bounds.least), f64::from(bounds.most));
     let limit = before.limit.clamp(least, most);
     let open = f64::from(window.most_open);
-    // So few that what is slow is not their own doing.
+    // So few requests that they cannot cause slow responses themselves.
     let is_quiet = open <= least * 1.25;
     let baselines = baselines(before.baselines, window, is_quiet, before.probe);
     match before.probe {
@@ -208,7 +208,7 @@ fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     Evaluation { limit, probe, baselines }
 }
 
-/// Times with little to do, as far as this window tells.
+/// The baselines after this window.
 fn baselines(
     mut baselines: [Option<f64>; KINDS],
     window: &Window,
@@ -220,7 +220,7 @@ fn baselines(
             continue;
         }
         let known = *baseline.get_or_insert(mean);
-        // What is faster is what it can do. What is slower counts only if that cannot be the requests' own doing.
+        // A shorter time is the server's real speed. A longer one counts only if the requests cannot have caused it.
         *baseline = Some(match probe {
             _ if mean < known => mean,
             Probe::Probes(..) if is_quiet => mean,
@@ -239,7 +239,7 @@ fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; KINDS], is_qui
         gradients += (TOLERANCE * known.max(1.0) / mean.max(1.0)).clamp(0.5, 1.0) * count as f64;
         weight += count as f64;
     }
-    // Some hang, whatever the others do. When most do, that is how long it takes.
+    // Some requests hang regardless of the others. If most do, that is the response time.
     let expired = window.expired as f64;
     if expired > weight {
         (gradients, weight) = (gradients + expired * 0.5, weight + expired);
@@ -278,7 +278,7 @@ mod tests {
         times
     }
 
-    /// A server that works on `capacity` at a time, each for a millisecond; more take their turn.
+    /// A server that processes `capacity` requests at a time, each for a millisecond; further requests are queued.
     fn settle(mut judged: Evaluation, capacity: f64, asked: f64, windows: usize) -> Evaluation {
         for _ in 0..windows {
             let open = asked.min(judged.limit.min(2_000.0));
@@ -287,7 +287,7 @@ mod tests {
         judged
     }
 
-    /// Of a server that has been seen with little to do.
+    /// The evaluation of a server with a known baseline.
     fn known() -> Evaluation {
         settle(Evaluation { limit: 200.0, ..Evaluation::default() }, 100.0, 10.0, 5)
     }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_met_with_much_to_do_is_found_out_soon() {
-        // As after a restart of the gateway in the middle of a flood.
+        // Like a restart of the gateway during a flood.
         let first = Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() };
         let settled = settle(first, 50.0, 10_000.0, 100).limit;
         assert!((50.0..150.0).contains(&settled), "{settled}");
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_server_that_has_become_slower_is_not_throttled_for_good() {
         let mut judged = settle(known(), 100.0, 10_000.0, 100);
-        // Everything takes ten times as long, however few there are.
+        // Everything takes ten times as long, regardless of the load.
         for _ in 0..1_000 {
             judged = judge(judged, &window(10_000.0, judged.limit), BOUNDS);
         }

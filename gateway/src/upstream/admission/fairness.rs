@@ -1,5 +1,5 @@
-//! What others have of a workspace that asks fifty times its fair share, in a time that only the queue decides about: the
-//! shard works on so many requests at a time, and no machine is slow.
+//! Fairness between workspaces when one of them sends fifty times its fair share. The time is simulated, so that only the
+//! queue decides: the shard processes a fixed number of requests at a time, and the speed of the machine does not matter.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,13 +12,13 @@ use tokio::time::sleep;
 use super::*;
 
 const WORKERS: u32 = 16;
-/// Workspaces with one request at a time each: half of what the shard can do.
+/// Workspaces with one open request each: half of the shard's capacity.
 const QUIET: u64 = 8;
-/// Requests that the noisy one has open: fifty times its part of the workers.
+/// Open requests of the noisy workspace: fifty times its share of the workers.
 const NOISY: u64 = 50 * WORKERS as u64 / (QUIET + 1);
 const REQUESTS: usize = 500;
 
-/// A shard, and the way to it.
+/// A shard with its admission queue.
 struct Scene {
     admission: Arc<Admission>,
     options: AdmissionOptions,
@@ -42,7 +42,7 @@ impl Scene {
         })
     }
 
-    /// One request, and how long it took.
+    /// Sends one request and returns its duration.
     async fn ask(&self, flow: u64, priority: Priority) -> Duration {
         let began = tokio::time::Instant::now();
         let share = FlowKey { flow, priority, writes: false };
@@ -52,13 +52,13 @@ impl Scene {
         };
         let _worker = self.workers.acquire().await.unwrap();
         let number = self.number.fetch_add(1, Ordering::SeqCst);
-        // Not all as long, or those that began together would always end together.
+        // Durations vary, because otherwise requests that began together would always end together.
         sleep(Duration::from_micros(5_000 + u64::from(number) * 3_701 % 10_000)).await;
         slot.answered();
         began.elapsed()
     }
 
-    /// The slowest of a hundred requests of the quiet ones, while another has so many open.
+    /// The slowest of a hundred requests of the quiet workspaces, while another has `noisy` open requests.
     async fn p99(self: Arc<Self>, noisy: u64, urgency: Priority) -> Duration {
         let stop = Arc::<AtomicBool>::default();
         for _ in 0..noisy {

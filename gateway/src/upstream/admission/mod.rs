@@ -1,12 +1,12 @@
-//! How many requests a server works on at a time, and who is next.
+//! Admission to one server: the limit of concurrent requests, and a fair queue.
 //!
-//! Nothing here is touched where there is no limit. While there is room, a request costs a few atomic operations here when it is sent and again when its answer begins
-//! (its time is counted). Only when there is none it waits: in turn by logical cluster, leases first and lists last
-//! ([`queue`]). How much room there is follows from how long answers take ([`adaptive`]).
+//! Without a limit nothing here is used. Below the limit, a request costs a few atomic operations when it is sent and
+//! again when its response begins (its time is measured). At the limit it waits: fairly by logical cluster, leases first
+//! and lists last ([`queue`]). The limit follows from the response times ([`adaptive`]).
 //!
-//! A request counts until its answer begins: after that it is the client who decides how long it takes. Nor does it count
-//! for longer than a second or what is set: what takes so long mostly waits for something else. And a quarter of the room is for
-//! others than the logical cluster that has most, so that requests which hang, or never end, take nobody else's.
+//! A request counts until its response begins, because afterwards the client determines the duration. It also counts for at most
+//! a second or the configured time: a longer request mostly waits for something else. A quarter of the limit is reserved
+//! for logical clusters other than the one with the most requests, so that requests that hang or never end do not block others.
 
 mod adaptive;
 #[cfg(test)]
@@ -26,42 +26,42 @@ use queue::{FairQueue, Pushed, QueueSlot};
 
 use crate::request::Priority;
 
-/// Whose turn it is, and how urgent.
+/// The flow and the priority of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct FlowKey {
-    /// The logical cluster, or whatever else is served in turn, as a number.
+    /// The logical cluster, or another unit of fair queueing, as a number.
     pub(crate) flow: u64,
-    /// How urgent it is.
+    /// The priority.
     pub(crate) priority: Priority,
-    /// It changes something, which takes longer than to read it.
+    /// True for a write, which takes longer than a read.
     pub(crate) writes: bool,
 }
 
-/// It would take too long. A retry helps after a moment.
+/// The request would wait too long. A retry helps after a moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Overloaded {
-    /// Too many wait, and its workspace has the most of them.
+    /// The queue is full, and the request's workspace has the most requests in it.
     #[error("the shard is overloaded, and too many requests of this workspace wait for it")]
     Full,
-    /// It has waited for long enough.
+    /// The request has reached its maximum waiting time.
     #[error("the shard is overloaded: the request has waited for too long")]
     Late,
 }
 
-/// How many are let in.
+/// The limits of admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdmissionOptions {
     policy: ConcurrencyPolicy,
     bounds: Bounds,
     waiting: u32,
-    /// Milliseconds: what a request keeps is little.
+    /// Maximum waiting time in milliseconds; a small type, because each request keeps it.
     patience: u32,
-    /// Milliseconds.
+    /// Maximum time in milliseconds for which a request counts.
     counts: u32,
 }
 
 impl AdmissionOptions {
-    /// As settings have it.
+    /// The options of a configuration.
     pub(crate) fn new(config: &ConcurrencyConfig) -> Self {
         Self {
             policy: config.policy,
@@ -73,7 +73,7 @@ impl AdmissionOptions {
     }
 }
 
-/// Flows are told apart by so many counters; those that share one share their part of the room, too.
+/// Number of counters for flows; flows with the same counter share their part of the limit as well.
 const COUNTERS: usize = 256;
 
 fn millis(time: Timespan) -> u32 {
@@ -81,35 +81,35 @@ fn millis(time: Timespan) -> u32 {
 }
 
 impl AdmissionOptions {
-    /// Whether anybody may have to wait.
+    /// True if requests may have to wait.
     pub(super) fn is_limited(&self) -> bool {
         self.policy != ConcurrencyPolicy::None
     }
 }
 
-/// The way into one server. 3 KiB.
+/// The admission to one server; 3 KiB.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Those that it works on.
+    /// Number of open requests.
     open: AtomicU32,
-    /// Those by flow.
+    /// Number of open requests by flow.
     open_of: Box<[AtomicU32; COUNTERS]>,
-    /// Those that wait.
+    /// Number of waiting requests.
     waiting: AtomicU32,
     adaptive: Adaptive,
     queue: Mutex<FairQueue<(FlowKey, oneshot::Sender<Option<ConcurrencyPermit>>)>>,
-    /// By which those are let in who wait.
+    /// The latest options, which apply to waiting requests as well.
     latest: Mutex<Option<AdmissionOptions>>,
 }
 
-/// How it is just now.
+/// The present load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Occupancy {
-    /// Requests that the server works on.
+    /// Open requests.
     pub(crate) open: u32,
-    /// Requests that wait.
+    /// Waiting requests.
     pub(crate) waiting: u32,
-    /// How many it may work on.
+    /// The concurrency limit.
     pub(crate) limit: u32,
 }
 
@@ -126,19 +126,19 @@ impl Default for Admission {
     }
 }
 
-/// A request that the server works on, until this is dropped.
+/// A permit for one request, which counts as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyPermit {
     admission: Arc<Admission>,
     options: AdmissionOptions,
     began: Instant,
-    /// When the server had all of the request.
+    /// Time at which the server had received the whole request.
     asked: Option<Instant>,
     share: FlowKey,
 }
 
 impl Admission {
-    /// Lets a request in if there is room and nobody waits.
+    /// Admits a request if the limit allows it and no request waits.
     pub(crate) fn enter_at_once(
         self: &Arc<Self>,
         share: FlowKey,
@@ -150,7 +150,7 @@ impl Admission {
         self.take(options).then(|| self.slot(share, options))
     }
 
-    /// How it is just now.
+    /// The present load.
     pub(crate) fn occupancy(&self, options: AdmissionOptions) -> Occupancy {
         Occupancy {
             open: self.open.load(Ordering::Relaxed),
@@ -173,7 +173,7 @@ impl Admission {
         self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Whether a flow has less of the room than one may have.
+    /// True if a flow is below its maximum share of the limit.
     fn may_have_more(&self, flow: u64, options: AdmissionOptions) -> bool {
         let limit = self.limit(options);
         self.open_of(flow).load(Ordering::SeqCst) < limit - limit / 4
@@ -188,7 +188,7 @@ impl Admission {
         ConcurrencyPermit { admission: Arc::clone(self), options, began: Instant::now(), asked: None, share }
     }
 
-    /// Other options from now on, also for those who wait already.
+    /// Replaces the options, also for waiting requests.
     pub(crate) fn set_options(self: &Arc<Self>, options: AdmissionOptions) {
         *self.latest.lock() = Some(options);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -196,10 +196,10 @@ impl Admission {
         }
     }
 
-    /// Waits until the server may have one more request.
+    /// Waits until the server may get one more request.
     ///
     /// # Errors
-    /// [`Overloaded`]; the server has seen nothing then.
+    /// [`Overloaded`]; the server has received nothing then.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         share: FlowKey,
@@ -219,7 +219,7 @@ impl Admission {
                 Pushed::Refused => return Err(Overloaded::Full),
             }
         };
-        // Whoever has left meanwhile may not have seen that somebody waits.
+        // A request that completed meanwhile may not have noticed that this one waits.
         self.let_in(self.latest.lock().unwrap_or(options));
         let waiting = Waiting { admission: self, place };
         let outcome =
@@ -228,23 +228,23 @@ impl Admission {
         match outcome {
             Ok(Ok(Some(slot))) => Ok(slot),
             Ok(_) => Err(Overloaded::Full),
-            // It may have been let in just now.
+            // It may have been admitted just now.
             Err(_) => admitted.try_recv().ok().flatten().ok_or(Overloaded::Late),
         }
     }
 
-    /// Lets in whom there is room for.
+    /// Admits waiting requests up to the limit.
     fn let_in(self: &Arc<Self>, options: AdmissionOptions) {
         loop {
             let next = {
                 let mut queue = self.queue.lock();
-                // In this order, so that no room is taken that nobody needs: who looks meanwhile would think it used.
+                // In this order, so that no permit is taken that is not needed: a concurrent check would count it as used.
                 let next = queue.pop(|flow| self.may_have_more(flow, options), || self.take(options));
                 self.note(&queue);
                 next
             };
             let Some((_, (share, turn))) = next else { return };
-            // Who does not wait any more has given up his place, unless he left just now: then his slot comes back.
+            // A request that stops waiting leaves the queue. If it stops at this moment, its permit is returned.
             let _ = turn.send(Some(self.slot(share, options)));
         }
     }
@@ -255,17 +255,17 @@ impl Admission {
 }
 
 impl ConcurrencyPermit {
-    /// For how long it may still count.
+    /// Remaining time for which the request counts.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
     }
 
-    /// The server has all of the request: from now on it is the server that takes its time.
+    /// The server has received the whole request: the response time is measured from now on.
     pub(crate) fn asked(&mut self) {
         self.asked = Some(Instant::now());
     }
 
-    /// The answer has begun. One that did not wait for the whole request says nothing about the server.
+    /// The response has begun. If it began before the end of the request, its time says nothing about the server.
     pub(crate) fn answered(self) {
         if self.options.policy == ConcurrencyPolicy::Adaptive
             && let Some(asked) = self.asked
@@ -276,16 +276,16 @@ impl ConcurrencyPermit {
         }
     }
 
-    /// It has counted for as long as it may.
+    /// The request has counted for the maximum time.
     pub(crate) fn expired(self) {
-        // Before that it is the client who takes his time.
+        // Before that the client causes the delay.
         if self.asked.is_some() && self.options.policy == ConcurrencyPolicy::Adaptive {
             let open = self.admission.open.load(Ordering::Relaxed);
             self.admission.adaptive.expired(open, self.options.bounds);
         }
     }
 
-    /// The server did not answer in time, or says that it has too much to do.
+    /// The server did not respond in time, or reported an overload.
     pub(crate) fn overloaded(self) {
         if self.options.policy == ConcurrencyPolicy::Adaptive {
             let open = self.admission.open.load(Ordering::Relaxed);
@@ -305,7 +305,7 @@ impl Drop for ConcurrencyPermit {
     }
 }
 
-/// Somebody waiting: who goes away leaves his place.
+/// A waiting request; dropping it removes it from the queue.
 struct Waiting<'a> {
     admission: &'a Arc<Admission>,
     place: QueueSlot,
@@ -361,7 +361,7 @@ mod tests {
         drop(first);
         let other = waiting.pop().unwrap().now_or_never().unwrap().unwrap();
         assert_eq!(state(&admission), (2, 2));
-        // One leaves before it is his turn.
+        // One waiter leaves before it is admitted.
         drop(waiting.remove(0));
         assert_eq!(state(&admission), (2, 1));
         drop((other, open));
@@ -397,7 +397,7 @@ mod tests {
         let mut second = Box::pin(admission.enter(share(1), options));
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         drop(open);
-        // It is the first one's turn, and he has not seen it.
+        // The first waiter has been admitted but was not polled again.
         drop(first);
         drop(second.now_or_never().unwrap().unwrap());
         assert_eq!(state(&admission), (0, 0));

@@ -1,10 +1,10 @@
-//! Who is next: start-time fair queueing (Goyal, Vin and Cheng, 1996) twice, between flows and between the priorities of one
-//! flow. Pure.
+//! The order of waiting requests: start-time fair queueing (Goyal, Vin and Cheng, 1996), applied twice: between flows, and
+//! between the priorities of one flow. Pure code.
 //!
-//! Each flow gets the same share of the turns however many of its requests wait, and however urgent it says they are: urgency
-//! is between requests of one flow, so that nobody's leases outrun somebody else's requests. A list costs its flow as
-//! much as several others. A flow that has not asked for a while is not owed anything, and one that comes anew waits for
-//! half a turn of the others: it goes before those who have just had theirs, and however many come anew, nobody starves. A turn
+//! Each flow gets the same share of the capacity, however many of its requests wait and whatever their priority: priorities
+//! apply within one flow, so that one flow's leases do not overtake another flow's requests. A list costs its flow as
+//! much as several other requests. An idle flow collects no credit. A new flow starts half a request's cost behind the
+//! others: it precedes flows that have just been served, and any number of new flows cannot starve the old ones. An operation
 //! costs O(log n).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::request::Priority;
 use crate::upstream::admission::FlowKey;
 
-/// What one turn costs its flow. A list is more work than most others.
+/// Cost of a request for its flow. A list is more work than most other requests.
 const fn work(priority: Priority) -> u64 {
     match priority {
         Priority::Urgent | Priority::Normal => 2,
@@ -22,10 +22,10 @@ const fn work(priority: Priority) -> u64 {
     }
 }
 
-/// How long who comes anew waits: half a turn.
+/// Initial delay of a new flow: half the cost of a request.
 const ANEW: u64 = 1;
 
-/// What one turn costs its priority within its flow: the turns of those who all have somebody waiting are as 16 to 4 to 1.
+/// Cost of a request for its priority within the flow: if all priorities have waiting requests, they are served 16 : 4 : 1.
 const fn cost(priority: Priority) -> u64 {
     match priority {
         Priority::Urgent => 1,
@@ -34,52 +34,52 @@ const fn cost(priority: Priority) -> u64 {
     }
 }
 
-/// A place in the queue, by which it can be given up.
+/// The position of a request in the queue, by which it can be removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct QueueSlot {
     share: FlowKey,
     number: u64,
 }
 
-/// When it is a flow's turn; equals in the order in which they came.
+/// The virtual start time of a flow's next request; equal ones in the order of arrival.
 type VirtualTime = (u64, u64);
 
-/// What became of somebody who came.
+/// The result of adding a request.
 #[derive(Debug)]
 pub(super) enum Pushed<T> {
-    /// He waits.
+    /// The request waits.
     Waits(QueueSlot),
-    /// He waits, and this one, of the flow with the most, does not any more.
+    /// The request waits; another one, of the flow with the most requests, was removed for it.
     InPlaceOf(QueueSlot, T),
-    /// There is no room, and his flow has the most.
+    /// The queue is full, and the request's flow has the most requests.
     Refused,
 }
 
-/// Those who wait.
+/// The waiting requests.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     flows: FxHashMap<u64, Flow<T>>,
-    /// Whose turn it is when.
+    /// Flows by the virtual start time of their next request.
     turns: BTreeMap<VirtualTime, u64>,
-    /// When the next turn would be of flows of which nobody waits any more: who always comes when the one before has just had
-    /// his turn is not new each time.
+    /// Virtual start times of flows without waiting requests, so that a flow that sends its next request right after the
+    /// previous one was served does not count as new each time.
     owed: FxHashMap<u64, u64>,
-    /// The turn that was served last.
+    /// The virtual time: the start time of the request that was served last.
     time: u64,
     len: usize,
     next: u64,
-    /// What is owed that is looked through when one more owes.
+    /// Number of entries in `owed` at which expired ones are removed.
     sweep_at: usize,
 }
 
 const FEW: usize = 64;
 
-/// Those of one flow; there is at least one.
+/// The waiting requests of one flow; at least one.
 #[derive(Debug)]
 struct Flow<T> {
     turn: VirtualTime,
     levels: [Level<T>; 3],
-    /// The turn of a priority that was served last.
+    /// The flow's virtual time: that of the priority that was served last.
     time: u64,
     len: usize,
 }
@@ -87,7 +87,7 @@ struct Flow<T> {
 #[derive(Debug)]
 struct Level<T> {
     waiting: VecDeque<(u64, T)>,
-    /// When the next turn of this priority is, within its flow.
+    /// Virtual start time of this priority's next request within its flow.
     start: u64,
 }
 
@@ -112,13 +112,13 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// How many wait.
+    /// Number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Somebody comes. With `most` waiting already, one of the flow with the most has to go, the last of the least urgent; that
-    /// may be whoever comes.
+    /// Adds a request. If `most` already wait, the last one of the lowest priority of the longest flow is removed; that
+    /// may be the new request.
     pub(super) fn push(&mut self, share: FlowKey, who: T, most: usize) -> Pushed<T> {
         let mut displaced = None;
         if self.len >= most {
@@ -150,8 +150,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Whose turn it is, of those flows that may have one, if there is room for it. Looks at those that may not, too, one by
-    /// one.
+    /// Removes the next request among the flows that `may` allows, if `take` gets capacity for it. Also iterates over the flows
+    /// that are not allowed.
     pub(super) fn pop(&mut self, may: impl Fn(u64) -> bool, take: impl FnOnce() -> bool) -> Option<(u64, T)> {
         let (turn, id) = self.turns.iter().find(|(_, flow)| may(**flow)).map(|(turn, id)| (*turn, *id))?;
         if !take() {
@@ -173,7 +173,7 @@ impl<T> FairQueue<T> {
         Some((id, who))
     }
 
-    /// Somebody gives up his place, if he still has it.
+    /// Removes a request, if it still waits.
     pub(super) fn remove(&mut self, place: QueueSlot) -> Option<T> {
         let flow = self.flows.get_mut(&place.share.flow)?;
         let waiting = &mut flow.levels[place.share.priority as usize].waiting;
@@ -183,7 +183,7 @@ impl<T> FairQueue<T> {
         Some(who)
     }
 
-    /// One of a flow waits no more. Nothing is owed to a flow of which nobody waits; it may owe a turn.
+    /// Updates a flow after a request was removed. An empty flow keeps no credit, but may keep a debt.
     fn left(&mut self, id: u64) {
         self.len -= 1;
         let Some(flow) = self.flows.get_mut(&id) else { return };
@@ -207,8 +207,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The last place of the least urgent in the flow with the most. If that is the flow of whoever comes, only somebody goes
-    /// who is less urgent. Looks at all flows, which is as much as there may wait; happens only when the queue is full.
+    /// The last request of the lowest priority in the longest flow. If that is the new request's flow, only a request with a
+    /// lower priority is chosen. Iterates over all flows, at most as many as may wait; happens only if the queue is full.
     fn last_of_the_longest(&self, comes: FlowKey) -> Option<QueueSlot> {
         let (longest, flow) = self.flows.iter().max_by_key(|(_, flow)| flow.len)?;
         let own = self.flows.get(&comes.flow).is_some_and(|own| own.len >= flow.len);
@@ -279,7 +279,7 @@ mod tests {
         let mut queue = filled(&[(1, NORMAL, 1000)]);
         let mut turns = BTreeMap::new();
         for _ in 0..100 {
-            // Both come again whenever they are not waiting.
+            // Both send their next request as soon as the previous one is served.
             for flow in [2, 3] {
                 if !queue.flows.contains_key(&flow) {
                     let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
@@ -294,7 +294,7 @@ mod tests {
             let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
             *turns.entry(1).or_insert(0) += served(&mut queue, 1).remove(&1).unwrap_or_default();
         }
-        // One turn whenever all who were new before have had theirs, of whom there is one more each time.
+        // Served once whenever all earlier new flows were served; each time there is one more of them.
         assert!(turns[&1] > 100, "new ones keep it from its turns: {turns:?}");
         assert!(queue.owed.len() < 1_000, "{} of ten thousand are remembered", queue.owed.len());
     }
@@ -320,7 +320,7 @@ mod tests {
             served[queue.pop(|_| true, || true).unwrap().1 as usize] += 1;
         }
         assert_eq!(served, [32, 8, 2]);
-        // Lists that were served alone for a long time owe nobody anything.
+        // Lists that were served alone for a long time leave no debt.
         let mut queue = FairQueue::default();
         for _ in 0..1000 {
             let _ = queue.push(share(1, Priority::List), Priority::List, usize::MAX);
@@ -345,7 +345,7 @@ mod tests {
         served(&mut queue, 1);
         assert_eq!(served(&mut queue, 1).len(), 1);
         assert_eq!(served(&mut queue, 2), BTreeMap::from([(1, 2)]));
-        // Who was served alone for a long time owes nobody anything.
+        // A flow that was served alone for a long time has no debt.
         let mut queue = filled(&[(1, Priority::List, 1000)]);
         served(&mut queue, 900);
         let _ = queue.push(share(2, NORMAL), 0, usize::MAX);
@@ -372,7 +372,7 @@ mod tests {
         assert!(matches!(queue.push(share(2, NORMAL), 3, 9), Pushed::InPlaceOf(_, 4)));
         assert_eq!(queue.len(), 9);
         assert!(matches!(FairQueue::default().push(share(1, NORMAL), 0, 0), Pushed::Refused));
-        // In a flow of its own it is the least urgent who goes.
+        // Within its own flow the request with the lowest priority is removed.
         let mut queue = filled(&[(1, Priority::List, 2), (1, NORMAL, 2)]);
         assert!(matches!(queue.push(share(1, Priority::List), 9, 4), Pushed::Refused));
         assert!(matches!(queue.push(share(1, NORMAL), 9, 4), Pushed::InPlaceOf(_, 1)), "the last list");
