@@ -33,6 +33,10 @@ settings! {
         /// Groups that are removed from every identity, exact or with * at the end; takes precedence over passOnGroups.
         /// Flag: --authentication-drop-groups.
         drop_groups ("dropGroups"): Vec<String> = DROPPED.map(str::to_owned).into();
+        /// Whether tokens (token file, OIDC, webhook, AuthenticationConfiguration) may assert the groups that grant rights at the
+        /// gateway itself: system:kcp:admin and system:fairlead:*. Off, they come only from client certificates and from the
+        /// identity headers of trusted proxies. With kcp-front-proxy's flags it is on, as there.
+        privileged_token_groups ("privilegedTokenGroups"): bool = false;
     }
 
     /// Peers whose identity headers are trusted.

@@ -21,6 +21,8 @@ pub struct Chain {
     id: u64,
     authenticators: Vec<Box<dyn Authenticator>>,
     groups: Option<GroupFilter>,
+    /// For identities from bearer tokens, in addition.
+    token_groups: Option<GroupFilter>,
 }
 
 /// What a chain makes of a request.
@@ -48,7 +50,7 @@ impl Chain {
     /// Begins with an empty chain.
     #[must_use]
     pub fn builder() -> ChainBuilder {
-        ChainBuilder { authenticators: Vec::new(), groups: None }
+        ChainBuilder { authenticators: Vec::new(), groups: None, token_groups: None }
     }
 
     /// Whether any authenticator judges bearer tokens. If none does, a proxy may leave requests without
@@ -155,10 +157,9 @@ impl Chain {
     /// What happens to everybody who is accepted.
     fn finish(&self, identity: Arc<Identity>) -> Arc<Identity> {
         let identity = identity.in_group_authenticated();
-        match &self.groups {
-            Some(filter) => filter.apply(identity),
-            None => identity,
-        }
+        let is_token = identity.method() == Method::BearerToken;
+        let filters = [self.token_groups.as_ref().filter(|_| is_token), self.groups.as_ref()];
+        filters.into_iter().flatten().fold(identity, |identity, filter| filter.apply(identity))
     }
 }
 
@@ -178,6 +179,8 @@ impl fmt::Debug for Chain {
 pub struct ChainBuilder {
     authenticators: Vec<Box<dyn Authenticator>>,
     groups: Option<GroupFilter>,
+    /// For identities from bearer tokens, in addition.
+    token_groups: Option<GroupFilter>,
 }
 
 impl ChainBuilder {
@@ -195,13 +198,21 @@ impl ChainBuilder {
         self
     }
 
+    /// Filters the groups of identities from bearer tokens, whichever authenticator they come from.
+    #[must_use]
+    pub fn filter_token_groups(mut self, filter: GroupFilter) -> Self {
+        self.token_groups = Some(filter);
+        self
+    }
+
     /// The chain.
     #[must_use]
     pub fn build(self) -> Chain {
         static IDS: AtomicU64 = AtomicU64::new(0);
         // Only uniqueness counts; nothing is published through this number.
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Chain { id, authenticators: self.authenticators, groups: self.groups }
+        let Self { authenticators, groups, token_groups } = self;
+        Chain { id, authenticators, groups, token_groups }
     }
 }
 

@@ -263,6 +263,27 @@ fn a_gateway_takes_power_away() {
 }
 
 #[test]
+fn groups_of_tokens_are_filtered_apart_from_those_of_certificates() {
+    let authorities = SharedAuthorities::new(authorities());
+    let chain = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(authorities))
+        .with(
+            TokenFile::parse("t,ann,7,\"system:kcp:admin,system:fairlead:x,team\"\n", Path::new("t"))
+                .unwrap(),
+        )
+        .filter_token_groups(GroupFilter::new([] as [&str; 0], ["system:kcp:admin", "system:fairlead:*"]))
+        .build();
+    let token = [("authorization", "Bearer t")];
+    for _ in 0..2 {
+        assert_eq!(summary(&ask(&chain, &none(), &token)), "ann: system:authenticated team");
+        assert_eq!(
+            summary(&ask(&chain, &client(&Client::Admin), &[])),
+            "kcp-admin: system:kcp:admin system:authenticated"
+        );
+    }
+}
+
+#[test]
 fn requests_of_one_connection_share_one_identity() {
     for filter in [GroupFilter::default(), GroupFilter::privileged()] {
         let chain = Chain::builder()

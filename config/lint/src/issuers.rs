@@ -9,10 +9,20 @@ use crate::pairs::below;
 use crate::survey::{Meaning, Survey};
 
 const SUCH_AS: &str = "such as \"oidc:\"";
+const BY_CERTIFICATE: &str = "leave it off, and give operators and shards client certificates";
 const OF_KUBERNETES: &str = "names that begin with system: are reserved for Kubernetes";
 
 /// Checks the issuers of a listener, in its settings and in the file of `configuration`. `key` is that of `authentication`.
 pub(crate) fn inspect(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>) {
+    let has_tokens = authentication.token_file.is_some()
+        || authentication.oidc.is_some()
+        || authentication.configuration.is_some()
+        || authentication.webhook.is_some();
+    if authentication.privileged_token_groups && has_tokens {
+        let fault =
+            "tokens can assert system:kcp:admin and system:fairlead:*, which grant rights at the gateway";
+        survey.checker.fault(&below(key, "privilegedTokenGroups"), fault, BY_CERTIFICATE);
+    }
     one(authentication, &below(key, "oidc"), survey);
     if let Some(file) = &authentication.configuration {
         of_file(file, &below(key, "configuration"), survey);

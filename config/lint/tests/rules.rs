@@ -467,6 +467,17 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         ],
     ),
     (
+        "tokens that may make operators",
+        |_, text| {
+            with(
+                text,
+                "groupsPrefix: \"oidc:\"}",
+                "groupsPrefix: \"oidc:\"}\n    privilegedTokenGroups: true",
+            )
+        },
+        &["15: listeners[1].authentication.privilegedTokenGroups: tokens can assert system:kcp:admin"],
+    ),
+    (
         "an issuer that says that it wants none",
         |_, text| with(text, "usernamePrefix: \"oidc:\"", "usernamePrefix: \"-\""),
         &["14: listeners[1].authentication.oidc.usernamePrefix: the issuer can assert any user name"],

@@ -16,6 +16,9 @@ pub(crate) const SHARDS: &str = "system:fairlead:shard";
 /// Group of operators, which may read metrics and status.
 pub(crate) const OPERATORS: &str = "system:kcp:admin";
 
+/// Groups that grant rights at the gateway itself. Tokens assert them only where the listener's settings allow it.
+pub(crate) const PRIVILEGED_GROUPS: [&str; 2] = [OPERATORS, "system:fairlead:*"];
+
 /// The identity of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestIdentity {

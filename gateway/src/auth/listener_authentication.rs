@@ -18,6 +18,7 @@ use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
 use parking_lot::Mutex;
 
+use crate::auth::identity::PRIVILEGED_GROUPS;
 use crate::policy::listener::UnauthenticatedTokenPolicy;
 use crate::policy::listener::{Listener, RequestPolicy, ResponsePolicy, ShardPicks};
 use crate::policy::request_filter::RequestFilter;
@@ -217,6 +218,9 @@ impl ListenerAuthentication {
             chain = chain.with(tokens);
         }
         let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
+        if !authentication.privileged_token_groups {
+            chain = chain.filter_token_groups(GroupFilter::new([] as [&str; 0], PRIVILEGED_GROUPS));
+        }
         let policy = RequestPolicy {
             chain: chain.filter_groups(filter).build(),
             credentials_needed: needs_credentials(&config, &as_kcp),

@@ -103,6 +103,31 @@ async fn who_is_asked_for_credentials() {
     }
 }
 
+/// An issuer, a webhook or a token file cannot make its users operators of the gateway by naming a group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_that_grant_rights_here_come_from_certificates_unless_tokens_may_assert_them() {
+    const METRICS: &str = "/metrics";
+    let with_operator = |privileged_token_groups: bool| {
+        world(move |world| {
+            let file = world.directory.path().join("tokens.csv");
+            fs::write(&file, "good,eve,7,\"team,system:kcp:admin,system:fairlead:shard\"\n").unwrap();
+            let authentication = &mut world.config.listeners[0].authentication;
+            authentication.token_file = Some(SecretFile::from(file));
+            authentication.privileged_token_groups = privileged_token_groups;
+        })
+    };
+    let token = [("authorization", "Bearer good")];
+    let strict = with_operator(false).await;
+    let groups = ["x-remote-group: system:authenticated", "x-remote-group: team"];
+    assert_eq!(ask(&strict, None, PATH, &token).await.echoed("x-remote-group"), groups);
+    assert_ne!(ask(&strict, None, METRICS, &token).await.status, 200);
+    assert_eq!(ask(&strict, Some(&strict.operator()), METRICS, &[]).await.status, 200);
+
+    let allowed = with_operator(true).await;
+    assert_eq!(ask(&allowed, None, PATH, &token).await.echoed("x-remote-group").len(), 4);
+    assert_eq!(ask(&allowed, None, METRICS, &token).await.status, 200);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_are_dropped_passed_on_and_reloaded() {
     let world = world(|world| {

@@ -309,6 +309,8 @@ impl Given {
             workspaces: false,
             pass_on_groups: groups("authentication-pass-on-groups"),
             drop_groups,
+            // kcp-front-proxy trusts its token file and issuers with every group that it does not drop.
+            privileged_token_groups: true,
         })
     }
 
