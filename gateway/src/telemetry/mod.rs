@@ -1,6 +1,6 @@
-//! Observability: metrics, access log, traces, busy workspaces, and subscriptions to requests as they end.
+//! Observability: metrics, access log, traces, the busiest workspaces, and subscriptions to completed requests.
 //!
-//! May use `request`. Must not know what it observes: other rooms hand in values and set gauges.
+//! May use `request`. Must not know the state that it reports: other folders pass in values and set gauges.
 
 pub(crate) mod access_log;
 pub(crate) mod metrics;
@@ -18,16 +18,16 @@ use tail::Tail;
 use top::TopWorkspaces;
 use trace::Tracing;
 
-/// Everything that requests are reported to.
+/// All reporting of requests.
 pub(crate) struct Telemetry {
     /// Prometheus metrics.
     pub(crate) metrics: Arc<GatewayMetrics>,
     /// Requests per workspace.
     pub(crate) top: Arc<TopWorkspaces>,
-    /// A line per request.
+    /// The access log.
     pub(crate) access_log: Arc<AccessLog>,
     /// Spans.
     pub(crate) traces: Tracing,
-    /// Clients of the admin API that watch requests as they end.
+    /// Subscriptions of admin API clients to completed requests.
     pub(crate) tail: Arc<Tail>,
 }

@@ -1,21 +1,21 @@
-//! Numbers at random: cheap ones to draw lots by, and good ones to tell things apart by.
+//! Random numbers: a fast generator for sampling and load balancing, a secure one for identifiers.
 
 use std::cell::Cell;
 
-/// Whether a lot is drawn that wins this share of times. Costs some nanoseconds, and nobody should rely on not being able
-/// to foresee it.
+/// True with the probability `share`. Costs some nanoseconds. The generator is predictable, so it must not be used for
+/// security.
 pub(crate) fn is_drawn(share: f64) -> bool {
     if share >= 1.0 {
         return true;
     }
-    // 53 bits, as many as the fraction of a number has.
+    // 53 bits, the size of a floating-point number's fraction.
     share > 0.0 && ((cheap() >> 11) as f64) < share * (1_u64 << 53) as f64
 }
 
-/// Bytes that nobody has drawn before, for identifiers; never all zero.
+/// Secure random bytes for identifiers; never all zero.
 pub(crate) fn unique<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // What the system refuses, which it does before it has started only, is made up.
+    // The system's generator can fail only before it has been initialised; the fast one replaces it then.
     if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
         for byte in &mut bytes {
             *byte = (cheap() >> 32) as u8 | 1;
@@ -31,7 +31,7 @@ fn cheap() -> u64 {
     }
     let state = STATE.get().unwrap_or_else(|| {
         let mut seed = [0; 8];
-        // Without a seed all threads draw the same lots, which is no harm.
+        // Without a seed all threads generate the same numbers, which does no harm.
         let _ = getrandom::fill(&mut seed);
         u64::from_ne_bytes(seed)
     });

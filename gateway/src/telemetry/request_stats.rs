@@ -1,8 +1,7 @@
-//! What is remembered of one request while it is being answered, for those who look at it afterwards: metrics, the
-//! access log, traces.
+//! Per-request statistics, collected while the request is served and read once at its end by metrics, access log and tracing.
 //!
-//! It is noted by whoever comes to know it and read once, at the end. It lives as long as an open watch, so it is small,
-//! and shared by reference with everything that works on the request.
+//! Each part of the pipeline records its own values. The statistics live as long as an open watch, so they are small,
+//! and they are shared by reference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::telemetry::metrics::RequestStage;
 
-/// Of one request.
+/// The statistics of one request.
 #[derive(Debug, Default)]
 pub(crate) struct RequestStats {
     phases: [Span; RequestStage::OF_REQUEST.len()],
@@ -21,61 +20,60 @@ pub(crate) struct RequestStats {
     noted: Mutex<RequestAnnotations>,
 }
 
-/// What was found out about a request.
+/// Properties of a request that were found while it was served.
 #[derive(Debug, Default)]
 pub(crate) struct RequestAnnotations {
-    /// Who asks, if that was judged here.
+    /// The client's identity, if the gateway authenticated it.
     pub(crate) identity: Option<Arc<Identity>>,
     /// The id of the logical cluster that the path leads to.
     pub(crate) cluster: Option<Arc<str>>,
-    /// Why the gateway answered itself, if it did.
+    /// Reason of the gateway's own response, if it did not forward the request.
     pub(crate) why: Option<&'static str>,
-    /// Bytes of that answer's body.
+    /// Body size of that response in bytes.
     pub(crate) own_bytes: u32,
 }
 
 impl RequestStats {
-    /// A phase took so long; several times are added up.
+    /// Adds to the duration of a stage.
     pub(crate) fn phase(&self, phase: RequestStage, took: Duration) {
         if let Some(span) = self.span(phase) {
             span.add(took);
         }
     }
 
-    /// How long a phase took, if there was one.
+    /// The duration of a stage, if the request went through it.
     pub(crate) fn took(&self, phase: RequestStage) -> Option<Duration> {
         self.span(phase)?.get()
     }
 
-    /// The head of the shard's answer came after so long.
+    /// Records the time to the first byte of the shard's response.
     pub(crate) fn first_byte(&self, after: Duration) {
         self.first_byte.add(after);
     }
 
-    /// Who asks.
+    /// Records the client's identity.
     pub(crate) fn identity(&self, identity: &Arc<Identity>) {
         self.noted.lock().identity = Some(Arc::clone(identity));
     }
 
-    /// Where the path leads.
+    /// Records the logical cluster of the path.
     pub(crate) fn cluster(&self, cluster: &Arc<str>) {
         self.noted.lock().cluster = Some(Arc::clone(cluster));
     }
 
-    /// When the head of the shard's answer came, if it did.
+    /// The time to the first byte of the shard's response, if it came.
     pub(crate) fn got_first_byte(&self) -> Option<Duration> {
         self.first_byte.get()
     }
 
-    /// The gateway answered itself, with so many bytes.
+    /// Records a response of the gateway itself and its body size.
     pub(crate) fn answered(&self, why: &'static str, bytes: usize) {
         let mut noted = self.noted.lock();
         noted.why = Some(why);
         noted.own_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// What was found out so far. What is done with it must be short while others work on the request, and never come back
-    /// to this.
+    /// Reads the annotations. `what` holds a lock: it must be short and must not call methods of these statistics.
     pub(crate) fn with<T>(&self, what: impl FnOnce(&RequestAnnotations) -> T) -> T {
         what(&self.noted.lock())
     }
@@ -86,14 +84,14 @@ impl RequestStats {
     }
 }
 
-/// A time in tenths of a microsecond, at most seven minutes; 0 if there was none.
+/// A duration in tenths of a microsecond, at most seven minutes; 0 for none.
 #[derive(Debug, Default)]
 struct Span(AtomicU32);
 
 impl Span {
     fn add(&self, took: Duration) {
         let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX).max(1);
-        // Nobody else adds to it at the same time.
+        // There is only one writer at a time.
         self.0.store(self.0.load(Ordering::Relaxed).saturating_add(tenths), Ordering::Relaxed);
     }
 

@@ -1,7 +1,7 @@
-//! One line of the access log: JSON, whatever a client sends.
+//! One line of the access log: JSON, regardless of the client's input.
 //!
-//! What comes from clients is cut to a length and escaped, so that it can neither end a line nor begin another field. A
-//! query is never written, because it may hold tokens; no header is but those that are named here.
+//! Values from clients are truncated and escaped, so that they can neither end a line nor begin another field. A
+//! query is never written, because it may contain tokens; no headers are written except those named here.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -11,28 +11,28 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::Version;
 use jiff::Timestamp;
 
-/// The longest path that is written, in bytes.
+/// Maximum length of a path, in bytes.
 const MAX_PATH: usize = 1024;
-/// The longest name of somebody or something.
+/// Maximum length of a name.
 const MAX_NAME: usize = 256;
-/// What stands where something was cut off.
+/// Marks a truncated value.
 const CUT: &str = "…";
 
-/// What is told of a request.
+/// The content of a line.
 pub(crate) struct Line<'l> {
-    /// When it ended.
+    /// Time of the end of the request.
     pub(crate) time: SystemTime,
     pub(crate) audit_id: Option<&'l [u8]>,
     pub(crate) listener: &'l str,
     pub(crate) client: IpAddr,
     pub(crate) connection: u64,
-    /// What could be read of it: not of what is no request.
+    /// The request line; `None` for a malformed request.
     pub(crate) asked: Option<LoggedRequest<'l>>,
     pub(crate) class: &'static str,
     pub(crate) code: u16,
     pub(crate) user: Option<&'l str>,
     pub(crate) groups: usize,
-    /// Whom the user acts for, as it is asked for.
+    /// The impersonated user, as requested.
     pub(crate) impersonated: Option<&'l [u8]>,
     pub(crate) cluster: Option<&'l str>,
     pub(crate) shard: Option<&'l str>,
@@ -43,17 +43,17 @@ pub(crate) struct Line<'l> {
     pub(crate) trace_id: Option<&'l str>,
 }
 
-/// What a client asks for.
+/// The request line.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRequest<'l> {
     pub(crate) protocol: Version,
     pub(crate) method: &'l str,
-    /// Without its query.
+    /// The path without its query.
     pub(crate) path: &'l str,
 }
 
 impl Line<'_> {
-    /// Appends it, with its end.
+    /// Appends the line with its line feed.
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
         write_time(out, self.time);
@@ -108,7 +108,7 @@ impl Line<'_> {
     }
 }
 
-/// How a path names its workspace.
+/// The workspace that a path names.
 pub(crate) fn workspace(path: &str) -> Option<&str> {
     let named = path.strip_prefix("/clusters/")?.split('/').next()?;
     (!named.is_empty()).then_some(named)
@@ -133,7 +133,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// What needs no escapes.
+/// Writes a value that needs no escapes.
 fn plain(out: &mut Vec<u8>, name: &str, value: &str) {
     key(out, name);
     out.push(b'"');
@@ -141,7 +141,7 @@ fn plain(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'"');
 }
 
-/// What may be anything.
+/// Writes an arbitrary value.
 fn text(out: &mut Vec<u8>, name: &str, value: &str, most: usize) {
     let begin = beginning(value, most);
     key(out, name);
@@ -153,7 +153,7 @@ fn text(out: &mut Vec<u8>, name: &str, value: &str, most: usize) {
     out.push(b'"');
 }
 
-/// At most so many bytes of a text, in whole characters.
+/// At most `most` bytes of a text, in whole characters.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -162,10 +162,10 @@ pub(crate) fn beginning(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// Escapes what JSON wants escaped, and what moves a terminal's cursor or the direction of what is read.
+/// Escapes the characters that JSON requires, and those that control terminals or the text direction.
 fn escape(out: &mut Vec<u8>, value: &str) {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
-    // All of them are looked at, many at a time: hardly ever is there one that is not plain.
+    // Checks all bytes without branches, which the compiler vectorizes: nearly all values are plain.
     if value.bytes().fold(true, |all, byte| all & is_plain(byte)) {
         return out.extend_from_slice(value.as_bytes());
     }
@@ -173,7 +173,7 @@ fn escape(out: &mut Vec<u8>, value: &str) {
         match character {
             '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
             odd if odd.is_control() || is_invisible(odd) => {
-                // All of them are in the first plane.
+                // All these characters are in the Basic Multilingual Plane.
                 out.extend_from_slice(format!("\\u{:04x}", odd as u32).as_bytes());
             }
             other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -181,7 +181,7 @@ fn escape(out: &mut Vec<u8>, value: &str) {
     }
 }
 
-/// Separators of lines, marks of direction, and what has no width.
+/// Line separators, direction marks, and zero-width characters.
 fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -189,7 +189,7 @@ fn is_invisible(character: char) -> bool {
 /// RFC 3339 in UTC, with milliseconds.
 fn write_time(out: &mut Vec<u8>, time: SystemTime) {
     thread_local! {
-        /// The second that was written last, and how.
+        /// The second that was written last, and its text.
         static WRITTEN: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
     }
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -207,7 +207,7 @@ fn write_time(out: &mut Vec<u8>, time: SystemTime) {
     out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
 }
 
-/// A line about a request for this path with this answer.
+/// A line for a request for this path with this status code.
 #[cfg(test)]
 pub(crate) fn a_line(path: &str, code: u16) -> Line<'_> {
     Line {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        /// One line of JSON of a bounded length, which says what was said unless it was too long.
+        /// One line of JSON of a bounded length, with all values unless they were truncated.
         #[test]
         fn no_line_can_be_forged(path in any::<String>(), user in any::<String>(), name in any::<Vec<u8>>()) {
             let text = written(&line(&path, &user, &name));

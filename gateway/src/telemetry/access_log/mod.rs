@@ -1,8 +1,8 @@
-//! The access log: a line of JSON per request, written by a thread of its own.
+//! The access log: a line of JSON per request, written by a separate thread.
 //!
-//! A request makes its line and puts it into a buffer of bounded size, which costs about a microsecond and waits for
-//! nobody: what finds no room is dropped and counted. The thread is woken by the first line of a batch, waits a moment for
-//! more of them, and alone meets slow disks and slow readers.
+//! A request formats its line and appends it to a buffer of bounded size, which takes about a microsecond and never
+//! blocks: lines that do not fit are dropped and counted. The first line of a batch wakes the thread, which waits a moment for
+//! more lines. Only the thread is affected by slow disks and slow readers.
 
 mod line;
 mod output;
@@ -25,19 +25,19 @@ pub(crate) use line::a_line;
 pub(crate) use line::{Line, LoggedRequest, beginning, workspace};
 use output::{LogFile, Output, Rotation, TornLine};
 
-/// How long a batch waits for more lines.
+/// Time that a batch waits for more lines.
 const LINGER: Duration = Duration::from_millis(50);
 
 /// The log of all listeners.
 pub(crate) struct AccessLog {
-    /// `None` while it is off.
+    /// `None` while the log is off.
     rules: ArcSwapOption<Rules>,
     shared: Arc<Shared>,
-    /// What it writes to; held while that is changed.
+    /// The present target; locked while it is changed.
     writing: Mutex<Option<Target>>,
 }
 
-/// Which requests are logged.
+/// Selects the requests that are logged.
 #[derive(Debug)]
 struct Rules {
     sample: f64,
@@ -45,38 +45,38 @@ struct Rules {
     slow: Duration,
 }
 
-/// What decides whether a request is logged.
+/// The properties of a request that decide whether it is logged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedOutcome {
     pub(crate) code: u16,
-    /// `None` where there is no limit to it.
+    /// `None` if the request's duration is not limited.
     pub(crate) took: Option<Duration>,
     pub(crate) is_write: bool,
     pub(crate) is_own: bool,
     pub(crate) is_traced: bool,
 }
 
-/// What the thread writes to.
+/// The target of the thread's writes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Target {
     Stdout,
     File(PathBuf, Rotation),
 }
 
-/// Settings that can be put in force.
+/// A configuration that can be applied.
 pub(crate) struct PreparedLog {
     config: AccessLogConfig,
     target: Option<Target>,
-    /// Where that is not written to yet.
+    /// The opened target, if it differs from the present one.
     output: Option<Output>,
 }
 
-/// What requests and the thread share.
+/// State shared by requests and the thread.
 struct Shared {
     state: Mutex<State>,
-    /// There is something to do.
+    /// Signals work for the thread.
     work: Condvar,
-    /// Something was done.
+    /// Signals completed work.
     done: Condvar,
     written: IntCounter,
     dropped: IntCounter,
@@ -86,31 +86,31 @@ struct Shared {
 #[derive(Default)]
 struct State {
     buffer: Vec<u8>,
-    /// What the buffer may hold.
+    /// Maximum size of the buffer.
     most: usize,
-    /// With how many bytes of the buffer were there before.
+    /// Commands, each with the number of bytes of the buffer that precede it.
     orders: Vec<(usize, Order)>,
-    /// Batches and orders that the thread has taken, and finished.
+    /// Numbers of batches and commands that the thread has taken and completed.
     taken: u64,
     finished: u64,
-    /// Whether the thread runs.
+    /// True while the thread runs.
     running: bool,
 }
 
 enum Order {
-    /// Write to this from now on.
+    /// Write to this target from now on.
     Switch(Output),
-    /// Open the file anew.
+    /// Reopen the file.
     Reopen,
-    /// There is nothing more to come.
+    /// End the thread.
     End,
 }
 
 impl AccessLog {
-    /// As the settings say, with its metrics.
+    /// A log that is off, with its metrics.
     ///
     /// # Errors
-    /// Twice with the same metrics.
+    /// If it is called twice with the same metrics.
     pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let lines = metrics.counters(
             "fairlead_gateway_access_log_lines_total",
@@ -129,10 +129,10 @@ impl AccessLog {
         Ok(Self { rules: ArcSwapOption::empty(), shared: Arc::new(shared), writing: Mutex::default() })
     }
 
-    /// Opens what settings name; nothing changes yet.
+    /// Opens the target of a configuration without applying it.
     ///
     /// # Errors
-    /// What the system says about the file.
+    /// The system's error for the file.
     pub(crate) fn prepare(&self, config: &AccessLogConfig) -> io::Result<PreparedLog> {
         let rotation = Rotation { max_size: config.max_size.bytes(), max_files: config.max_files };
         let target = match config.to {
@@ -149,10 +149,10 @@ impl AccessLog {
         Ok(PreparedLog { config: config.clone(), target, output })
     }
 
-    /// Puts them in force.
+    /// Applies a prepared configuration.
     ///
     /// # Errors
-    /// There is no room for a thread; then all stays as it was.
+    /// The thread cannot be started; the configuration is then unchanged.
     pub(crate) fn apply(&self, prepared: PreparedLog) -> io::Result<()> {
         let PreparedLog { config, target, output } = prepared;
         let mut writing = self.writing.lock();
@@ -168,20 +168,20 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Both at once.
+    /// Prepares and applies a configuration.
     ///
     /// # Errors
-    /// What the system says about the file, or the thread; then all stays as it was.
+    /// The system's error for the file or the thread; the configuration is then unchanged.
     pub(crate) fn configure(&self, config: &AccessLogConfig) -> io::Result<()> {
         self.apply(self.prepare(config)?)
     }
 
-    /// Whether there is one. Costs an atomic load.
+    /// True if the log is on. Costs an atomic load.
     pub(crate) fn is_on(&self) -> bool {
         self.rules.load().is_some()
     }
 
-    /// Whether a request of this outcome gets a line.
+    /// True if a request with this outcome is logged.
     pub(crate) fn wants(&self, outcome: LoggedOutcome) -> bool {
         let rules = self.rules.load();
         let Some(rules) = &*rules else { return false };
@@ -195,7 +195,7 @@ impl AccessLog {
         outcome.is_traced || rules.always.iter().any(is_always) || is_drawn(rules.sample)
     }
 
-    /// Has a line written.
+    /// Queues a line.
     pub(crate) fn log(&self, line: &Line<'_>) {
         thread_local! {
             static LINE: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -207,14 +207,14 @@ impl AccessLog {
         });
     }
 
-    /// Opens the file anew, after somebody has moved it away.
+    /// Reopens the file after log rotation has moved it.
     pub(crate) fn reopen(&self) {
         if self.writing.lock().is_some() {
             self.shared.order(Order::Reopen);
         }
     }
 
-    /// Returns when all lines so far are written, or when that takes too long. Blocks.
+    /// Waits until all queued lines are written, or until the timeout. Blocks.
     pub(crate) fn flush(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.shared.state.lock();
@@ -227,7 +227,7 @@ impl AccessLog {
         }
     }
 
-    /// Writes to this from now on; the first time, starts the thread.
+    /// Switches to a target; the first time, starts the thread.
     fn switch(&self, output: Output) -> io::Result<()> {
         if self.shared.state.lock().running {
             self.shared.order(Order::Switch(output));
@@ -245,7 +245,7 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        // Nobody waits for the thread: its reader may never read.
+        // The thread is not joined: the reader of its output may never read.
         self.shared.order(Order::End);
     }
 }
@@ -281,7 +281,7 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// What the thread does.
+    /// The main loop of the thread.
     fn serve(&self, mut output: Output) {
         let mut batch = Vec::new();
         let mut failing = false;
@@ -289,7 +289,7 @@ impl Shared {
             let orders = self.next(&mut batch);
             let mut written = 0;
             for (before, order) in orders {
-                // What was there before is for the file that there was.
+                // Earlier lines belong to the earlier file.
                 self.write(&mut output, &batch[written..before], &mut failing);
                 written = before;
                 match order {
@@ -307,14 +307,14 @@ impl Shared {
         }
     }
 
-    /// The next lines, and what else is to be done.
+    /// The next lines and commands.
     fn next(&self, batch: &mut Vec<u8>) -> Vec<(usize, Order)> {
         let mut state = self.state.lock();
         while !state.is_waiting() {
             self.work.wait(&mut state);
         }
         if state.orders.is_empty() && state.buffer.len() < state.most / 2 {
-            // Until somebody is in a hurry, or for a moment.
+            // Until a command or a full buffer wakes the thread, or for a moment.
             self.work.wait_for(&mut state, LINGER);
         }
         state.taken += 1;
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_dropped_and_nobody_waits() {
-        // Nobody reads: the thread stays in its first write.
+        // The pipe is not read: the thread blocks in its first write.
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
@@ -505,7 +505,7 @@ mod tests {
         let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         let log = log_to(&pipe, r#", "buffer": "64KiB""#);
         let line = [&[b'x'; 1023][..], b"\n"].concat();
-        // More than pipe, batch and buffer hold together.
+        // More than pipe, batch and buffer can hold together.
         for _ in 0..1000 {
             log.shared.put(&line);
         }

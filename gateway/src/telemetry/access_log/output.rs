@@ -1,42 +1,42 @@
-//! Where lines are written: standard output, or a file that is moved away when it is full.
+//! The target of the log: standard output, or a file that is rotated when it is full.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What is written to.
+/// A target.
 #[derive(Debug)]
 pub(super) enum Output {
     Stdout(TornLine),
     File(LogFile),
 }
 
-/// Whether what was written ends within a line.
+/// True if the last write ended within a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TornLine {
     Yes,
     No,
 }
 
-/// A file of bounded size, and those before it.
+/// A file of bounded size, and its rotated predecessors.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// Of whole lines.
+    /// Size in bytes; whole lines only.
     size: u64,
     limits: Rotation,
 }
 
-/// When a file is full, and how many are kept.
+/// The size at which a file is rotated, and the number of files that are kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Rotation {
     pub(crate) max_size: u64,
     pub(crate) max_files: u32,
 }
 
-/// How far a write came.
+/// A write failed.
 #[derive(Debug)]
 pub(super) struct Failed {
     /// Bytes of whole lines that were written.
@@ -45,10 +45,10 @@ pub(super) struct Failed {
 }
 
 impl Output {
-    /// Writes lines, each with its end.
+    /// Writes lines, each with its line feed.
     ///
     /// # Errors
-    /// [`Failed`]; what follows is to be dropped by the caller, because waiting for room helps nobody.
+    /// [`Failed`]; the caller drops the rest, because waiting for disk space would lose more.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Failed> {
         match self {
             Self::Stdout(torn) => write_to_stdout(torn, lines),
@@ -56,7 +56,7 @@ impl Output {
         }
     }
 
-    /// Opens the file anew, which somebody has moved away.
+    /// Reopens the file after it was moved.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(_) => Ok(()),
@@ -87,10 +87,10 @@ fn write_to_stdout(torn: &mut TornLine, lines: &[u8]) -> Result<(), Failed> {
 }
 
 impl LogFile {
-    /// Goes on at the end of what there is.
+    /// Opens a file and appends to its content.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(path: &Path, limits: Rotation) -> io::Result<Self> {
         let file = append_to(path)?;
         let size = file.metadata()?.len();
@@ -113,7 +113,7 @@ impl LogFile {
                 continue;
             }
             if fits == 0 {
-                // Longer than a file may be, which the settings do not let happen.
+                // Longer than the maximum size of a file, which the configuration prevents.
                 fits = rest.len();
             }
             let (now, later) = rest.split_at(fits);
@@ -133,7 +133,7 @@ impl LogFile {
                 let whole = whole_lines(&lines[..written]);
                 self.size += whole as u64;
                 if whole < written {
-                    // Half a line is worse than none. Where that fails, too, the next reader sees it.
+                    // Removes an incomplete line. If that fails as well, a reader sees it.
                     let _ = self.file.set_len(self.size);
                 }
                 Err(Failed { written: whole, error })
@@ -141,7 +141,7 @@ impl LogFile {
         }
     }
 
-    /// The file becomes the first of the old ones, and the last of these goes.
+    /// Renames the files to the next number, and removes the oldest.
     fn rotate(&mut self) -> io::Result<()> {
         let numbered = |number: u32| {
             let mut name = self.path.clone().into_os_string();
@@ -153,7 +153,7 @@ impl LogFile {
             self.size = 0;
             return Ok(());
         }
-        // Who has moved it away has made room, too.
+        // If another program has moved the file, no rotation is needed.
         if !self.path.exists() {
             return self.reopen();
         }
@@ -169,11 +169,11 @@ impl LogFile {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    // It tells who does what: nothing for everybody.
+    // The log contains user names, so other users must not read it.
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
 
-/// Up to the end of the last line.
+/// Length up to the end of the last line.
 fn whole_lines(bytes: &[u8]) -> usize {
     memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1)
 }
@@ -211,7 +211,7 @@ mod tests {
             let path = directory.path().join("access.log");
             fs::write(&path, "0\n").unwrap();
             let mut file = LogFile::open(&path, Rotation { max_size: 6, max_files }).unwrap();
-            // The first ends with what was there: 0 1 2, then 3 4 5, then 6 7 8.
+            // The first file ends with the existing lines: 0 1 2, then 3 4 5, then 6 7 8.
             file.write(b"1\n2\n").unwrap();
             fs::remove_file(&path).unwrap();
             file.reopen().unwrap();

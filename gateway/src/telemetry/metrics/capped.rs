@@ -1,4 +1,4 @@
-//! Metrics told apart by what others choose, up to a number of them.
+//! Metrics with labels that clients or shards choose, with a bounded number of series.
 
 use std::hash::Hash;
 
@@ -6,14 +6,14 @@ use parking_lot::RwLock;
 use prometheus::core::{Metric, MetricVec, MetricVecBuilder};
 use rustc_hash::FxHashMap;
 
-/// A vector of metrics that has no more than so many series, and one more for the rest, whose labels all say `other`.
+/// A metric vector with at most so many series, and one more for the rest, whose labels are all `other`.
 pub(super) struct Capped<K, V: Many> {
     all: V,
     known: RwLock<FxHashMap<K, V::One>>,
     most: usize,
 }
 
-/// What [`Capped`] bounds.
+/// A metric vector that [`Capped`] can bound.
 pub(super) trait Many {
     type One: Clone;
 
@@ -31,7 +31,7 @@ where
     }
 }
 
-/// The label of what there is no series for any more.
+/// The label value of the series for the rest.
 const OTHER: &str = "other";
 
 impl<K: Copy + Eq + Hash, V: Many> Capped<K, V> {
@@ -39,7 +39,7 @@ impl<K: Copy + Eq + Hash, V: Many> Capped<K, V> {
         Self { all, known: RwLock::default(), most }
     }
 
-    /// The metric of a key, which has these labels. Costs a shared lock and a look-up.
+    /// The metric of a key with these labels. Costs a shared lock and a look-up.
     pub(super) fn get(&self, key: K, labels: &[&str]) -> V::One {
         if let Some(one) = self.known.read().get(&key) {
             return one.clone();

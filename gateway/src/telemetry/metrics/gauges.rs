@@ -12,9 +12,9 @@ use crate::telemetry::top::{Measure, TopWorkspaces};
 /// The state of the gateway at a scrape.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayState {
-    /// From reading the latest changes to routing by them.
+    /// Time from reading the latest changes to routing by them.
     pub(crate) index_lag: Duration,
-    /// Whether the index has been read completely once.
+    /// True once the index has been read completely.
     pub(crate) is_synced: bool,
     /// Heap memory of the routing table.
     pub(crate) table_bytes: usize,
@@ -26,15 +26,15 @@ pub(crate) struct GatewayState {
     pub(crate) upstreams: Vec<UpstreamState>,
 }
 
-/// A shard as the index knows it.
+/// A shard in the index.
 #[derive(Debug)]
 pub(crate) struct IndexedShard {
     pub(crate) name: Arc<str>,
-    /// Workspaces whose parent lives there.
+    /// Workspaces whose parent is on this shard.
     pub(crate) child_workspaces: u32,
-    /// Logical clusters of workspaces that live there.
+    /// Logical clusters of workspaces on this shard.
     pub(crate) workspaces: u32,
-    /// Age of what is known of it; `None` if it was never read.
+    /// Age of the index's data of the shard; `None` if it was never read.
     pub(crate) age: Option<Duration>,
     /// Watches opened.
     pub(crate) restarts: u64,
@@ -42,20 +42,20 @@ pub(crate) struct IndexedShard {
     pub(crate) relists: u64,
 }
 
-/// A shard as a server.
+/// A shard as an upstream server.
 #[derive(Debug)]
 pub(crate) struct UpstreamState {
     pub(crate) name: Arc<str>,
-    /// Requests that it works on.
+    /// Open requests.
     pub(crate) open: u32,
-    /// Requests that wait for it.
+    /// Waiting requests.
     pub(crate) waiting: u32,
-    /// Requests that it may work on.
+    /// The concurrency limit.
     pub(crate) limit: u32,
-    /// Requests fail at once, because it cannot be connected to.
+    /// True if requests fail immediately, because the shard cannot be connected to.
     pub(crate) is_circuit_open: bool,
     pub(crate) is_healthy: bool,
-    /// Addresses: all, those that are ejected, and those that get no requests.
+    /// Numbers of addresses: all, ejected ones, and those that get no requests.
     pub(crate) addresses: usize,
     pub(crate) ejected: usize,
     pub(crate) left_out: usize,
@@ -65,7 +65,7 @@ impl GatewayMetrics {
     /// All metrics as Prometheus text, with the gauges set to this state and to the busiest workspaces.
     ///
     /// # Errors
-    /// If a metric cannot be written.
+    /// If a metric cannot be encoded.
     pub(crate) fn text(
         &self,
         state: &GatewayState,

@@ -1,4 +1,4 @@
-//! Listeners in metrics: they come and go, and there is a bound on how many there are at a time.
+//! Metrics by listener. Listeners are added and removed at run time; their number at a time is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,39 +12,39 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntGauge};
 use crate::request::RequestClass;
 use crate::telemetry::metrics::{CLASSES, RequestStage};
 
-/// Listeners by different names that there may be at a time, those that are closed already and drain among them.
+/// Maximum number of listeners with different names at a time, including closed ones that still drain.
 const PLACES: usize = 64;
 /// The label that names a listener.
 const LABEL: &str = "listener";
 
-/// What is counted at a listener.
+/// The metrics of a listener's connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerMetrics {
     /// Open connections.
     pub(crate) open: IntGauge,
-    /// Completed handshakes, without and with resumption, and those that came to nothing.
+    /// Completed TLS handshakes without resumption.
     pub(crate) handshakes_full: IntCounter,
-    /// Resumed ones.
+    /// Resumed handshakes.
     pub(crate) handshakes_resumed: IntCounter,
-    /// Failed ones.
+    /// Failed handshakes.
     pub(crate) handshakes_failed: IntCounter,
-    /// Those that took too long.
+    /// Handshakes that timed out.
     pub(crate) handshakes_timeout: IntCounter,
     /// Connections from addresses that may not connect.
     pub(crate) peers_refused: IntCounter,
-    /// Connections of addresses that may have no more.
+    /// Connections beyond the limit of their address.
     pub(crate) connections_limited: IntCounter,
 }
 
-/// The places that listeners have in tables by listener.
+/// Assigns listeners to the slots of tables by listener.
 #[derive(Debug)]
 pub(super) struct ListenerSlots {
     taken: Mutex<[Weak<ListenerSeries>; PLACES]>,
-    /// Listeners that are no more, whose series are still there.
+    /// Removed listeners whose series still exist.
     gone: Arc<Mutex<Vec<Arc<str>>>>,
 }
 
-/// What is counted of the requests at a listener; there as long as the listener or a connection of it.
+/// The metrics of requests at a listener; kept while the listener or one of its connections exists.
 #[derive(Debug)]
 pub(crate) struct ListenerSeries {
     name: Arc<str>,
@@ -58,7 +58,7 @@ impl ListenerSlots {
         Self { taken: Mutex::new(std::array::from_fn(|_| Weak::new())), gone: Arc::default() }
     }
 
-    /// That of a listener; one that has the name of another shares it. `None` if there are too many.
+    /// The series of a listener; listeners with the same name share them. `None` if there are too many.
     pub(super) fn of(&self, name: &str, phases: &HistogramVec) -> Option<Arc<ListenerSeries>> {
         let mut taken = self.taken.lock();
         let known = taken.iter().filter_map(Weak::upgrade).find(|series| &*series.name == name);
@@ -76,7 +76,7 @@ impl ListenerSlots {
         Some(series)
     }
 
-    /// The listeners that have gone since the last call, and have not come back.
+    /// The listeners that were removed since the last call and were not added again.
     pub(super) fn gone(&self) -> Vec<Arc<str>> {
         let gone = std::mem::take(&mut *self.gone.lock());
         let there: Vec<_> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
@@ -85,7 +85,7 @@ impl ListenerSlots {
 }
 
 impl ListenerSeries {
-    /// How long a phase took.
+    /// Records the duration of a stage.
     pub(crate) fn phase(&self, phase: RequestStage, took: Duration) {
         self.phases[phase as usize].observe(took.as_secs_f64());
     }
@@ -104,25 +104,25 @@ pub(super) fn forget<B: MetricVecBuilder>(all: &MetricVec<B>, listener: &str) {
             let labels: HashMap<&str, &str> =
                 metric.get_label().iter().map(|label| (label.name(), label.value())).collect();
             if labels.get(LABEL) == Some(&listener) {
-                // It may be gone by now.
+                // Another thread may have removed it.
                 let _ = all.remove(&labels);
             }
         }
     }
 }
 
-/// The histograms of one server, each there once it has been used.
+/// The histograms of one server, each created at its first use.
 #[derive(Debug)]
 pub(super) struct ByListenerAndClass {
     all: HistogramVec,
     server: Box<str>,
-    /// By the places of listeners.
+    /// By the slots of listeners.
     listeners: Box<[ArcSwapOption<ListenerClasses>]>,
 }
 
 #[derive(Debug)]
 struct ListenerClasses {
-    /// Whose these are; the next listener at its place has others.
+    /// The owner of these histograms; the next listener in its slot has others.
     listener: Weak<ListenerSeries>,
     classes: [OnceLock<Histogram>; CLASSES.len()],
 }
@@ -133,7 +133,7 @@ impl ByListenerAndClass {
         Self { all: all.clone(), server: server.into(), listeners: listeners.collect() }
     }
 
-    /// The number and sum of all of a class, at all listeners that there are.
+    /// Number and sum of the observations of a class, at all present listeners.
     pub(super) fn of_class(&self, class: RequestClass) -> (u64, f64) {
         self.listeners.iter().fold((0, 0.0), |sums: (u64, f64), listener| {
             let listener = listener.load();
@@ -144,7 +144,7 @@ impl ByListenerAndClass {
         })
     }
 
-    /// Costs two indices, an atomic read and, the first time, a look-up by labels.
+    /// Records a duration. Costs two indices, an atomic read and, the first time, a look-up by labels.
     pub(super) fn observe(&self, listener: &Arc<ListenerSeries>, class: RequestClass, seconds: f64) {
         let Some(place) = self.listeners.get(listener.place) else { return };
         let known = place.load();
@@ -156,7 +156,7 @@ impl ByListenerAndClass {
         let new =
             Arc::new(ListenerClasses { listener: Arc::downgrade(listener), classes: Default::default() });
         self.one(&new, listener, class).observe(seconds);
-        // Somebody else may have come first; then these are looked up once more.
+        // Another thread may have stored them first; then these are looked up once more.
         place.store(Some(new));
     }
 

@@ -1,7 +1,7 @@
-//! What is counted and timed. Names and buckets of kcp's front proxy are kept; ours begin with `fairlead_`.
+//! The gateway's metrics. Names and buckets of kcp's front proxy are kept; Fairlead's own begin with `fairlead_`.
 //!
-//! How many series there are depends on listeners, servers and files, never on workspaces or clients: what an answer of a
-//! shard or a request could make more of is [`Capped`]. `observe/series.rs` has the formula.
+//! The number of series depends on listeners, servers and files, never on workspaces or clients: metrics with labels from a
+//! request or a shard's response are [`Capped`]. `metrics/series.rs` has the formula.
 
 mod capped;
 pub(crate) mod gauges;
@@ -30,30 +30,30 @@ const REQUEST_BUCKETS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
-/// Ours for phases: what a gateway adds lies below a millisecond.
+/// Buckets for stages: the gateway's own time is below a millisecond.
 const PHASE_BUCKETS: &[f64] = &[
     0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];
-/// Ours for the time to the first byte. It is told by listener, server and class, so each bucket is many series.
+/// Buckets for the time to the first byte. There are few, because each is a series per listener, server and class.
 const FIRST_BYTE_BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-/// Ours for whole requests, from a small GET to a watch of an hour.
+/// Buckets for whole requests, from a small GET to a watch of an hour.
 const TOTAL_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 1800.0, 3600.0];
-/// Pairs of method and code that kcp's histogram tells apart. Shards choose codes, and clients methods.
+/// Maximum number of pairs of method and code in kcp's histogram. Shards choose codes, and clients methods.
 const MAX_OUTCOMES: usize = 96;
-/// Pairs of code and reason of our own answers.
+/// Maximum number of pairs of code and reason of the gateway's own responses.
 const MAX_ANSWERS: usize = 64;
-/// Workspaces told of by each measure; which they are is found out at each scrape.
+/// Number of workspaces exported per measure, selected at each scrape.
 const TOP: usize = 10;
 
 /// All metrics of the gateway.
 pub(crate) struct GatewayMetrics {
     registry: Metrics,
-    /// By method (its place in [`METHODS`], or beyond) and code.
+    /// By method (its index in [`METHODS`], or beyond) and code.
     requests: Capped<(usize, u16), HistogramVec>,
-    /// Those of `requests` with code 200, by method, which is nearly all.
+    /// The part of `requests` with code 200, by method, which is nearly all of them.
     successes: [OnceLock<Histogram>; 9],
     request_bytes: IntCounterVec,
     response_bytes: IntCounterVec,
@@ -94,7 +94,7 @@ pub(crate) struct GatewayMetrics {
 /// The metrics of one shard, looked up once.
 #[derive(Debug)]
 pub(crate) struct ShardMetrics {
-    /// Of requests and of answers; not for backends that are no shards.
+    /// Of requests and of responses; `None` for backends that are not shards.
     body_bytes: Option<[LazyCounter; 2]>,
     first_byte: ByListenerAndClass,
     total: ByListenerAndClass,
@@ -102,16 +102,16 @@ pub(crate) struct ShardMetrics {
     ejections: LazyCounter,
 }
 
-/// What the metrics of a server are made for.
+/// Kind of an upstream server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum UpstreamKind {
     /// A shard, by its name.
     Shard,
-    /// Something else that a path is mapped to. kcp has no name for it in its metrics.
+    /// Another server that a path is mapped to. kcp's metrics have no name for it.
     Backend,
 }
 
-/// A counter that is there once it has counted something, as kcp's are.
+/// A counter that is registered at its first increment, as kcp's are.
 #[derive(Clone, Debug)]
 struct LazyCounter {
     all: IntCounterVec,
@@ -132,36 +132,36 @@ impl LazyCounter {
     }
 }
 
-/// The shard in kcp's metrics where there is none, or none is known.
+/// The shard label in kcp's metrics if there is no shard or it is not known.
 const UNKNOWN: &str = "unknown";
 
-/// Why a TLS handshake with a shard failed, as kcp tells them apart.
+/// Reason of a failed TLS handshake with a shard, with kcp's categories.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TlsErrorKind {
-    /// Signed by nobody we trust.
+    /// Signed by an untrusted certificate authority.
     UnknownCa,
-    /// Out of its time.
+    /// Expired or not yet valid.
     ExpiredCertificate,
     /// The peer does not speak TLS.
     CipherMismatch,
-    /// Not for this name.
+    /// The certificate is for another name.
     HostnameMismatch,
-    /// Anything else about the certificate.
+    /// Another certificate error.
     Other,
 }
 
-/// A phase that is the gateway's own time. The first two are those of a connection, the others those of a request.
+/// A stage of the gateway's own processing time. The first two belong to a connection, the others to a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestStage {
-    /// From the accepted connection to the beginning of TLS: waiting for a worker, and for who the client is.
+    /// From the accepted connection to the start of TLS: waiting for a worker and for the client's address.
     Accept,
     /// The TLS handshake.
     Tls,
-    /// Finding out who it is.
+    /// Authentication.
     Auth,
-    /// Finding the shard, patience included.
+    /// Workspace resolution, including the wait for a missing workspace.
     Route,
-    /// Waiting for a shard that has enough to do; only of requests that waited.
+    /// Waiting for a shard at its concurrency limit; only for requests that waited.
     Queue,
     /// Getting a stream to the shard.
     Connect,
@@ -170,7 +170,7 @@ pub(crate) enum RequestStage {
 impl RequestStage {
     pub(crate) const ALL: [Self; 6] =
         [Self::Accept, Self::Tls, Self::Auth, Self::Route, Self::Queue, Self::Connect];
-    /// Those of a request.
+    /// The stages of a request.
     pub(crate) const OF_REQUEST: [Self; 4] = [Self::Auth, Self::Route, Self::Queue, Self::Connect];
 
     /// The name used as a metric label.
@@ -196,7 +196,7 @@ const TLS_ERRORS: [(TlsErrorKind, &str); 5] = [
     (TlsErrorKind::Other, "other"),
 ];
 
-/// The methods that metrics know by name.
+/// The methods with their own label value.
 static METHODS: [(Method, &str); 9] = [
     (Method::GET, "get"),
     (Method::POST, "post"),
@@ -210,10 +210,10 @@ static METHODS: [(Method, &str); 9] = [
 ];
 
 impl GatewayMetrics {
-    /// Registers everything. Once per process.
+    /// Registers all metrics. Once per process.
     ///
     /// # Errors
-    /// When called twice with the same registry.
+    /// If it is called twice with the same registry.
     pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
         let (shard, cluster) = (&["shard"], &["cluster"]);
         let by_listener_shard_and_class = &["listener", "shard", "class"];
@@ -405,17 +405,17 @@ impl GatewayMetrics {
         })
     }
 
-    /// Everything that is counted, as it is now.
+    /// The present values of all metrics.
     pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
         self.registry.registry().gather()
     }
 
-    /// How many connections each listener may have open.
+    /// Sets the gauge of the limit of open connections per listener.
     pub(crate) fn set_connections_limit(&self, most: usize) {
         self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
     }
 
-    /// What is counted of the requests at a listener; `None` if there are too many listeners.
+    /// The metrics of requests at a listener; `None` if there are too many listeners.
     pub(crate) fn listener_series(&self, name: &str) -> Option<Arc<ListenerSeries>> {
         self.listeners.of(name, &self.phases)
     }
@@ -455,7 +455,7 @@ impl GatewayMetrics {
         self.open[class as usize].clone()
     }
 
-    /// A request has ended.
+    /// Counts a completed request.
     pub(crate) fn finished(&self, method: &Method, code: u16, duration: Duration) {
         let known = METHODS.iter().position(|(known, _)| known == method);
         let histogram = |code: u16| {
@@ -471,13 +471,13 @@ impl GatewayMetrics {
         }
     }
 
-    /// The gateway answered by itself.
+    /// Counts a response of the gateway itself.
     pub(crate) fn answered(&self, code: u16, why: &'static str) {
         let mut digits = itoa::Buffer::new();
         self.own_answers.get((code, why), &[digits.format(code), why]).inc();
     }
 
-    /// A request to a mapped backend has ended that named a logical cluster of this shard.
+    /// Counts a completed request to a mapped backend that named a logical cluster of this shard.
     pub(crate) fn mapped_body_bytes(&self, shard: &str, of_request: u64, of_response: u64) {
         for (counters, count) in [(&self.request_bytes, of_request), (&self.response_bytes, of_response)] {
             if count > 0 {
@@ -486,32 +486,32 @@ impl GatewayMetrics {
         }
     }
 
-    /// A request got 429 by the limit of this scope and kind.
+    /// Counts a request that got 429 by the limit of this scope and kind.
     pub(crate) fn limited(&self, listener: &str, scope: &str, limit: &str) {
         self.limited.with_label_values(&[listener, scope, limit]).inc();
     }
 
-    /// A stream was refused, because its connection has too much header open.
+    /// Counts a stream that was refused because its connection has too many header bytes open.
     pub(crate) fn heads_refused(&self, listener: &str) {
         self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
     }
 
-    /// A connection was closed, because most of its frames mean nothing.
+    /// Counts a connection that was closed because of too many frames without content.
     pub(crate) fn chatter_refused(&self, listener: &str) {
         self.limited.with_label_values(&[listener, "connection", "frames"]).inc();
     }
 
-    /// The body of a request came too slowly.
+    /// Counts a request whose body came too slowly.
     pub(crate) fn slow_body(&self) {
         self.slow_bodies.inc();
     }
 
-    /// A client took nothing of its answer.
+    /// Counts a request whose client did not read its response.
     pub(crate) fn slow_reader(&self) {
         self.untaken_answers.inc();
     }
 
-    /// A client sent identity headers.
+    /// Counts identity headers that a client sent.
     pub(crate) fn forged(&self, count: usize) {
         if count > 0 {
             self.forged_headers.inc_by(count as u64);
@@ -520,24 +520,24 @@ impl GatewayMetrics {
 }
 
 impl ShardMetrics {
-    /// The head of the answer is here.
+    /// Records the time to the first byte of a response.
     pub(crate) fn first_byte(&self, listener: &Arc<ListenerSeries>, class: RequestClass, after: Duration) {
         self.first_byte.observe(listener, class, after.as_secs_f64());
     }
 
-    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, at the listeners that there are.
+    /// Number of reads and writes that it has begun to answer, and their total waiting time in seconds, at the present listeners.
     pub(crate) fn answered(&self) -> (u64, f64) {
         let both = [RequestClass::Read, RequestClass::Write];
         let all = both.into_iter().map(|class| self.first_byte.of_class(class));
         all.fold((0, 0.0), |sums, of| (sums.0 + of.0, sums.1 + of.1))
     }
 
-    /// The exchange has ended.
+    /// Records the duration of a completed exchange.
     pub(crate) fn total(&self, listener: &Arc<ListenerSeries>, class: RequestClass, duration: Duration) {
         self.total.observe(listener, class, duration.as_secs_f64());
     }
 
-    /// The exchange has ended: so many bytes of bodies each way.
+    /// Counts the bytes of the bodies of a completed exchange, per direction.
     pub(crate) fn body_bytes(&self, of_request: u64, of_response: u64) {
         if let Some([requests, responses]) = &self.body_bytes {
             requests.add(of_request);
@@ -545,12 +545,12 @@ impl ShardMetrics {
         }
     }
 
-    /// One of its addresses was ejected.
+    /// Counts the ejection of an address.
     pub(crate) fn ejected(&self) {
         self.ejections.add(1);
     }
 
-    /// A handshake failed.
+    /// Counts a failed handshake.
     pub(crate) fn tls_error(&self, kind: TlsErrorKind) {
         if let Some(at) = TLS_ERRORS.iter().position(|(known, _)| *known == kind) {
             self.tls_errors[at].add(1);
@@ -561,7 +561,7 @@ impl ShardMetrics {
 /// Makes the metrics of a server when it is first used.
 pub(crate) type MakeMetrics = Arc<dyn Fn(&str, UpstreamKind) -> ShardMetrics + Send + Sync>;
 
-/// Those of all servers.
+/// Makes the metrics of all servers.
 pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> MakeMetrics {
     let metrics = Arc::clone(metrics);
     Arc::new(move |name, server| metrics.server(name, server))

@@ -1,4 +1,4 @@
-//! How many series there are at most, and that there are not more: docs/gateway-observability.md has the same formula in words.
+//! The maximum number of series, and a test of it. docs/gateway-observability.md has the same formula in words.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -19,30 +19,30 @@ use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::top::TopWorkspaces;
 use crate::telemetry::trace::Tracing;
 
-/// A histogram is a series per bucket, and `+Inf`, sum and count.
+/// A histogram has a series per bucket, and `+Inf`, sum and count.
 const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which; the headers and the frames of a connection, and the connections and failures of addresses.
+/// Quotas by scope and limit; the headers and the frames of a connection, and the connections and failures of addresses.
 const QUOTAS: usize = 3 * 5 + 2 + 2;
 
-/// Of a gateway with so many listeners, servers (shards and mapped backends) and things that it reloads from files.
+/// Number of series with so many listeners, servers (shards and mapped backends) and objects reloaded from files.
 fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
     let phases = listeners * RequestStage::ALL.len() * histogram(PHASE_BUCKETS);
     let by_server =
         listeners * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
-    // Bytes each way, failed handshakes, workspaces by parent and in fact, three of the index, four of what it works on,
-    // five of its health, three of picks.
+    // Bytes per direction, failed handshakes, workspaces by parent and by shard, three of the index, four of admission,
+    // five of its health, three of placement.
     let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
-    // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
+    // Connections, handshakes by result, refused peers, quotas, ACME certificates.
     let of_listeners = listeners * (1 + 4 + 1 + QUOTAS + 4);
-    // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
+    // Loaded, failed, failing, time of the failure, age, the expiry of two kinds of certificates.
     let of_files = reloaded * 7;
-    // Of the process 8, open requests 4, forged headers, the limit of connections, the table, stalled streams and the index 4, the access log 3, spans 3, slow clients 2, picks by
-    // policy and outcome 18.
+    // The process 8, open requests 4, forged headers, the limit of connections, the table, stalled streams and the index 4,
+    // the access log 3, spans 3, slow clients 2, placements by policy and outcome 18.
     let others = 8 + CLASSES.len() + 2 + 4 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
@@ -58,7 +58,7 @@ fn certificate(is_ca: rcgen::IsCa) -> String {
     params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
 }
 
-/// Whatever can happen, happens.
+/// The metrics after every event that can occur.
 fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     let registry = Metrics::new("gateway", "test").unwrap();
     let reloads = Reloads::new(&registry).unwrap();

@@ -1,4 +1,4 @@
-//! Which requests somebody wants to see.
+//! Filters of the requests that a subscriber receives.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::telemetry::access_log::{Line, workspace};
 
-/// All that is named has to hold.
+/// A filter. All named conditions must hold.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Filter {
-    /// As it was named: a path, or the id of a logical cluster.
+    /// The workspace as given in the query: a path, or the id of a logical cluster.
     pub(crate) workspace: Option<String>,
-    /// The logical cluster that the path led to when the reader came.
+    /// The logical cluster of the path at the time of the subscription.
     pub(crate) cluster: Option<Arc<str>>,
     user: Option<String>,
     listener: Option<String>,
@@ -20,14 +20,14 @@ pub(crate) struct Filter {
     errors: bool,
 }
 
-/// One code, or a hundred of them.
+/// One status code, or a class of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Codes {
     from: u16,
     until: u16,
 }
 
-/// It cannot be filtered so; whoever asks has to put it better.
+/// The filter is invalid; the client must correct it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum BadFilter {
     #[error("{0:?} is none of workspace, user, listener, shard, status and errors")]
@@ -37,7 +37,7 @@ pub(crate) enum BadFilter {
 }
 
 impl Filter {
-    /// What a query says.
+    /// Parses a query.
     pub(crate) fn of_query(query: &str) -> Result<Self, BadFilter> {
         let mut filter = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -50,7 +50,7 @@ impl Filter {
                 "shard" => filter.shard = Some(value),
                 "status" => filter.status = Some(Codes::parse(&value).ok_or(BadFilter::Status(value))?),
                 "errors" => filter.errors = !matches!(value.as_str(), "0" | "false"),
-                // What makes it an exchange without an end.
+                // Parameters that make the request a watch.
                 "watch" | "follow" => {}
                 other => return Err(BadFilter::Parameter(other.to_owned())),
             }
@@ -58,7 +58,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether this one is wanted.
+    /// True if the line matches the filter.
     pub(super) fn wants(&self, line: &Line<'_>) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
@@ -73,7 +73,7 @@ impl Filter {
 
     fn is_workspace(&self, line: &Line<'_>) -> bool {
         let Some(wanted) = self.workspace.as_deref() else { return true };
-        // By whichever name somebody has asked for it.
+        // The workspace matches by its path or by its id.
         let named = line.asked.and_then(|asked| workspace(asked.path));
         named == Some(wanted)
             || line.cluster == Some(wanted)
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn each_condition_counts_and_all_of_them_together() {
-        // The line is alice's at listener internal, for shard alpha and logical cluster 0rg0000000000001.
+        // The line is of user alice at listener internal, for shard alpha and logical cluster 0rg0000000000001.
         for (query, path, code, expected) in [
             ("", "/x", 200, true),
             ("watch=1", "/x", 200, true),

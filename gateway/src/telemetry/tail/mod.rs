@@ -1,7 +1,7 @@
-//! Lines of the access log for somebody who watches, as they happen.
+//! Live subscriptions to the lines of the access log.
 //!
-//! While nobody does, a request costs one atomic load. Whoever reads slowly loses lines, never the requests: each reader has
-//! a bounded queue, and is told how many found no room in it.
+//! Without subscribers a request costs one atomic load. A slow subscriber loses lines and never delays requests: each has
+//! a bounded queue and receives the number of lines that did not fit.
 
 mod filter;
 
@@ -16,17 +16,17 @@ use tokio::sync::mpsc;
 use crate::telemetry::access_log::Line;
 pub(crate) use filter::Filter;
 
-/// Where it is read.
+/// Path of the endpoint.
 pub(crate) const PATH: &str = "/services/fairlead/v1/tail";
-/// Readers at a time.
+/// Maximum number of concurrent subscribers.
 pub(crate) const MOST_READERS: usize = 16;
-/// Lines that wait for a reader; some 512 KiB.
+/// Queued lines per subscriber; about 512 KiB.
 const QUEUE: usize = 1024;
 
-/// Everybody who watches.
+/// The subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    /// Read by every request, so it is never locked for reading.
+    /// Loaded by every request, so reading never locks.
     readers: ArcSwap<Vec<Arc<Reader>>>,
     /// Held while `readers` is replaced.
     changing: Mutex<()>,
@@ -39,7 +39,7 @@ struct Reader {
     lost: AtomicU64,
 }
 
-/// What one reader gets, until this is dropped.
+/// The subscription of one client, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct LogSubscription {
     tail: Arc<Tail>,
@@ -47,18 +47,18 @@ pub(crate) struct LogSubscription {
     queue: mpsc::Receiver<Bytes>,
 }
 
-/// Too many watch already.
+/// The maximum number of subscribers is reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{MOST_READERS} others watch already")]
 pub(crate) struct TooManySubscribers;
 
 impl Tail {
-    /// Whether anybody watches.
+    /// True if there are subscribers.
     pub(crate) fn is_read(&self) -> bool {
         !self.readers.load().is_empty()
     }
 
-    /// Begins to watch.
+    /// Subscribes.
     ///
     /// # Errors
     /// [`TooManySubscribers`].
@@ -75,7 +75,7 @@ impl Tail {
         Ok(LogSubscription { tail: Arc::clone(self), reader, queue })
     }
 
-    /// Tells everybody who wants to know of it.
+    /// Sends a line to all subscribers whose filter matches.
     pub(crate) fn tell(&self, line: &Line<'_>) {
         let mut written = None;
         for reader in self.readers.load().iter().filter(|reader| reader.filter.wants(line)) {
@@ -92,11 +92,11 @@ impl Tail {
 }
 
 impl LogSubscription {
-    /// The next lines, at least one, and how many were lost before those that come next.
+    /// The next lines, at least one, with the number of lines that were lost before the following ones.
     pub(crate) async fn next(&mut self) -> Bytes {
         const MOST: usize = 64;
         let mut lines = Vec::new();
-        // The sender is beside the receiver: there is always one more.
+        // The receiver's owner also holds the sender, so the channel is never closed.
         self.queue.recv_many(&mut lines, MOST).await;
         let mut text = lines.concat();
         match self.reader.lost.swap(0, Ordering::Relaxed) {

@@ -1,8 +1,9 @@
-//! Which workspaces are busy: the few heaviest by requests, bytes and errors a second, and by open watches.
+//! The busiest workspaces by requests, bytes and errors per second, and by open watches.
 //!
-//! However many workspaces there are, each of the first three is counted with [`COUNTERS`] counters per thread that
-//! serves, in a mutex that nobody else wants but who reads them. So a request costs an uncontended lock and two or three
-//! look-ups: 0.06 µs among some hundred workspaces, 0.8 µs where each is that of another of 100,000. Open watches are counted as they are: they cost more themselves than their counter.
+//! Each of the first three measures uses [`COUNTERS`] counters per serving thread, regardless of the number of workspaces.
+//! Their mutex is contended only while they are read. So a request costs an uncontended lock and two or three
+//! look-ups: 0.06 µs with some hundred workspaces, 0.8 µs if each request is for another one of 100,000. Open watches are
+//! counted exactly: a watch itself costs more than its counter.
 
 mod sketch;
 
@@ -16,22 +17,22 @@ use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use sketch::{Heavy, Sketch, heaviest};
 
-/// Counters per measure and thread: who has more than a 512th of all is not missed.
+/// Counters per measure and thread: a workspace with more than a 512th of the total is always found.
 const COUNTERS: usize = 512;
-/// How often what has been is worth less, and what remains of it. What happens once counts for 50 s on average.
+/// Interval of the decay, and the fraction that remains. An event counts for 50 s on average.
 const TICK: Duration = Duration::from_secs(5);
 const REMAINS: f64 = 0.9;
-/// Locks that share the open watches.
+/// Number of locks for the counters of open watches.
 const WATCH_PARTS: usize = 16;
 
-/// What a workspace can be heavy by.
+/// A measure of a workspace's load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Measure {
-    /// Requests that have ended.
+    /// Completed requests.
     Requests,
-    /// Bytes of their bodies, both ways.
+    /// Bytes of their bodies, in both directions.
     Bytes,
-    /// Answers with 5xx, whoever gave them.
+    /// Responses with 5xx, from the shard or from the gateway.
     Errors,
 }
 
@@ -45,21 +46,21 @@ pub(crate) struct TopWorkspaces {
     watches: [Mutex<FxHashMap<Arc<str>, u32>>; WATCH_PARTS],
 }
 
-/// What was counted on one thread, or some of them.
+/// The counters of one thread, or of several.
 struct Part {
     sketches: [Sketch; Measure::ALL.len()],
-    /// When the last tick was due.
+    /// Time of the last decay.
     ticked: Instant,
 }
 
-/// A workspace, and how heavy it is.
+/// A workspace and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BusyCluster {
     /// The id of its logical cluster.
     pub(crate) cluster: Arc<str>,
-    /// Per second, over a minute or so.
+    /// Rate per second, averaged over about a minute.
     pub(crate) per_second: f64,
-    /// At most so much of that may be others'.
+    /// Upper bound of the overestimation.
     pub(crate) error: f64,
 }
 
@@ -70,7 +71,7 @@ impl TopWorkspaces {
         Arc::new(Self { parts: (0..parts).map(|_| part()).collect(), watches: Default::default() })
     }
 
-    /// A request about this logical cluster has ended.
+    /// Counts a completed request for this logical cluster.
     pub(crate) fn ended(&self, cluster: &Arc<str>, code: u16, bytes: u64, now: Instant) {
         let mut part = self.parts[this_thread() % self.parts.len()].lock();
         part.tick(now);
@@ -84,22 +85,22 @@ impl TopWorkspaces {
         }
     }
 
-    /// A watch in this logical cluster is open until what is returned is dropped.
+    /// Counts a watch in this logical cluster until the returned guard is dropped.
     pub(crate) fn watch(self: &Arc<Self>, cluster: &Arc<str>) -> OpenWatch {
         *self.watches_of(cluster).lock().entry(Arc::clone(cluster)).or_default() += 1;
         OpenWatch { all: Arc::clone(self), cluster: Arc::clone(cluster) }
     }
 
-    /// The heaviest by one measure, at most so many.
+    /// The busiest workspaces by one measure, at most `most`.
     pub(crate) fn by(&self, measure: Measure, most: usize, now: Instant) -> Vec<BusyCluster> {
         let mut parts: Vec<_> = self.parts.iter().map(|part| part.lock()).collect();
         parts.iter_mut().for_each(|part| part.tick(now));
         let mut heavy = heaviest(parts.iter().map(|part| &part.sketches[measure as usize]));
         drop(parts);
         heavy.truncate(most);
-        // What has been decayed away is no news.
+        // Skips workspaces whose load has decayed.
         heavy.retain(|one| one.weight - one.error > 0.01);
-        // A steady stream has so many seconds' worth of it in the sketch.
+        // For a constant rate the sketch contains this many seconds' worth of it.
         let seconds = TICK.as_secs_f64() / (1.0 - REMAINS);
         let busy = |Heavy { key, weight, error }: Heavy| BusyCluster {
             cluster: key,
@@ -109,12 +110,12 @@ impl TopWorkspaces {
         heavy.into_iter().map(busy).collect()
     }
 
-    /// Those with the most open watches, at most so many.
+    /// The workspaces with the most open watches, at most `most`.
     pub(crate) fn by_watches(&self, most: usize) -> Vec<(Arc<str>, u32)> {
         let mut all: Vec<(Arc<str>, u32)> = Vec::new();
         for part in &self.watches {
             all.extend(part.lock().iter().map(|(cluster, open)| (Arc::clone(cluster), *open)));
-            // Not more than needed of what may be very many.
+            // Selects before sorting, because there may be very many.
             let order = |one: &(Arc<str>, u32), other: &(Arc<str>, u32)| {
                 other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0))
             };
@@ -125,7 +126,7 @@ impl TopWorkspaces {
     }
 
     fn watches_of(&self, cluster: &str) -> &Mutex<FxHashMap<Arc<str>, u32>> {
-        // Of the upper bits: the map below goes by the others.
+        // The upper bits, because the map below uses the lower ones.
         let part = FxBuildHasher.hash_one(cluster) >> 40;
         &self.watches[part as usize % WATCH_PARTS]
     }
@@ -144,7 +145,7 @@ impl Part {
     }
 }
 
-/// An open watch, counted as long as this lives.
+/// An open watch, counted until this is dropped.
 pub(crate) struct OpenWatch {
     all: Arc<TopWorkspaces>,
     cluster: Arc<str>,
@@ -160,7 +161,7 @@ impl Drop for OpenWatch {
     }
 }
 
-/// Another number for every thread.
+/// The number of this thread.
 fn this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -201,7 +202,7 @@ mod tests {
         assert!((17_000.0..=21_000.0).contains(&bytes[0].per_second), "{bytes:?}");
         let errors = top.by(Measure::Errors, 10, at(300));
         assert_eq!(&*errors[0].cluster, "before");
-        // An hour later nobody is busy.
+        // An hour later everything has decayed.
         assert_eq!(top.by(Measure::Requests, 10, at(4200)), []);
     }
 
@@ -214,7 +215,7 @@ mod tests {
             let top = TopWorkspaces::new(Instant::now());
             let began = Instant::now();
             for number in 0..REQUESTS as usize {
-                // Neither in turn nor at random: far apart.
+                // An order that is neither sequential nor random: consecutive requests are far apart.
                 let cluster = &clusters[number.wrapping_mul(7919) % workspaces];
                 top.ended(cluster, 200, 1000, began);
             }

@@ -1,9 +1,9 @@
-//! The heaviest of many, counted with few counters: Space-Saving (Metwally, Agrawal, El Abbadi 2005) with weights and
+//! The heaviest keys of a stream, counted with few counters: Space-Saving (Metwally, Agrawal, El Abbadi 2005) with weights and
 //! decay.
 //!
-//! With `k` counters and a stream of total weight `W`, what is told of a key is never less than its true weight, and at
-//! most `W / k` more; so whoever has more than `W / k` is there. Decay takes the same part of everything, which keeps the
-//! order and both bounds for the decayed stream.
+//! With `k` counters and a stream of total weight `W`, the estimate for a key is never less than its true weight, and at
+//! most `W / k` more; so every key with more than `W / k` has a counter. Decay multiplies all weights by the same factor, which
+//! keeps the order and both bounds for the decayed stream.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 pub(super) struct Sketch {
     most: usize,
     counters: Vec<Counter>,
-    /// Numbers of counters, a heap with the lightest first.
+    /// Indices of counters as a heap with the lightest first.
     heap: Vec<u32>,
     by_key: FxHashMap<Arc<str>, u32>,
 }
@@ -23,31 +23,31 @@ pub(super) struct Sketch {
 struct Counter {
     key: Arc<str>,
     weight: f64,
-    /// How much of the weight may be that of others.
+    /// Upper bound of the part of the weight that belongs to other keys.
     error: f64,
-    /// Its place in the heap.
+    /// Its index in the heap.
     place: u32,
 }
 
-/// What is told of a key.
+/// The estimate for a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Heavy {
     pub(super) key: Arc<str>,
-    /// At least its true weight.
+    /// Estimated weight, at least the true weight.
     pub(super) weight: f64,
-    /// At most so much more.
+    /// Upper bound of the overestimation.
     pub(super) error: f64,
 }
 
 impl Sketch {
-    /// With so many counters, at least one.
+    /// A sketch with `most` counters, but at least one.
     pub(super) fn new(most: usize) -> Self {
         let most = most.max(1);
         Self { most, counters: Vec::new(), heap: Vec::new(), by_key: FxHashMap::default() }
     }
 
-    /// Adds weight to a key. Costs a look-up by the key and, of the logarithm of the counters, mostly nothing; for a key
-    /// without a counter two changes of the map more.
+    /// Adds weight to a key. Costs a look-up of the key and an update of the heap, logarithmic in the worst case and mostly
+    /// constant. A key without a counter costs two more changes of the map.
     pub(super) fn add(&mut self, key: &Arc<str>, weight: f64) {
         let number = match self.by_key.get(key) {
             Some(number) => *number,
@@ -60,7 +60,7 @@ impl Sketch {
         self.sink(place);
     }
 
-    /// Takes from everything what is more than this part of it.
+    /// Multiplies all weights by this factor.
     pub(super) fn decay(&mut self, remaining: f64) {
         for counter in &mut self.counters {
             counter.weight *= remaining;
@@ -68,7 +68,7 @@ impl Sketch {
         }
     }
 
-    /// What is known, in no particular order.
+    /// All estimates, in no particular order.
     pub(super) fn all(&self) -> impl Iterator<Item = Heavy> {
         self.counters.iter().map(|counter| Heavy {
             key: Arc::clone(&counter.key),
@@ -77,7 +77,7 @@ impl Sketch {
         })
     }
 
-    /// How heavy a key without a counter may be.
+    /// Upper bound of the weight of a key without a counter.
     pub(super) fn unseen(&self) -> f64 {
         match self.heap.first() {
             Some(lightest) if self.counters.len() >= self.most => self.counters[*lightest as usize].weight,
@@ -93,7 +93,7 @@ impl Sketch {
         self.rise(number as usize);
     }
 
-    /// The lightest counter becomes that of another key, which may have been as heavy as it.
+    /// Assigns the lightest counter to another key, whose earlier weight was at most the counter's.
     fn take_over(&mut self, key: &Arc<str>) -> u32 {
         let number = self.heap[0];
         let counter = &mut self.counters[number as usize];
@@ -141,7 +141,7 @@ impl Sketch {
     }
 }
 
-/// What several sketches of parts of one stream say together, the heaviest first.
+/// The combined estimates of several sketches, each of a part of one stream; the heaviest first.
 pub(super) fn heaviest<'s>(sketches: impl IntoIterator<Item = &'s Sketch>) -> Vec<Heavy> {
     let mut all: FxHashMap<Arc<str>, Heavy> = FxHashMap::default();
     let mut unseen = 0.0;
@@ -155,7 +155,7 @@ pub(super) fn heaviest<'s>(sketches: impl IntoIterator<Item = &'s Sketch>) -> Ve
             heavy.error += error - here;
         }
     }
-    // A key may have been as heavy as that wherever it has no counter.
+    // In each sketch without a counter for it, a key may have had this weight.
     let mut all: Vec<Heavy> = all
         .into_values()
         .map(|heavy| Heavy { weight: heavy.weight + unseen, error: heavy.error + unseen, ..heavy })
@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over several parts of a stream, decayed or not.
+        /// The bounds hold over several parts of a stream, with and without decay.
         #[test]
         fn what_is_told_is_never_too_little_and_at_most_a_counters_share_too_much(
             stream in vec((0..40_u8, 1..100_u32, 0..3_usize, prop::bool::weighted(0.02)), 1..600),

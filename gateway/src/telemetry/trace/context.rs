@@ -1,32 +1,32 @@
-//! W3C Trace Context (level 1): who a request's trace is, as `traceparent` says it.
+//! W3C Trace Context (level 1): the `traceparent` header.
 
 use std::fmt;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What others on the way keep of the trace. Passed on as it is, or not at all.
+/// Vendor data of the trace. Passed on unchanged, or removed.
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// One trace; never all zero.
+/// A trace ID; never all zero.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct TraceId(pub(super) [u8; 16]);
 
-/// One step of a trace; never all zero.
+/// A span ID; never all zero.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct SpanId(pub(super) [u8; 8]);
 
-/// What a client says of its trace.
+/// The client's trace context.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Parent {
     pub(crate) trace: TraceId,
     pub(crate) span: SpanId,
-    /// Whether somebody records it.
+    /// True if the caller may have recorded the trace.
     pub(crate) is_sampled: bool,
 }
 
 impl Parent {
-    /// What the headers say, if it is said once and well: anything else is as if nothing were said.
+    /// The trace context of a request's headers. Several or invalid headers count as none.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         match (values.next(), values.next()) {
@@ -35,7 +35,7 @@ impl Parent {
         }
     }
 
-    /// `version "-" trace-id "-" parent-id "-" flags`, in lower case; later versions may go on after another dash.
+    /// `version "-" trace-id "-" parent-id "-" flags`, in lower case; later versions may add fields after another dash.
     fn parse(value: &[u8]) -> Option<Self> {
         const LENGTH: usize = 55;
         let (known, rest) = value.split_at_checked(LENGTH)?;
@@ -55,11 +55,11 @@ impl Parent {
         Some(Self { trace: TraceId(trace), span: SpanId(span), is_sampled: flags & 1 == 1 })
     }
 
-    /// As a header says it, of version 00.
+    /// The header value, in version 00.
     pub(super) fn to_header(self) -> HeaderValue {
         let flags = u8::from(self.is_sampled);
         let text = format!("00-{}-{}-{flags:02x}", self.trace, self.span);
-        // Digits and dashes are always a value.
+        // Hexadecimal digits and dashes are always a valid value.
         HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""))
     }
 }
@@ -76,7 +76,7 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// Exactly so many bytes in lower case.
+/// Decodes exactly `N` bytes in lower-case hexadecimal.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -118,10 +118,10 @@ mod tests {
         for (value, expected) in [
             (good("01"), Some("01")),
             (good("00"), Some("00")),
-            // Of flags, the first is all that is known.
+            // Only the first flag is defined.
             (good("ff"), Some("01")),
             (good("02"), Some("00")),
-            // A version to come.
+            // A future version.
             (format!("01-{TRACE}-{SPAN}-01"), Some("01")),
             (format!("cc-{TRACE}-{SPAN}-01-what-will-be"), Some("01")),
             (format!("cc-{TRACE}-{SPAN}-01.what-will-be"), None),

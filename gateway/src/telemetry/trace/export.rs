@@ -1,4 +1,4 @@
-//! Spans on their way to a collector: in batches, by a task of its own, with a bounded number of tries.
+//! The export of spans to a collector: in batches, by a separate task, with a bounded number of attempts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use tokio::time::Instant;
 use crate::telemetry::access_log::beginning;
 use crate::telemetry::trace::otlp::{Traced, encode};
 
-/// Requests whose spans are sent together.
+/// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 512;
-/// How often a batch is sent at most.
+/// Maximum number of attempts to send a batch.
 const MAX_TRIES: usize = 3;
-/// How long the collector may take to answer.
+/// Time limit for the collector's response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is logged of what it says, in bytes.
+/// Maximum number of bytes of the collector's error message in the log.
 const MAX_MESSAGE: usize = 256;
 
-/// What becomes of spans.
+/// Counters of spans by result.
 #[derive(Clone, Debug)]
 pub(super) struct Results {
     pub(super) exported: IntCounter,
@@ -47,28 +47,28 @@ impl Results {
     }
 }
 
-/// A collector cannot be spoken to; the operator has to mend the settings.
+/// The collector's configuration is invalid; the operator must fix it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectorError {
-    /// Its authorities.
+    /// The file of certificate authorities cannot be read.
     #[error("{0} cannot be read")]
     Read(PathBuf, #[source] std::io::Error),
-    /// Its authorities are none.
+    /// The certificate authorities are invalid.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// Its address.
+    /// The address is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
 }
 
-/// The way to a collector. To tell it of a request wakes nobody, except at the beginning of a batch and where many wait.
+/// The sending side of the queue. Adding a request wakes the task only at the start of a batch and when many are queued.
 pub(super) struct Spans {
-    // Before the bell, so that it rings when there is nobody left.
+    // Declared before the wake-up, so that it is dropped first: the task then finds the channel closed.
     sender: mpsc::Sender<Box<Traced>>,
     bell: Wakeup,
 }
 
-/// Rings when there is something to be done, and at the end.
+/// Wakes the task when there is work, and when it is dropped.
 struct Wakeup(Arc<Notify>);
 
 impl Drop for Wakeup {
@@ -78,18 +78,18 @@ impl Drop for Wakeup {
 }
 
 impl Spans {
-    /// For at most so many that wait, and the other end.
+    /// A queue of at most this many requests, and its receiving side.
     pub(super) fn new(queue: usize) -> (Self, PendingSpans) {
         let (sender, spans) = mpsc::channel(queue);
         let bell = Arc::new(Notify::new());
         (Self { sender, bell: Wakeup(Arc::clone(&bell)) }, PendingSpans { spans, bell })
     }
 
-    /// Whether there was room.
+    /// Adds a request. False if the queue is full.
     pub(super) fn tell(&self, traced: Box<Traced>) -> bool {
         let told = self.sender.try_send(traced).is_ok();
         let most = self.sender.max_capacity();
-        // With the one that its batch began with, it is full; and what waits must not be in the way of others.
+        // The task holds the first request of its batch, so the batch is then full; a queue that is half full is drained as well.
         if most - self.sender.capacity() >= (MAX_BATCH - 1).min(most / 2) {
             self.bell.0.notify_one();
         }
@@ -97,17 +97,17 @@ impl Spans {
     }
 }
 
-/// What a collector has not been sent yet.
+/// The receiving side of the queue.
 pub(super) struct PendingSpans {
     spans: mpsc::Receiver<Box<Traced>>,
     bell: Arc<Notify>,
 }
 
 impl PendingSpans {
-    /// The next batch: when it is full, or so long after it began. Empty once there is nobody to tell of more.
+    /// Waits for the next batch, until it is full or `interval` after its start. Empty once the sending side is gone.
     #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
     async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
-        // The others are left where they are counted.
+        // The others stay in the queue, where they are counted.
         if self.spans.recv_many(batch, 1).await == 0 {
             return;
         }
@@ -126,7 +126,7 @@ impl PendingSpans {
         self.take(batch).await;
     }
 
-    /// What is there, as far as there is room in the batch.
+    /// Moves queued requests to the batch, up to its maximum size.
     #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
     async fn take(&mut self, batch: &mut Vec<Box<Traced>>) {
         let there = self.spans.len().min(MAX_BATCH - batch.len());
@@ -136,7 +136,7 @@ impl PendingSpans {
     }
 }
 
-/// Where spans go.
+/// The collector of spans.
 pub(super) struct Collector {
     client: Client,
     path: String,
@@ -173,7 +173,7 @@ impl Collector {
         })
     }
 
-    /// Sends what comes until nobody has anything to tell any more.
+    /// Sends batches until the sending side is gone.
     pub(super) async fn run(self, mut waiting: PendingSpans, shutdown: Shutdown) {
         let mut batch = Vec::new();
         let mut failing = false;
@@ -204,7 +204,7 @@ impl Collector {
         }
     }
 
-    /// What the collector says that it has not taken.
+    /// Sends one batch; returns the spans that the collector has rejected, if any.
     async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, ExportError> {
         let body = bytes::Bytes::from(body);
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
@@ -229,18 +229,18 @@ impl Collector {
     }
 }
 
-/// A batch was not taken at all; the collector, or who has set its address, is to blame.
+/// The whole batch failed, because of the collector or its configured address.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
-    /// Nothing came back, or an error.
+    /// There was no response, or an error.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Nobody is followed to another place.
+    /// Redirects are not followed.
     #[error("the collector answers {0}, which is neither success nor an error: is its address right?")]
     Elsewhere(StatusCode),
 }
 
-/// Spans that a collector has not taken although it says 200 (OTLP 1.x, "Partial Success").
+/// Spans that a collector has rejected in a response with 200 (OTLP 1.x, "Partial Success").
 #[derive(Debug, PartialEq)]
 struct Rejected {
     spans: u64,
@@ -248,11 +248,11 @@ struct Rejected {
 }
 
 impl Rejected {
-    /// What an answer says of them. One that says nothing, or is none, has taken all.
+    /// The rejected spans according to a response. A response without them, or an invalid one, means that none were rejected.
     fn of(body: &[u8]) -> Option<Self> {
         let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
         let partial = answer.get("partialSuccess")?;
-        // 64 bits are text in protobuf's JSON, but not everybody writes them so.
+        // 64-bit integers are strings in protobuf's JSON, but not all collectors write them so.
         let spans = match partial.get("rejectedSpans")? {
             serde_json::Value::String(number) => number.parse().ok()?,
             number => number.as_u64()?,
@@ -269,7 +269,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// How many there are next, and after how long.
+    /// The size of the next batch, and the time until it is complete.
     async fn next(waiting: &mut PendingSpans) -> (usize, Duration) {
         let (began, mut batch) = (Instant::now(), Vec::new());
         waiting.next(&mut batch, HOUR).await;

@@ -1,7 +1,8 @@
-//! Traces: which requests are traced, what shards are told of it, and spans for a collector.
+//! Traces: sampling, the propagation to shards, and spans for a collector.
 //!
-//! A request that is not traced costs a load, at listeners that continue their clients' traces a look for a header, and a lot
-//! that is drawn. One that is has two spans: the gateway's own, and that of asking the shard, which the shard's continue.
+//! A request that is not traced costs a load, a look-up of a header at listeners that continue their clients' traces, and a
+//! random number. A traced request has two spans: the gateway's own, and that of the upstream request, which is the parent
+//! of the shard's spans.
 
 mod context;
 mod export;
@@ -23,19 +24,19 @@ pub(crate) use export::CollectorError;
 use export::{Collector, Results, Spans};
 pub(crate) use otlp::Traced;
 
-/// Traces of all listeners.
+/// Tracing of all listeners.
 pub(crate) struct Tracing {
-    /// `None` while nothing is traced.
+    /// `None` while tracing is off.
     active: ArcSwapOption<Active>,
     results: Results,
-    /// What is in force; held while that is changed.
+    /// The active configuration; locked while it is changed.
     configured: Mutex<TracingConfig>,
     tasks: Tasks,
     shutdown: Shutdown,
     names: NameResolver,
 }
 
-/// Settings that can be put in force.
+/// A configuration that can be applied.
 pub(crate) struct PreparedTracing {
     config: TracingConfig,
     collector: Option<Collector>,
@@ -47,26 +48,26 @@ struct Active {
     spans: Option<Spans>,
 }
 
-/// A request that is traced.
+/// The trace of one request.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) id: TraceId,
-    /// The client's span, if it has said so.
+    /// The client's span, if it sent one.
     pub(crate) parent: Option<SpanId>,
     /// The gateway's span.
     pub(crate) span: SpanId,
-    /// That of asking the shard.
+    /// The span of the upstream request.
     pub(crate) asking: SpanId,
     pub(crate) began: SystemTime,
-    /// When the shard was asked, since then.
+    /// Time of the upstream request, since the start of the request.
     pub(crate) asked: OnceLock<Duration>,
 }
 
 impl Tracing {
-    /// Nothing is traced yet.
+    /// Tracing that is off.
     ///
     /// # Errors
-    /// Twice with the same metrics.
+    /// If it is called twice with the same metrics.
     pub(crate) fn new(
         metrics: &Metrics,
         tasks: &Tasks,
@@ -83,10 +84,10 @@ impl Tracing {
         })
     }
 
-    /// Makes what settings name; nothing changes yet. `None` if they are in force already.
+    /// Prepares a configuration without applying it. `None` if it is already active.
     ///
     /// # Errors
-    /// What is wrong with the collector.
+    /// The configuration of the collector is invalid.
     pub(crate) fn prepare(&self, config: &TracingConfig) -> Result<Option<PreparedTracing>, CollectorError> {
         if *self.configured.lock() == *config {
             return Ok(None);
@@ -96,13 +97,13 @@ impl Tracing {
         Ok(Some(PreparedTracing { config: config.clone(), collector }))
     }
 
-    /// Puts them in force.
+    /// Applies a prepared configuration.
     pub(crate) fn apply(&self, prepared: Option<PreparedTracing>) {
         let Some(PreparedTracing { config, collector }) = prepared else { return };
         let mut configured = self.configured.lock();
         let spans = collector.map(|collector| {
             let (spans, waiting) = Spans::new(config.queue);
-            // Ends when nobody has anything to tell it any more.
+            // Ends when the sending side is dropped.
             self.tasks.spawn("spans", collector.run(waiting, self.shutdown.clone()));
             spans
         });
@@ -112,7 +113,7 @@ impl Tracing {
         *configured = config;
     }
 
-    /// A trace for a request, if it is to be traced. Its client decides, if it has said anything that counts.
+    /// A trace for a request, if it is sampled. The client's valid trace context decides, if it is accepted.
     pub(crate) fn begin(&self, parent: Option<Parent>) -> Option<Trace> {
         let active = self.active.load();
         let active = active.as_ref()?;
@@ -129,17 +130,17 @@ impl Tracing {
         })
     }
 
-    /// Whether anything is traced. Costs an atomic load.
+    /// True if requests are traced. Costs an atomic load.
     pub(crate) fn is_on(&self) -> bool {
         self.active.load().is_some()
     }
 
-    /// Whether spans are sent to anybody.
+    /// True if spans are exported.
     pub(crate) fn exports(&self) -> bool {
         self.active.load().as_ref().is_some_and(|active| active.spans.is_some())
     }
 
-    /// A traced request has ended. Waits for nobody: without room it is dropped and counted.
+    /// Queues the spans of a completed request. Never blocks: if the queue is full, they are dropped and counted.
     pub(crate) fn ended(&self, traced: Box<Traced>) {
         if let Some(active) = &*self.active.load()
             && let Some(spans) = &active.spans
@@ -149,22 +150,22 @@ impl Tracing {
         }
     }
 
-    /// There are no more requests: what waits is sent, and nothing is traced any more.
+    /// Called after the last request: queued spans are sent, and tracing is switched off.
     pub(crate) fn finish(&self) {
         self.active.store(None);
     }
 }
 
 impl Trace {
-    /// Tells the shard of it, in place of what the client said.
+    /// Sets the shard's trace headers, in place of the client's.
     pub(crate) fn stamp(&self, headers: &mut HeaderMap, after: Duration) {
         if self.parent.is_none() {
-            // It belongs to what the client has not said well enough.
+            // It belongs to the client's `traceparent`, which is missing or invalid.
             headers.remove(TRACESTATE);
         }
         let told = Parent { trace: self.id, span: self.asking, is_sampled: true };
         headers.insert(TRACEPARENT, told.to_header());
-        // A repetition belongs to the same span.
+        // A retry belongs to the same span.
         let _ = self.asked.set(after);
     }
 }

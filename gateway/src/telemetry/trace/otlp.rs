@@ -1,4 +1,4 @@
-//! Spans as OTLP's JSON has them (opentelemetry-proto 1.x, "OTLP/JSON").
+//! Spans in OTLP's JSON encoding (opentelemetry-proto 1.x, "OTLP/JSON").
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::telemetry::access_log::beginning;
 use crate::telemetry::trace::{SpanId, Trace, TraceId};
 
-/// The longest text of an attribute, in bytes.
+/// Maximum size of an attribute's text, in bytes.
 const MAX_TEXT: usize = 1024;
 /// `SpanKind`.
 const SERVER: u8 = 2;
@@ -17,7 +17,7 @@ const CLIENT: u8 = 3;
 /// `StatusCode`.
 const ERROR: u8 = 2;
 
-/// A traced request that has ended.
+/// A completed traced request.
 #[derive(Debug)]
 pub(crate) struct Traced {
     pub(crate) trace: Arc<Trace>,
@@ -35,10 +35,10 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// How many spans it may have.
+    /// Maximum number of its spans.
     pub(crate) const SPANS: u64 = 2;
 
-    /// Its own span, and that of asking the shard.
+    /// The gateway's span and that of the upstream request.
     fn spans(&self) -> impl Iterator<Item = Span<'_>> {
         let Trace { id, parent, span, asking, began, asked } = &*self.trace;
         let ended = *began + self.took;
@@ -68,7 +68,7 @@ impl Traced {
     }
 }
 
-/// A request for the collector, and how many spans it has. Written as it is read, without a document in between.
+/// An export request and the number of its spans. Serialized directly, without an intermediate document.
 pub(super) fn encode(service: &str, batch: &[Box<Traced>]) -> (Vec<u8>, u64) {
     let version = env!("CARGO_PKG_VERSION");
     let request = Request {
@@ -86,7 +86,7 @@ pub(super) fn encode(service: &str, batch: &[Box<Traced>]) -> (Vec<u8>, u64) {
         }],
     };
     let count = batch.iter().map(|traced| traced.spans().count() as u64).sum();
-    // It has nothing that is no JSON.
+    // All values can be serialized.
     (serde_json::to_vec(&request).unwrap_or_default(), count)
 }
 
@@ -199,7 +199,7 @@ struct Attribute<'r> {
 
 enum Key<'r> {
     Of(&'r str),
-    /// How long a phase took.
+    /// The duration of a stage.
     OfPhase(&'r str),
 }
 
@@ -216,7 +216,7 @@ impl Serialize for Key<'_> {
 #[serde(rename_all = "camelCase")]
 enum Value<'r> {
     StringValue(Text<'r>),
-    /// 64 bits are text in protobuf's JSON.
+    /// 64-bit integers are strings in protobuf's JSON.
     IntValue(AsText<u128>),
 }
 
@@ -233,7 +233,7 @@ enum Text<'r> {
     Address(std::net::IpAddr),
 }
 
-/// As text.
+/// Serialized as a string.
 struct AsText<T>(T);
 
 impl<T: Display> Serialize for AsText<T> {
@@ -246,7 +246,7 @@ fn nanos(time: SystemTime) -> AsText<u128> {
     AsText(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }
 
-/// One of which little is to be told.
+/// A request with minimal properties.
 #[cfg(test)]
 pub(super) fn a_request() -> Traced {
     use super::{SpanId, TraceId};
