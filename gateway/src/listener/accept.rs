@@ -1,4 +1,4 @@
-//! Accepts connections: the accept loop of a listener, the TLS handshake, and the connection's life until it is closed.
+//! Accepts connections: the accept loop of a listener, the TLS handshake, and the connection until it is closed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,22 +30,22 @@ use crate::upstream::read_ahead::ReadAhead;
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
-/// How a bound listener is served.
+/// What the accept loop of a bound listener uses.
 pub(crate) struct ListenerRuntime {
     /// The listener.
     pub(crate) listener: Arc<Listener>,
-    /// Ends it.
+    /// Ends the accept loop.
     pub(crate) shutdown: Shutdown,
-    /// Where connections are served.
+    /// The workers that serve its connections.
     pub(crate) workers: Arc<Workers>,
-    /// A place for each connection.
+    /// The limit of open connections.
     pub(crate) slots: Arc<ConnectionLimit>,
-    /// Nobody is let in before this is true.
+    /// Nothing is accepted before this is true.
     pub(crate) gate: watch::Receiver<bool>,
 }
 
-/// Serves until the drain is done: when it begins nothing is accepted any more, open connections are told, and this
-/// returns when the last one has ended or the window is over.
+/// Serves until the drain is complete: when it begins, nothing is accepted any more and open connections are closed
+/// gracefully. Returns when the last connection has ended or the drain window is over.
 pub(crate) async fn serve<A>(bound: Arc<BoundListener>, runtime: ListenerRuntime, app: Arc<A>)
 where
     A: ServerApp + Send + Sync + 'static,
@@ -57,11 +57,11 @@ where
     let runtime = Arc::new(runtime);
     tokio::select! {
         () = runtime.shutdown.draining() => {}
-        // If nobody will open it any more, the process ends.
+        // If the sender is dropped, the process ends.
         _ = gate.wait_for(|is_open| *is_open) => {}
     }
     if !*gate.borrow() {
-        // Whoever waits here is a client of the predecessor, which goes on.
+        // Clients in the accept queue belong to the predecessor, which continues.
         return drop(bound);
     }
     let mut backoff = Duration::ZERO;
@@ -77,7 +77,7 @@ where
         let limits = Arc::clone(&frame.limits);
         let accepted = Accepted { socket, peer, at: Instant::now(), frame };
         let establishing = Box::pin(establish(Arc::clone(&runtime), accepted));
-        // One block, so that the task of an open connection has room for each of these once.
+        // One block, so that the future of an open connection stores each of these once.
         let serve = async move {
             serve_connection(&runtime, &limits, &app, establishing, &draining).await;
             drop((slot, place));
@@ -96,7 +96,7 @@ where
                 begin(Some(slot), accepted);
             }
             (_, outcome) => {
-                // Mostly out of file descriptors; there is no event for "some are free again".
+                // Mostly out of file descriptors, whose release sends no event.
                 if let Err(error) = outcome {
                     tracing::warn!(listener = %runtime.listener.name, %error, "cannot accept a connection");
                 }
@@ -105,7 +105,7 @@ where
             }
         }
     }
-    // Whom the kernel has let in already would be reset with the socket.
+    // Connections in the kernel's accept queue would be reset with the socket.
     if !bound.is_shared() {
         while let Ok(accepted) = bound.accept_waiting() {
             begin(slots.now(), accepted);
@@ -118,7 +118,7 @@ where
     tracker.wait().await;
 }
 
-/// `establishing` is boxed, so that the task of an open connection has no room for a handshake.
+/// `establishing` is boxed, so that the future of an open connection does not contain a handshake.
 async fn serve_connection<A>(
     runtime: &ListenerRuntime,
     limits: &ConnectionLimits,
@@ -143,7 +143,7 @@ async fn serve_connection<A>(
     }
 }
 
-/// A connection that nothing was said on yet.
+/// A connection without any received data.
 struct Accepted {
     socket: AcceptedSocket,
     peer: SocketAddr,
@@ -151,10 +151,10 @@ struct Accepted {
     frame: Arc<ConnectionPolicy>,
 }
 
-/// Agrees on TLS with a client.
+/// Completes the TLS handshake with a client.
 async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
     let Accepted { socket, peer, at, frame } = accepted;
-    // From here on its worker waits for it.
+    // From here on the socket is registered with its worker's runtime.
     let socket = socket.attach().ok()?;
     let (listener, metrics) = (&runtime.listener, &runtime.listener.metrics);
     let tls = frame.tls.load();
@@ -171,7 +171,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         listener.series.phase(RequestStage::Accept, began.duration_since(at));
         let socket = ReadAhead::new(socket);
         let stream = match &frame.challenges {
-            // Boxed, because listeners are few that have it.
+            // Boxed, because few listeners use it.
             Some(challenges) => Box::pin(challenges.accept(tls, socket)).await?,
             None => TlsAcceptor::from(tls).accept(socket).await?,
         };
@@ -196,7 +196,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         };
     let session = stream.get_ref().1;
     if session.alpn_protocol() == Some(ACME_PROTOCOL) {
-        // An authority has seen what it came for.
+        // An ACME authority has validated the challenge.
         return None;
     }
     match session.handshake_kind() {

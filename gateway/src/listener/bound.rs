@@ -1,4 +1,4 @@
-//! Sockets that listen.
+//! Listening sockets.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,17 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use crate::listener::socket::AcceptedSocket;
 use crate::listener::socket_file::SocketFile;
 
-/// Connections that the kernel keeps while we are busy.
+/// Maximum length of the kernel's accept queue.
 const BACKLOG: u32 = 1024;
-/// From where clients of Unix sockets are: this machine.
+/// Client address of connections to Unix sockets: this machine.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Where a listener is.
+/// The address of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ListenAddress {
-    /// An address of the network; port 0 is a free one.
+    /// A network address; port 0 selects a free port.
     Tcp(SocketAddr),
-    /// A file, and who may open it.
+    /// A socket file and its permissions.
     Unix(PathBuf, u32),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether a socket listens here.
+    /// True if the socket is bound to this address.
     pub(crate) fn is_of(&self, socket: BorrowedFd<'_>) -> bool {
         let Ok(is) = rustix::net::getsockname(socket) else { return false };
         match self {
@@ -50,7 +50,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether a socket at one is a socket at the other.
+    /// True if both name the same socket, regardless of permissions.
     pub(crate) fn is_same_place(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => one == other,
@@ -60,25 +60,25 @@ impl ListenAddress {
     }
 }
 
-/// Whether listeners that are prepared have their sockets already.
+/// Whether the sockets of prepared listeners are bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
-    /// They do.
+    /// They are bound.
     Bound,
-    /// They will not be opened.
+    /// They are not bound, because the listeners will not be opened.
     Unbound,
 }
 
-/// A socket that listens, not yet served.
+/// A listening socket that is not yet served.
 #[derive(Debug)]
 pub(crate) struct BoundListener {
     socket: Socket,
     address: ListenAddress,
-    /// What is left of it in the file system.
+    /// The file of a Unix socket.
     file: Option<SocketFile>,
-    /// Whether somebody else listens on it, too, and goes on.
+    /// True while another process also listens on it and continues to do so.
     is_shared: AtomicBool,
-    /// Whether another process has made it.
+    /// True if another process created it.
     is_inherited: bool,
 }
 
@@ -89,10 +89,10 @@ enum Socket {
 }
 
 impl BoundListener {
-    /// Listens.
+    /// Binds an address and listens.
     ///
     /// # Errors
-    /// What the operating system says, most often that the address is in use.
+    /// The system's error, most often that the address is in use.
     pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => {
@@ -124,11 +124,11 @@ impl BoundListener {
         }
     }
 
-    /// Takes a socket that listens already, where a listener is to be; fails for any other. Its file stays somebody else's until
-    /// [`Self::own`].
+    /// Takes over a listening socket for an address; fails if it is bound to another one. Its file belongs to the other
+    /// process until [`Self::own`].
     ///
     /// # Errors
-    /// It does not listen there, or cannot be used.
+    /// The socket does not listen there, or is unusable.
     pub(crate) fn take(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
         if !address.is_of(socket.as_fd()) {
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the socket listens elsewhere"));
@@ -160,20 +160,20 @@ impl BoundListener {
         }
     }
 
-    /// The same for a socket of another process.
+    /// Takes over the listening socket of another process.
     ///
     /// # Errors
-    /// It does not listen there, or cannot be used.
+    /// The socket does not listen there, or is unusable.
     pub(crate) fn inherit(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
         Ok(Self { is_inherited: true, ..Self::take(socket, address)? })
     }
 
-    /// Whether another process has made it.
+    /// True if another process created it.
     pub(crate) fn is_inherited(&self) -> bool {
         self.is_inherited
     }
 
-    /// The same socket once more: whoever accepts first has the connection.
+    /// Duplicates the socket: each connection is accepted by one of the two.
     ///
     /// # Errors
     /// There are too many open files.
@@ -182,7 +182,7 @@ impl BoundListener {
         Ok(Self { is_inherited: self.is_inherited && !self.has_own_file(), ..shared })
     }
 
-    /// Its file is ours from now on, with the permissions that it is to have.
+    /// Takes over the socket's file and sets its permissions.
     pub(crate) fn own(&self) {
         if let (Some(file), ListenAddress::Unix(_, mode)) = (&self.file, &self.address)
             && let Err(error) = file.own(*mode)
@@ -191,7 +191,7 @@ impl BoundListener {
         }
     }
 
-    /// Somebody else listens on it, too, and goes on; its file is theirs.
+    /// Leaves the socket and its file to another process, which also listens on it.
     pub(crate) fn leave(&self) {
         self.is_shared.store(true, Ordering::Release);
         if let Some(file) = &self.file {
@@ -199,32 +199,32 @@ impl BoundListener {
         }
     }
 
-    /// Nobody else listens on it after all.
+    /// Reverts [`Self::leave`]: no other process listens on it.
     pub(crate) fn keep(&self) {
         self.is_shared.store(false, Ordering::Release);
     }
 
-    /// What other processes that have it know it by.
+    /// The identifier by which other processes that hold the socket recognise it.
     pub(crate) fn number(&self) -> Option<u64> {
         fairlead_process::socket_number(self)
     }
 
-    /// Whether its file is ours.
+    /// True if the socket's file belongs to this process.
     pub(crate) fn has_own_file(&self) -> bool {
         self.file.as_ref().is_some_and(SocketFile::is_kept)
     }
 
-    /// Whether clients that are waiting here are left to somebody else.
+    /// True if another process will accept the waiting connections.
     pub(super) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Acquire)
     }
 
-    /// The address listened on, with the real port.
+    /// The bound address, with the actual port.
     pub(crate) fn address(&self) -> &ListenAddress {
         &self.address
     }
 
-    /// The next client.
+    /// Accepts the next connection.
     pub(super) async fn accept(&self) -> io::Result<(AcceptedSocket, SocketAddr)> {
         match &self.socket {
             Socket::Tcp(listener) => {
@@ -238,7 +238,7 @@ impl BoundListener {
         }
     }
 
-    /// A client that the kernel has let in already, if there is one.
+    /// Accepts a connection from the kernel's queue, if there is one.
     pub(super) fn accept_waiting(&self) -> io::Result<(AcceptedSocket, SocketAddr)> {
         let socket = accept_with(self, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         Ok(match self.socket {

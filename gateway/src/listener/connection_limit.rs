@@ -1,15 +1,15 @@
-//! How many connections a listener may have open, which can be changed while they are.
+//! The limit of a listener's open connections, which can be changed at run time.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A place for each connection.
+/// A semaphore of adjustable size, with one permit for each connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
-    /// How many there are, free or not.
+    /// Number of all permits, free or not.
     size: Mutex<usize>,
 }
 
@@ -19,18 +19,18 @@ impl ConnectionLimit {
         Self { free: Arc::new(Semaphore::new(size)), size: Mutex::new(size) }
     }
 
-    /// The next one that is free.
+    /// Waits for a free permit.
     pub(super) async fn next(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 
-    /// One, if one is free.
+    /// A permit, if one is free.
     pub(super) fn now(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 
-    /// Has so many from now on. Of too many that are taken, those that are given back first are no more.
+    /// Changes the number of permits. If more are in use, those that are released first are removed.
     pub(crate) fn resize(&self, size: usize) {
         let size = size.min(Semaphore::MAX_PERMITS);
         let mut current = self.size.lock();

@@ -27,8 +27,8 @@ use crate::upstream::read_ahead::ReadAhead;
 
 /// A client's TLS stream as pingora's `Stream`, with the [`Connection`] that it belongs to.
 ///
-/// pingora's own TLS stream is not used, because it parses the peer's certificate with `expect`: a certificate that nobody
-/// can parse would panic the task.
+/// pingora's own TLS stream is not used, because it parses the peer's certificate with `expect`: a malformed certificate
+/// would panic the task.
 pub(super) struct ClientStream {
     stream: TlsStream<ReadAhead<Socket>>,
     connection: Arc<Connection>,
@@ -111,7 +111,7 @@ impl AsyncWrite for ClientStream {
 #[async_trait]
 impl Shutdown for ClientStream {
     async fn shutdown(&mut self) {
-        // The peer may be gone already; then there is nobody to tell.
+        // The peer may have disconnected; an error does not matter then.
         let _ = AsyncWriteExt::shutdown(&mut self.stream).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A client's socket, whatever its family.
+//! A client's socket, TCP or Unix.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -9,14 +9,14 @@ use fairlead_process::tune_socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// One that no runtime waits for yet.
+/// An accepted socket that is not registered with a runtime.
 #[derive(Debug)]
 pub(super) enum AcceptedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// One that the runtime of its worker waits for.
+/// A socket that is registered with its worker's runtime.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
@@ -24,7 +24,7 @@ pub(super) enum Socket {
 }
 
 impl AcceptedSocket {
-    /// From here on this runtime waits for it.
+    /// Registers the socket with this runtime.
     pub(super) fn attach(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(stream) => {

@@ -1,4 +1,4 @@
-//! The file of a Unix socket: made without ever being open to more than it says, taken over only from the dead.
+//! The file of a Unix socket: created with its final permissions, and replaced only if no process listens on it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,16 +14,16 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// What a socket's file is called until it is as it should be.
+/// Suffix of the file until its permissions are set.
 const NEW: &str = ".new";
-/// Clients that the kernel keeps while we are busy.
+/// Maximum length of the kernel's accept queue.
 const BACKLOG: i32 = 1024;
-/// How often, and how long after one another, a lock is asked for that somebody else has: he has it for a moment, unless he
-/// hangs, and then we do not hang, too.
+/// Number of attempts to take a lock that another process holds, and the pause between them. A lock is held for a moment,
+/// unless its process hangs; this process must not hang then.
 const TRIES: u32 = 40;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
-/// The file of a socket that we listen on; removed with it, unless it is somebody else's by then.
+/// The file of a listening socket; removed with it, unless another process has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -33,9 +33,9 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at a path. What stands there is replaced if it is a socket that nobody listens on any more.
+    /// Listens at a path. An existing file is replaced if it is a socket on which no process listens.
     pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, Self)> {
-        // From the look at what stands there to its replacement nobody else may do the same.
+        // Another process must not check and replace the file at the same time.
         let _turn = BindLock::at(path)?;
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {
@@ -45,14 +45,14 @@ impl SocketFile {
                 return Err(io::ErrorKind::AddrInUse.into());
             }
         }
-        // Under another name until it is as it should be: at no moment is it there and open to others.
+        // Created under another name until its permissions are set, so that it is never accessible to others.
         let new = beside(path, NEW);
         let _ = fs::remove_file(&new);
         let socket = unix_socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&new)?)?;
         let made = || {
             fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-            // Whoever came before was refused, whatever the permissions were.
+            // Before this call connections are refused, whatever the permissions are.
             rustix::net::listen(&socket, BACKLOG)?;
             fs::rename(&new, path)?;
             Self::of(path)
@@ -61,7 +61,7 @@ impl SocketFile {
         Ok((UnixListener::from(socket), file))
     }
 
-    /// The file of a socket that listens already. It stays when this goes, until it is ours.
+    /// The file of an existing listening socket. It is not removed on drop before [`Self::own`].
     pub(super) fn take(path: &Path) -> io::Result<Self> {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
@@ -71,7 +71,7 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// It is ours from now on, with these permissions. Something else that stands there by now keeps its own.
+    /// Takes over the file and sets its permissions. A different file at the path is not changed.
     pub(super) fn own(&self, mode: u32) -> io::Result<()> {
         self.left.store(false, Ordering::Relaxed);
         if !self.is_ours() {
@@ -80,17 +80,17 @@ impl SocketFile {
         fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
     }
 
-    /// It is not ours any more.
+    /// Gives up the file.
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it goes with us.
+    /// True if this process removes the file.
     pub(super) fn is_kept(&self) -> bool {
         !self.left.load(Ordering::Relaxed)
     }
 
-    /// Whether a socket of this name is the one at a path: ours have the name under which they were made.
+    /// True if a socket with this name is the one at a path; a socket keeps the name under which it was created.
     pub(super) fn is_named(path: &Path, name: &[u8]) -> bool {
         use std::os::unix::ffi::OsStrExt;
         [path.as_os_str(), beside(path, NEW).as_os_str()].iter().any(|known| known.as_bytes() == name)
@@ -120,13 +120,13 @@ impl Drop for SocketFile {
     }
 }
 
-/// Whoever has it may replace or remove the file. The lock stays as a file; without it there would be a moment in which two
-/// have one each.
+/// The lock for replacing or removing the file. The lock file remains, because removing it would allow two processes to hold a
+/// lock at the same time.
 struct BindLock(#[expect(dead_code, reason = "locked as long as it is open")] OwnedFd);
 
 impl BindLock {
     fn at(path: &Path) -> io::Result<Self> {
-        // Neither what a link leads to nor a pipe that somebody has put there.
+        // Opens neither the target of a symbolic link nor a FIFO.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(beside(path, ".lock"), flags, Mode::RUSR | Mode::WUSR)?;
         for _ in 0..TRIES {
@@ -143,18 +143,18 @@ impl BindLock {
     }
 }
 
-/// Whether somebody listens on a socket. Does not wait for him.
+/// True if a process listens on the socket. Does not block.
 fn is_listened_on(path: &Path) -> io::Result<bool> {
     match connect(unix_socket()?, &SocketAddrUnix::new(path)?) {
         Ok(()) => Ok(true),
-        // A full queue is somebody's.
+        // A full accept queue means that a process listens.
         Err(Errno::AGAIN) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// One that nothing waits for.
+/// A non-blocking socket.
 fn unix_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
@@ -265,7 +265,7 @@ mod tests {
     fn of_many_who_want_it_at_once_one_gets_it() {
         for _ in 0..20 {
             let (_folder, path) = folder();
-            // Stale, which is when two could replace one another.
+            // A stale file, which two processes could replace at the same time.
             let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
             file.leave();
             drop((listener, file));

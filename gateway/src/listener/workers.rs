@@ -1,15 +1,15 @@
 //! Worker threads that serve connections, each with a current-thread runtime of its own (pingora's `NoStealRuntime`).
 //!
-//! A connection stays on the worker that it was assigned to when it was accepted, and so does everything that is done for its
-//! requests; towards servers, each worker prefers connections of its own. A request therefore crosses no thread and wakes
+//! A connection stays on the worker that it was assigned to when it was accepted, and so does all processing of its
+//! requests; for upstream servers, each worker prefers its own connections. A request therefore crosses no thread and wakes
 //! none: on a work-stealing runtime, wake-ups and contended locks were a fifth of a request's cost (`make bench-gateway`). The
-//! price is that one connection cannot use more than one core.
+//! cost is that one connection cannot use more than one core.
 //!
-//! What is not a connection (index, reloads, accepting) runs on the runtime of the gateway's pingora service. Clients that all
-//! workers share (of issuers, for look-ups of service accounts) run where they were first used.
+//! All other tasks (index, reloads, accepting) run on the runtime of the gateway's pingora service. Clients that all
+//! workers share (for OIDC issuers, for look-ups of service accounts) run where they were first used.
 //!
-//! Tasks are spawned on a worker by its handle only. Whatever pingora itself spawns on a `NoStealRuntime` goes to a random
-//! worker, which would undo the assignment; so nothing else of pingora may spawn here.
+//! Tasks are spawned on a worker by its handle only. A task that pingora spawns on a `NoStealRuntime` runs on a random
+//! worker, which would undo the assignment; so no other code of pingora may spawn here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,18 +34,18 @@ struct Worker {
 
 struct Load {
     connections: AtomicUsize,
-    /// Whether the thread is running.
+    /// True while the thread runs.
     is_alive: AtomicBool,
 }
 
-/// The worker of one connection. Dropping it takes the connection off the worker's count.
+/// The worker of one connection. Dropping it reduces the worker's count of connections.
 pub(crate) struct WorkerAssignment {
     handle: Handle,
     load: Arc<Load>,
 }
 
 impl Workers {
-    /// Starts one worker per core that the process may use. Panics, as pingora does, if the system has no room for a thread.
+    /// Starts one worker per core that the process may use. Panics, as pingora does, if a thread cannot be started.
     pub(crate) fn start() -> Self {
         let count = thread::available_parallelism().map_or(1, usize::from);
         let (blocking, options) = (BlockingPoolOpts::default(), RuntimeOpts::default());
@@ -54,7 +54,7 @@ impl Workers {
             let handle = runtime.get_runtime_at(number).clone();
             let load = Arc::new(Load { connections: AtomicUsize::new(0), is_alive: AtomicBool::new(true) });
             let alive = Alive(Arc::clone(&load));
-            // The first task of the thread, so that whatever follows knows its worker. It ends with the runtime.
+            // The first task of the thread, so that all later tasks know their worker. It ends with the runtime.
             handle.spawn(async move {
                 WorkerId::new(number).enter();
                 let _alive = alive;
@@ -65,7 +65,7 @@ impl Workers {
         Self { workers: workers.collect(), _runtime: runtime }
     }
 
-    /// Returns when every worker has run a task. A worker that ended never does: the liveness check then fails.
+    /// Returns when every worker has run a task. A worker that has ended never does: the liveness check then fails.
     pub(crate) async fn answer(&self) {
         for worker in &self.workers {
             if worker.handle.spawn(std::future::ready(())).await.is_err() {
@@ -82,7 +82,7 @@ impl Workers {
         };
         match self.workers.iter().min_by_key(order) {
             Some(Worker { handle, load }) => WorkerAssignment::new(handle.clone(), Arc::clone(load)),
-            // There is always one.
+            // There is always at least one worker.
             None => {
                 let load = Load { connections: AtomicUsize::new(0), is_alive: AtomicBool::new(true) };
                 WorkerAssignment::new(Handle::current(), Arc::new(load))

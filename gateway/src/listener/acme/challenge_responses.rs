@@ -1,12 +1,12 @@
-//! Answers to an authority's challenges, as files that everybody reads who may be asked.
+//! Responses to ACME challenges, as files that every gateway with access to the folder can serve.
 
 use std::path::{Path, PathBuf};
 
-/// A folder with answers.
+/// A folder of challenge responses.
 #[derive(Clone, Debug)]
 pub(super) struct ChallengeResponses(PathBuf);
 
-/// An answer that is there until this is dropped.
+/// A challenge response that exists until this is dropped.
 #[derive(Debug)]
 pub(super) struct ChallengeResponse(PathBuf);
 
@@ -19,7 +19,7 @@ impl ChallengeResponses {
         &self.0
     }
 
-    /// For http-01: what is asked for by a token.
+    /// For http-01: the response for a token.
     pub(super) fn put_token(
         &self,
         token: &str,
@@ -36,18 +36,18 @@ impl ChallengeResponses {
         name: &str,
         digest: &[u8],
     ) -> Result<ChallengeResponse, fairlead_certs::Error> {
-        // As `ChallengeFolder` looks for it.
+        // The name that `ChallengeFolder` looks for.
         let file = self.0.join(format!("{name}.pem"));
         fairlead_certs::write_secret(&file, &fairlead_certs::challenge_certificate(name, digest)?)?;
         Ok(ChallengeResponse(file))
     }
 
-    /// What is said to who asks with a token.
+    /// The response for a token.
     pub(super) async fn token(&self, token: &str) -> Option<Vec<u8>> {
         tokio::fs::read(self.of_token(token)?).await.ok()
     }
 
-    /// `None` for what is no token (RFC 8555, 8.1), and could be another file.
+    /// `None` for an invalid token (RFC 8555, 8.1), which could name another file.
     fn of_token(&self, token: &str) -> Option<PathBuf> {
         let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         (!token.is_empty() && token.len() <= 128 && token.bytes().all(is_base64))
@@ -57,7 +57,7 @@ impl ChallengeResponses {
 
 impl Drop for ChallengeResponse {
     fn drop(&mut self) {
-        // One that stays is of no use to anybody, and no harm.
+        // A file that remains is unused and harmless.
         let _ = std::fs::remove_file(&self.0);
     }
 }

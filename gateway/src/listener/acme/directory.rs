@@ -1,4 +1,4 @@
-//! How an authority's directory is spoken to: with the client that the index uses, one per origin.
+//! Communication with an ACME directory, with the HTTP client of the index, one per origin.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use rustc_hash::FxHashMap;
 use crate::listener::acme::AcmeError;
 use crate::listener::acme::state::Folder;
 
-/// For one answer of the authority.
+/// Time limit for one response of the authority.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The account in the folder, or a new one, which is written there before it is used.
+/// The account in the folder, or a new one, which is stored before it is used.
 pub(super) async fn account(
     config: &AcmeConfig,
     folder: &Folder,
@@ -65,7 +65,7 @@ fn external_account(config: &AcmeConfig) -> Result<Option<ExternalAccountKey>, A
     use base64::Engine as _;
     let Some(external) = &config.external_account else { return Ok(None) };
     let text = read(&external.key_file)?;
-    // With padding or without: authorities give out both.
+    // With or without padding: both forms are in use.
     let text: Vec<u8> = text.trim_ascii().iter().copied().filter(|byte| *byte != b'=').collect();
     let key = base64::prelude::BASE64_URL_SAFE_NO_PAD
         .decode(text)
@@ -77,7 +77,7 @@ fn read(file: &Path) -> Result<Vec<u8>, AcmeError> {
     std::fs::read(file).map_err(|error| AcmeError::Read(file.to_owned(), error))
 }
 
-/// The servers that a directory names; mostly one.
+/// Clients for the servers that a directory names; mostly one.
 #[derive(Clone)]
 struct Directory {
     credentials: Credentials,

@@ -1,9 +1,10 @@
-//! Certificates that listeners get by themselves from an authority (ACME, RFC 8555), and renew before they end.
+//! Certificates that listeners order from an ACME authority (RFC 8555) and renew before they expire.
 //!
-//! A listener's certificate and key lie in one file of a folder, replaced as a whole; the listener reads it like any other, so
-//! the last good one stays in effect whatever happens here. Nothing waits for the authority: a listener that has no
-//! certificate yet opens with one that vouches for itself and is in no file, which clients refuse, and which is replaced as
-//! soon as there is a better one. Answers to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
+//! A listener's certificate and key are in one file of a folder, which is replaced atomically. The listener reloads it like any
+//! other file, so the last valid one stays active whatever fails here. Nothing waits for the authority: a listener without a
+//! certificate opens with a self-signed one, which is in no file and which clients refuse, and which is replaced as
+//! soon as the ordered one is available. Challenge responses are in the folder as well: all gateways that share it can serve
+//! them, whichever ordered the certificate.
 
 mod challenge_responses;
 mod directory;
@@ -31,21 +32,21 @@ use challenge_responses::ChallengeResponses;
 pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
 
-/// What gets and renews certificates.
+/// Orders and renews certificates.
 #[derive(Clone)]
 pub(crate) struct Acme {
     config: AcmeConfig,
     folder: Folder,
     answers: ChallengeResponses,
     names: NameResolver,
-    /// Has a listener look at its file.
+    /// Makes a listener reload its file.
     trigger: ReloadTrigger,
     metrics: AcmeMetrics,
-    /// One order at a time: they share an account.
+    /// One order at a time, because orders share an account.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What is counted.
+/// The metrics of orders.
 #[derive(Clone)]
 pub(crate) struct AcmeMetrics {
     attempts: IntCounterVec,
@@ -53,57 +54,57 @@ pub(crate) struct AcmeMetrics {
     ends: GaugeVec,
 }
 
-/// A certificate cannot be got; another try may help.
+/// A certificate cannot be ordered; another attempt may succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum AcmeError {
     /// A file of the folder.
     #[error(transparent)]
     Certificates(#[from] fairlead_certs::Error),
-    /// One of the settings' files.
+    /// A file that the configuration names.
     #[error("{0} cannot be read: {1}")]
     Read(PathBuf, std::io::Error),
     /// The key of the external account.
     #[error("{0} holds no key in base64url")]
     ExternalKey(PathBuf),
-    /// The lock by which gateways that share the folder take turns.
+    /// The lock by which gateways that share the folder take turns to order.
     #[error("{0} cannot be locked: {1}")]
     Lock(PathBuf, std::io::Error),
-    /// What stands for the account is damaged.
+    /// The stored account is damaged.
     #[error("the account in {0} cannot be read: {1}; without the file a new one is made")]
     Account(PathBuf, serde_json::Error),
-    /// The directory's authorities.
+    /// The certificate authorities of the directory's server.
     #[error(transparent)]
     Trust(#[from] CredentialsError),
     /// The directory's address.
     #[error(transparent)]
     Address(#[from] EndpointError),
-    /// The authority, or the way there.
+    /// An error of the authority, or of the connection to it.
     #[error("{0}")]
     Authority(#[from] instant_acme::Error),
-    /// The authority does not believe that a name is ours.
+    /// The authority could not validate a name.
     #[error("the authority does not believe that {name} is served here: {why}")]
     Refused {
         /// The name.
         name: String,
-        /// What the authority says.
+        /// The authority's reason.
         why: String,
     },
-    /// It wants to be shown in another way.
+    /// The authority does not offer the configured type of challenge.
     #[error("the authority does not offer {0} for {1}")]
     NoSuchChallenge(&'static str, String),
-    /// What it gave is of no use.
+    /// The certificate is unusable.
     #[error("what the authority gave cannot be used: {0}")]
     Unusable(String),
-    /// It takes too long.
+    /// The order took too long.
     #[error("the authority has not come to an end in time")]
     Slow,
 }
 
 impl Acme {
-    /// For a gateway with listeners that want it.
+    /// For a gateway with listeners that use ACME.
     ///
     /// # Errors
-    /// [`MetricsError`] is a fault in the program.
+    /// [`MetricsError`] if it is called twice with the same metrics.
     pub(crate) fn of(
         config: &GatewayConfig,
         reloads: &Reloads,
@@ -122,11 +123,11 @@ impl Acme {
         })
     }
 
-    /// What a listener shows: what was got for it last, or something provisional, which nobody else gets to see: gateways that
-    /// share the folder would overwrite what one of them has got.
+    /// The certificate source of a listener: the last ordered certificate, or a self-signed one, which is kept in memory only:
+    /// gateways that share the folder would otherwise overwrite an ordered certificate.
     ///
     /// # Errors
-    /// [`AcmeError`] if the names are none, or, for a listener that is to be opened, nothing can be written.
+    /// [`AcmeError`] if the names are invalid, or, for a listener that is to be opened, if the folder cannot be written to.
     pub(crate) fn source(
         &self,
         listener: &ListenerConfig,
@@ -149,14 +150,14 @@ impl Acme {
         Ok(TlsSource { certificate: file.clone(), private_key: file, provisional, ..source })
     }
 
-    /// What is answered at a listener itself.
+    /// The challenge responses that a listener serves itself.
     pub(crate) fn challenges(&self, listener: &ListenerConfig) -> Option<ChallengeFolder> {
         let acme = listener.tls.acme.as_ref()?;
         (acme.challenge == AcmeChallenge::TlsAlpn01)
             .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
     }
 
-    /// Keeps a listener's certificate fresh as long as what is returned is there, and until the process drains.
+    /// Renews a listener's certificate until the returned value is dropped or the process drains.
     pub(crate) fn keep(&self, listener: &ListenerConfig, shutdown: &Shutdown) -> Option<RenewalState> {
         let acme = listener.tls.acme.as_ref()?;
         let wanted = order::OrderRequest {
@@ -168,10 +169,10 @@ impl Acme {
         Some(RenewalState { task, listener: listener.name.clone(), metrics: self.metrics.clone() })
     }
 
-    /// What answers http-01, if there is an address for it.
+    /// The server for http-01, if an address is configured for it.
     ///
     /// # Errors
-    /// What the system says of the address.
+    /// The system's error for the address.
     pub(crate) fn responder(
         &self,
         patience: BindPatience,
@@ -182,7 +183,7 @@ impl Acme {
     }
 }
 
-/// Dropped, nobody looks after a listener's certificate any more; the certificate stays.
+/// Stops the renewal of a listener's certificate when it is dropped; the certificate stays.
 pub(crate) struct RenewalState {
     task: AbortHandle,
     listener: String,
@@ -218,7 +219,7 @@ impl AcmeMetrics {
         })
     }
 
-    /// There is no such listener any more. What has not happened to it has no series.
+    /// Removes the series of a removed listener. Events that did not occur have no series.
     fn forget(&self, listener: &str) {
         for result in ["success", "failure"] {
             let _ = self.attempts.remove_label_values(&[listener, result]);

@@ -1,4 +1,4 @@
-//! One certificate, from the order to the file's text.
+//! One certificate order, from its creation to the PEM text of the file.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::listener::acme::AcmeError;
 use crate::listener::acme::challenge_responses::{ChallengeResponse, ChallengeResponses};
 use crate::listener::acme::state::AuthorityLock;
 
-/// The certificate that a listener is to have.
+/// The certificate that a listener needs.
 #[derive(Clone, Debug)]
 pub(super) struct OrderRequest {
     pub(super) listener: String,
@@ -27,13 +27,13 @@ pub(super) struct OrderRequest {
     pub(super) challenge: AcmeChallenge,
 }
 
-/// How often the authority is asked whether it has come to an end.
+/// Interval of polling the state of an order.
 const ASKING: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// Key, certificate and intermediates as one PEM text, known to fit together.
+/// Key, certificate and intermediates as one PEM text, checked to match.
 pub(super) async fn order(
     account: &Account,
     wanted: &OrderRequest,
@@ -50,7 +50,7 @@ pub(super) async fn order(
         new = new.replaces(replaced);
     }
     let mut order = account.new_order(&new).await?;
-    // Until the authority has looked.
+    // Kept until the authority has validated the challenges.
     let _given = answer(&mut order, wanted, answers).await?;
     if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
         return Err(why(&mut order).await);
@@ -63,7 +63,7 @@ pub(super) async fn order(
     Ok(format!("{}{chain}", request.key))
 }
 
-/// Answers all challenges of an order.
+/// Responds to all challenges of an order.
 async fn answer(
     order: &mut Order,
     wanted: &OrderRequest,
@@ -73,12 +73,12 @@ async fn answer(
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
-        // Shown lately, and still believed.
+        // Validated recently, and still valid.
         if authorization.status == AuthorizationStatus::Valid {
             continue;
         }
         let name = authorization.identifier().to_string();
-        // It goes into the name of a file, and nobody shows for others what is not asked for.
+        // The name becomes part of a file name, and only configured names may be validated.
         if !wanted.names.contains(&name.to_ascii_lowercase()) {
             return Err(AcmeError::Unusable(format!("a challenge for {name:?}, which was not asked for")));
         }
@@ -99,7 +99,7 @@ async fn answer(
     Ok(given)
 }
 
-/// What the authority did not like.
+/// The authority's reason for a failed order.
 async fn why(order: &mut Order) -> AcmeError {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -114,7 +114,7 @@ async fn why(order: &mut Order) -> AcmeError {
     AcmeError::Unusable("the order came to nothing".to_owned())
 }
 
-/// What would take the last good certificate's place has to be one.
+/// Checks the new certificate, because it replaces the last valid one.
 fn is_usable(key: &str, chain: &str, wanted: &OrderRequest) -> Result<(), AcmeError> {
     let unusable = |why: String| AcmeError::Unusable(why);
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())

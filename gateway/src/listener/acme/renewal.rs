@@ -1,5 +1,5 @@
-//! When a listener's certificate is asked for: at once where there is none, a third of its life before its end, when the
-//! authority says so (RFC 9773), and again after a failure, later each time.
+//! The schedule of certificate orders: immediately without a certificate, after two thirds of its lifetime, when the
+//! authority advises it (RFC 9773), and again after a failure, with growing pauses.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,24 +13,24 @@ use crate::listener::acme::order::OrderRequest;
 use crate::listener::acme::state::AuthorityLock;
 use crate::listener::acme::{Acme, AcmeError, directory, order};
 
-/// How often the clock is looked at, and the file: another gateway may have replaced it.
+/// Interval of checking the time and the file, which another gateway may have replaced.
 const LOOK: Duration = Duration::from_secs(3600);
-/// For an order as a whole.
+/// Time limit for an order as a whole.
 const MAX_ORDER: Duration = Duration::from_secs(300);
-/// The longest time between two attempts, in times of the shortest.
+/// Maximum pause between two attempts, as a multiple of the minimum.
 const MOST: u32 = 100;
-/// The latest that an authority can have a certificate replaced, as part of its life.
+/// Part of a certificate's lifetime after which it is renewed even if the authority advises a later time.
 const LATEST: f64 = 0.9;
 
-/// What an authority has said about a certificate's replacement.
+/// The authority's renewal information for a certificate.
 struct Advice {
     about: Vec<u8>,
     at: SystemTime,
-    /// When it wants to be asked again.
+    /// Time of the next query.
     again: SystemTime,
 }
 
-/// Keeps a listener's certificate fresh until the process drains.
+/// Renews a listener's certificate until the process drains.
 pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
     let first = acme.config.retry_after.get();
     let mut backoff = Backoff::new(first, first.saturating_mul(MOST));
@@ -62,14 +62,14 @@ struct RenewalTask {
     acme: Acme,
     wanted: OrderRequest,
     advice: Option<Advice>,
-    /// When this gateway last got a certificate: an authority that wants each back at once is not obeyed for a while.
+    /// Time of this gateway's last renewal: an authority that advises immediate renewal each time is ignored for a while.
     renewed: Option<SystemTime>,
-    /// From 0 to 1: where between the others this listener's turn is.
+    /// A random number from 0 to 1, which spreads the renewals of listeners.
     lot: f64,
 }
 
 impl RenewalTask {
-    /// Gets a certificate if it is time for one. Returns when to look again.
+    /// Renews the certificate if it is due. Returns the time until the next check.
     async fn look(&mut self) -> Result<Duration, AcmeError> {
         let file = self.acme.folder.certificate(&self.wanted.listener);
         let turn = std::sync::Arc::clone(&self.acme.turn);
@@ -79,16 +79,16 @@ impl RenewalTask {
             return Ok(wait);
         }
         let lock = match self.acme.folder.lock() {
-            // Another gateway asks. What it gets, the listener finds by itself.
+            // Another gateway orders. The listener reloads the file by itself.
             Ok(None) => return Ok(self.acme.config.retry_after.get()),
             Ok(Some(lock)) => Ok(lock),
             Err(error) => Err(error),
         };
-        // It may have come to its end meanwhile.
+        // The other gateway may have completed its order meanwhile.
         if lock.is_ok() && !self.wait(&file).await.is_zero() {
             return Ok(Duration::ZERO);
         }
-        // Held until it is over.
+        // Held until the order is complete.
         let outcome = match lock {
             Ok(_held) => self.renew(&file).await,
             Err(error) => Err(error),
@@ -104,7 +104,7 @@ impl RenewalTask {
         Ok(Duration::ZERO)
     }
 
-    /// How long until the certificate is to be replaced, at most until the next look.
+    /// Time until the certificate is due, at most until the next check.
     async fn wait(&mut self, file: &Path) -> Duration {
         let held = AuthorityLock::read(file);
         let ends = held.as_ref().filter(|held| !held.is_provisional).map_or(UNIX_EPOCH, |held| held.ends);
@@ -122,7 +122,7 @@ impl RenewalTask {
         due.duration_since(now).unwrap_or_default().min(LOOK)
     }
 
-    /// When the authority wants the certificate to be replaced, if it has an opinion.
+    /// The renewal time that the authority advises, if any.
     async fn advised(&mut self, held: &AuthorityLock, now: SystemTime) -> Option<SystemTime> {
         let is_asked = self
             .advice
@@ -131,7 +131,7 @@ impl RenewalTask {
         if !is_asked {
             let life = held.ends.duration_since(held.begins).unwrap_or_default();
             let latest = held.begins + life.mul_f64(LATEST);
-            // Whoever cannot say is asked another day.
+            // If the authority does not respond, it is queried again later.
             let unknown = (held.due(&self.wanted.names, self.lot), now + LOOK * 6);
             let (at, again) = self.ask(held).await.unwrap_or(unknown);
             self.advice = Some(Advice { about: held.leaf.to_vec(), at: at.min(latest), again });
@@ -141,7 +141,7 @@ impl RenewalTask {
 
     async fn ask(&self, held: &AuthorityLock) -> Option<(SystemTime, SystemTime)> {
         let identifier = CertificateIdentifier::try_from(&held.leaf).ok()?;
-        // Only an account that there is; one is made when something is ordered.
+        // Only with an existing account; an order creates one.
         let account = self.account().await.ok()?;
         let (info, pause) = account.renewal_info(&identifier).await.ok()?;
         let window = info.suggested_window;
@@ -158,7 +158,7 @@ impl RenewalTask {
             let replaced = held.as_ref().and_then(|held| CertificateIdentifier::try_from(&held.leaf).ok());
             let answers = &self.acme.answers;
             let ordered = match replaced {
-                // Not every authority takes it, nor takes it twice.
+                // Some authorities do not accept `replaces`, or not twice.
                 Some(replaced) => match order::order(&account, &self.wanted, Some(replaced), answers).await {
                     Err(AcmeError::Authority(_)) => order::order(&account, &self.wanted, None, answers).await,
                     other => other,

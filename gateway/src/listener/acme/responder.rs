@@ -1,4 +1,4 @@
-//! Answers to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
+//! Serves http-01 challenge responses over plain HTTP on a separate address: files of one folder by token, nothing else.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,29 +21,29 @@ use tokio::time::timeout;
 
 use crate::listener::acme::challenge_responses::ChallengeResponses;
 
-/// An authority comes from some places at once.
+/// An authority validates from several places at once.
 const MOST_CONNECTIONS: usize = 64;
-/// Nobody takes the places of all others.
+/// No address can take all connections.
 const MOST_OF_AN_ADDRESS: u32 = 32;
-/// For a whole connection: one question and its answer.
+/// Time limit for a whole connection: one request and its response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where somebody else has the address, it is tried again so often.
+/// Interval of attempts to bind an address that is in use.
 const UNTIL_FREE: Duration = Duration::from_millis(500);
 
-/// What becomes of an address that somebody else has.
+/// How to handle an address that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BindPatience {
-    /// It is a fault.
+    /// Fail.
     None,
-    /// It is waited for: a predecessor is about to leave.
+    /// Wait: a predecessor is about to release it.
     UntilFree,
 }
 
-/// A socket that listens, not yet served.
+/// A listening socket that is not yet served.
 pub(crate) struct Responder {
     address: SocketAddr,
-    /// `None` while it is waited for.
+    /// `None` while the address is in use.
     listener: Option<TcpListener>,
     answers: ChallengeResponses,
 }
@@ -63,13 +63,13 @@ impl Responder {
         Ok(Self { address, listener, answers })
     }
 
-    /// Answers until the process drains.
+    /// Serves until the process drains.
     pub(crate) async fn serve(mut self, shutdown: Shutdown) {
         let listener = loop {
             if let Some(listener) = self.listener.take() {
                 break listener;
             }
-            // Nothing tells when an address is free again.
+            // No event is sent when an address becomes free.
             tokio::select! {
                 () = shutdown.draining() => return,
                 () = tokio::time::sleep(UNTIL_FREE) => self.listener = bind(self.address).ok(),
@@ -88,7 +88,7 @@ impl Responder {
                 } => accepted,
             };
             let (Ok(slot), Ok((stream, peer))) = accepted else {
-                // Mostly out of file descriptors; there is no event for "some are free again".
+                // Mostly out of file descriptors, whose release sends no event.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -105,7 +105,7 @@ impl Responder {
                     .keep_alive(false)
                     .max_header_size(16 << 10)
                     .serve_connection(TokioIo::new(stream), answering);
-                // Who comes may go as they like.
+                // Errors of a connection do not matter.
                 let _ = timeout(PATIENCE, connection).await;
                 drop((slot, connected));
             });

@@ -1,4 +1,4 @@
-//! The folder in which certificates and the account are kept, and what a certificate there says.
+//! The folder of certificates and of the account, and the properties of its certificates.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::listener::acme::AcmeError;
 
-/// Where everything lies.
+/// The path of the folder.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -24,29 +24,29 @@ impl Folder {
 
     /// A listener's certificate with its intermediates and its key.
     pub(super) fn certificate(&self, listener: &str) -> PathBuf {
-        // Names of listeners are the operator's, and may hold anything.
+        // The operator chooses the names of listeners, with arbitrary characters.
         self.0.join(format!(
             "{}.pem",
             percent_encoding::utf8_percent_encode(listener, percent_encoding::NON_ALPHANUMERIC)
         ))
     }
 
-    /// The account with the authority that has this directory.
+    /// The account with the authority of this directory.
     pub(super) fn account(&self, directory: &str) -> PathBuf {
         let digest = Sha256::digest(directory.as_bytes());
         let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         self.0.join(format!("account-{short}.json"))
     }
 
-    /// Answers to open challenges.
+    /// The folder of responses to open challenges.
     pub(super) fn answers(&self) -> PathBuf {
         self.0.join("challenges")
     }
 
-    /// The right to ask an authority; `None` while another process has it. It ends with the file, however that ends.
+    /// The lock for orders; `None` while another process holds it. It is released when the file is closed.
     ///
     /// # Errors
-    /// [`AcmeError::Lock`] if the folder cannot be written to, or its file system knows no locks.
+    /// [`AcmeError::Lock`] if the folder cannot be written to, or its file system does not support locks.
     pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
         let file = self.lock_file()?;
         match file.try_lock() {
@@ -56,7 +56,7 @@ impl Folder {
         }
     }
 
-    /// Has a folder in which something can be written.
+    /// Creates the folders and checks that they can be written to.
     ///
     /// # Errors
     /// [`AcmeError`].
@@ -73,19 +73,19 @@ impl Folder {
     }
 }
 
-/// The certificate of a file.
+/// A certificate read from a file.
 #[derive(Clone, Debug)]
 pub(super) struct AuthorityLock {
     pub(super) names: BTreeSet<String>,
     pub(super) begins: SystemTime,
     pub(super) ends: SystemTime,
-    /// It vouches for itself.
+    /// It is self-signed.
     pub(super) is_provisional: bool,
     pub(super) leaf: CertificateDer<'static>,
 }
 
 impl AuthorityLock {
-    /// `None` if there is none that can be read.
+    /// `None` if the file does not exist or cannot be parsed.
     pub(super) fn read(file: &Path) -> Option<Self> {
         Self::of(CertificateDer::from_pem_file(file).ok()?)
     }
@@ -107,8 +107,8 @@ impl AuthorityLock {
         })
     }
 
-    /// When it should be replaced: a third of its life before its end. `lot`, from 0 to 1, spreads those that began together
-    /// over a twentieth of it, earlier.
+    /// Time at which it should be replaced: after two thirds of its lifetime. `lot`, from 0 to 1, spreads certificates of equal
+    /// age over a twentieth of it, towards an earlier time.
     pub(super) fn due(&self, wanted: &BTreeSet<String>, lot: f64) -> SystemTime {
         if self.is_provisional || self.names != *wanted {
             return UNIX_EPOCH;

@@ -1,4 +1,4 @@
-//! The sockets that a successor was given: what becomes of them here is settled when it has taken over.
+//! Sockets handed over to a successor. They are closed or kept when it has taken over or failed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,19 +7,19 @@ use std::sync::Weak;
 use crate::listener::bound::BoundListener;
 use crate::listener::listener_manager::ListenerManager;
 
-/// Sockets that another process has, too.
+/// Sockets that another process holds as well.
 pub(crate) struct HandedOverSockets(Vec<HandedOverSocket>);
 
 struct HandedOverSocket {
     listener: String,
     socket: Weak<BoundListener>,
-    /// `None` if the system does not tell, and nobody can speak of it.
+    /// `None` if the system does not provide it; the socket cannot be identified then.
     number: Option<u64>,
     has_own_file: bool,
 }
 
 impl ListenerManager {
-    /// All sockets once more, with the names of their listeners, for a successor.
+    /// Duplicates all sockets, with the names of their listeners, for a successor.
     ///
     /// # Errors
     /// There are too many open files.
@@ -41,13 +41,13 @@ impl ListenerManager {
 }
 
 impl HandedOverSockets {
-    /// Numbers of the sockets whose files are to be the successor's.
+    /// Identifiers of the sockets whose files the successor takes over.
     pub(crate) fn files(&self) -> Vec<u64> {
         self.0.iter().filter(|handed| handed.has_own_file).filter_map(|handed| handed.number).collect()
     }
 
-    /// Leaves them to the successor, but for those that it has closed: whoever waits there is served here to the end. Returns
-    /// the names of those whose files are the successor's to remove.
+    /// Leaves the sockets to the successor, except those that it has closed: their waiting connections are served here. Returns
+    /// the names of those whose files the successor must remove.
     pub(crate) fn leave(&self, closed: &[u64]) -> Vec<String> {
         let mut owned = Vec::new();
         for HandedOverSocket { listener, socket, number, has_own_file } in &self.0 {
@@ -64,7 +64,7 @@ impl HandedOverSockets {
         owned
     }
 
-    /// Nobody has taken them after all.
+    /// Keeps the sockets, because the hand-over has failed.
     pub(crate) fn keep(&self) {
         for HandedOverSocket { socket, has_own_file, .. } in &self.0 {
             let Some(socket) = socket.upgrade() else { continue };

@@ -1,8 +1,8 @@
-//! The listeners of a gateway, opened, changed and closed while it runs.
+//! Opens, changes and closes the listeners of a gateway at run time.
 //!
-//! It is done in two steps. To prepare new settings is all that can fail: sockets are bound, files are read. To apply them
-//! cannot, so either all listeners are as the settings say or none has changed. What closes, drains: a listener that was removed,
-//! or the old address of one that has moved.
+//! A change has two steps. The preparation does all that can fail: it binds sockets and reads files. Applying the result
+//! cannot fail, so either all listeners match the configuration or none has changed. Closing means draining: of a removed
+//! listener, or of the old address of a moved one.
 
 mod inherited_sockets;
 mod prepare;
@@ -30,34 +30,34 @@ use crate::policy::listener::{ConnectionPolicy, Listener};
 use crate::telemetry::Telemetry;
 pub(crate) use prepare::ListenerError;
 
-/// How long the end of the process waits for the access log's.
+/// Time limit for writing the access log at the end of the process.
 const MAX_FLUSH: Duration = Duration::from_secs(2);
 
-/// What all listeners are made of.
+/// What all listeners use.
 pub(crate) struct ListenerParts {
     /// Metrics, access log and traces.
     pub(crate) telemetry: Arc<Telemetry>,
-    /// Memory for slow readers of all listeners.
+    /// The memory limit for stalled streams of all listeners.
     pub(crate) backlog_budget: Arc<BacklogBudget>,
-    /// The list of open listeners is shown there.
+    /// The admin API, which shows the list of open listeners.
     pub(crate) admin: Arc<AdminApi>,
-    /// What serves connections.
+    /// The HTTP server of all connections.
     pub(crate) app: Arc<HttpServer>,
-    /// Where they are served.
+    /// The workers that serve connections.
     pub(crate) workers: Arc<Workers>,
-    /// Who knows whether a service account is still there.
+    /// Looks up whether a service account still exists.
     pub(crate) lookup: Arc<dyn ServiceAccountLookup>,
-    /// What gets certificates from an authority.
+    /// Orders certificates from an ACME authority.
     pub(crate) acme: Acme,
-    /// What keeps files fresh.
+    /// Reloads files.
     pub(crate) reloads: Reloads,
-    /// What ends the process.
+    /// Ends the process.
     pub(crate) shutdown: Shutdown,
-    /// Where listeners run.
+    /// The tasks that listeners run as.
     pub(crate) tasks: Tasks,
-    /// Sockets that were there before us.
+    /// Sockets that were open before the process started.
     pub(crate) inherited: Arc<InheritedSockets>,
-    /// Nobody is let in before this is true.
+    /// Nothing is accepted before this is true.
     pub(crate) gate: watch::Receiver<bool>,
 }
 
@@ -65,17 +65,17 @@ pub(crate) struct ListenerParts {
 pub(crate) struct ListenerManager {
     parts: ListenerParts,
     open: Vec<OpenListener>,
-    /// How many sockets are served, those that drain among them.
+    /// Number of served sockets, including those that drain.
     serving: Arc<AtomicUsize>,
 }
 
-/// All listeners as settings want them, which cannot fail any more.
+/// All listeners of a configuration, which can be applied without failure.
 pub(crate) struct PreparedListeners(Vec<PreparedListener>);
 
 struct PreparedListener {
     config: ListenerConfig,
     wanted: ListenAddress,
-    /// Unless it goes on with the one that it has.
+    /// `None` if the listener keeps its socket.
     bound: Option<BoundListener>,
     change: Change,
 }
@@ -90,31 +90,31 @@ struct OpenListener {
     listener: Arc<Listener>,
     authentication: Arc<ListenerAuthentication>,
     listening: ServedSocket,
-    /// Its certificate, if that is an authority's to give.
+    /// The renewal of its certificate, if it uses ACME.
     keeping: Option<RenewalState>,
 }
 
-/// A socket that is served.
+/// A served socket.
 struct ServedSocket {
-    /// As the settings say it.
+    /// The configured address.
     wanted: ListenAddress,
-    /// With the real port.
+    /// The address with the actual port.
     address: ListenAddress,
-    /// There as long as it accepts.
+    /// Exists while it accepts connections.
     socket: Weak<BoundListener>,
-    /// A place for each connection.
+    /// The limit of open connections.
     slots: Arc<ConnectionLimit>,
     /// Ends it before the process ends.
     end: Shutdown,
 }
 
 impl ListenerManager {
-    /// None yet.
+    /// A manager without listeners.
     pub(crate) fn new(parts: ListenerParts) -> Self {
         Self { parts, open: Vec::new(), serving: Arc::default() }
     }
 
-    /// Has the listeners that the settings want, and no others. New ones are open before old ones close.
+    /// Opens, changes and closes listeners as prepared. New ones are opened before old ones are closed.
     pub(crate) fn apply(&mut self, PreparedListeners(prepared): PreparedListeners) {
         let mut before = std::mem::take(&mut self.open);
         let mut closing = Vec::new();
@@ -138,7 +138,7 @@ impl ListenerManager {
                     (Arc::clone(listener), Arc::clone(authentication))
                 }
                 (Change::New(listener, authentication), _) => (listener, authentication),
-                // Whatever was known when it was prepared is known still.
+                // A listener that was known at the preparation is still known.
                 (Change::Known(..), None) => continue,
             };
             let listening = match (bound, known) {
@@ -159,11 +159,11 @@ impl ListenerManager {
         self.tell();
     }
 
-    /// Lets clients in.
+    /// Starts to accept connections.
     fn listen(&self, listener: &Arc<Listener>, wanted: ListenAddress, bound: BoundListener) -> ServedSocket {
         let address = bound.address().clone();
         tracing::info!(listener = %listener.name, %address, "listening");
-        // The file of an inherited one stays its giver's until that says otherwise.
+        // The file of an inherited socket belongs to the predecessor until the hand-over is complete.
         if !bound.is_inherited() {
             bound.own();
         }
@@ -182,7 +182,7 @@ impl ListenerManager {
         let (app, telemetry) = (Arc::clone(&self.parts.app), Arc::clone(&self.parts.telemetry));
         self.parts.tasks.spawn("listener", async move {
             serve(bound, serving, app).await;
-            // The last one to close at the end: nothing more happens.
+            // The last socket that closes during the drain: no more requests follow.
             if left.fetch_sub(1, Ordering::AcqRel) == 1 && shutdown.is_draining() {
                 telemetry.traces.finish();
                 let log = Arc::clone(&telemetry.access_log);
@@ -192,7 +192,7 @@ impl ListenerManager {
         ServedSocket { wanted, address, socket, slots, end }
     }
 
-    /// Lets nobody in any more, and lets what is open come to its end.
+    /// Stops accepting, and drains the open connections.
     fn close(&self, OpenListener { listener, listening, .. }: &OpenListener) {
         let ServedSocket { address, socket, end, .. } = listening;
         let taken_over = self.open.iter().any(|open| open.listening.address.is_same_place(address));
@@ -201,11 +201,11 @@ impl ListenerManager {
         }
         tracing::info!(listener = %listener.name, %address, "closing");
         let end = end.clone();
-        // Not among the process's tasks: at its end nobody waits for the window of one listener.
+        // Not one of the process's tasks: at its end it does not wait for the drain window of one listener.
         tokio::spawn(async move { end.run_now().await });
     }
 
-    /// The files of sockets that a predecessor has left to us are ours.
+    /// Takes over the files of sockets that a predecessor has left.
     pub(crate) fn own(&self, inheritance: &Inheritance) {
         for open in &self.open {
             let Some(socket) = open.listening.socket.upgrade() else { continue };
@@ -219,7 +219,7 @@ impl ListenerManager {
         }
     }
 
-    /// Those that are open by name, with the real ports; of those on the network.
+    /// The network addresses of open listeners by name, with the actual ports.
     pub(crate) fn addresses(&self) -> Vec<(String, SocketAddr)> {
         let address = |open: &OpenListener| match open.listening.address {
             ListenAddress::Tcp(address) => Some((open.listener.name.to_string(), address)),
@@ -228,7 +228,7 @@ impl ListenerManager {
         self.open.iter().filter_map(address).collect()
     }
 
-    /// Tells whoever shows them.
+    /// Updates the admin API's list of listeners.
     fn tell(&self) {
         let shown = self.open.iter().map(|open| ListenerInfo {
             listener: Arc::clone(&open.listener),

@@ -1,4 +1,4 @@
-//! Everything about listeners that can fail, done before anything has changed.
+//! The preparation of listeners: everything that can fail, before anything has changed.
 
 use std::io;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
 use crate::policy::quota::ListenerQuotas;
 use crate::upstream::ListenerUpstreamIdentity;
 
-/// A listener cannot be opened or changed; the operator has to act.
+/// A listener cannot be opened or changed; the operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerError {
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file of its TLS cannot be loaded.
+    /// A TLS file of the listener cannot be loaded.
     #[error(transparent)]
     Tls(LoadError),
-    /// Who the gateway is towards shards cannot be loaded.
+    /// The listener's client certificate for shards cannot be loaded.
     #[error(transparent)]
     Sender(LoadError),
-    /// A file about who is who cannot be loaded.
+    /// An authentication file cannot be loaded.
     #[error(transparent)]
     Credentials(LoadError),
-    /// The same for other settings than those in force.
+    /// An authentication file cannot be loaded for a changed configuration.
     #[error("credentials of listener {listener}: {reason}")]
     NewCredentials {
-        /// Its name.
+        /// The listener's name.
         listener: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// What is said of its peers cannot be used.
+    /// The configuration of its peers is invalid.
     #[error(transparent)]
     PeerPolicy(#[from] PeersError),
-    /// There is no certificate for it, and none can be made.
+    /// There is no certificate for it, and none can be created.
     #[error("listener {0} cannot show a certificate: {1}")]
     Acme(String, #[source] Box<AcmeError>),
-    /// Listeners that were closed are still draining.
+    /// Too many listeners, including closed ones that still drain.
     #[error("there are too many listeners, those that still drain among them")]
     TooMany,
 }
@@ -79,7 +79,7 @@ impl ListenerError {
         }
     }
 
-    /// The key of the listener's settings that it is about.
+    /// The configuration key that the error is about.
     fn key(&self) -> &'static str {
         match self {
             Self::Bind { address, .. } if address.starts_with("unix:") => ".socket",
@@ -95,10 +95,10 @@ impl ListenerError {
 }
 
 impl ListenerManager {
-    /// Does everything that can fail about these settings.
+    /// Does everything that can fail for this configuration.
     ///
     /// # Errors
-    /// [`ListenerError`] with the key of the setting that it is about; all listeners are as they were.
+    /// [`ListenerError`] with the configuration key; all listeners are unchanged.
     pub(crate) fn prepare(
         &self,
         config: &GatewayConfig,
@@ -166,7 +166,7 @@ impl ListenerManager {
         Ok(PreparedListener { config: listener.clone(), wanted, bound, change })
     }
 
-    /// A socket for a listener. One that another listener gives up is shared until it does.
+    /// A socket for a listener. If another listener is about to release the address, its socket is shared until then.
     fn socket(&self, name: &str, wanted: &ListenAddress) -> Result<BoundListener, ListenerError> {
         let there = self.open.iter().find(|open| open.listening.address.is_same_place(wanted));
         let shared = there.and_then(|open| open.listening.socket.upgrade());
@@ -198,7 +198,7 @@ impl ListenerManager {
         };
         let client_certificates = match certificates {
             ClientCertificateUse::Identity => ClientCertificates::Requested,
-            // Browsers would bother their users, and nobody looks at them.
+            // Browsers would ask their users for a certificate that is not used.
             ClientCertificateUse::Transport => ClientCertificates::NotRequested,
         };
         let tls = TlsSource::https(&listener.serving)
@@ -221,16 +221,16 @@ impl ListenerManager {
     }
 }
 
-/// Where a listener is to be.
+/// The address of a listener's configuration.
 fn address_of(listener: &ListenerConfig) -> ListenAddress {
     match &listener.socket {
-        // The settings were checked.
+        // The configuration was validated.
         Some(socket) => ListenAddress::Unix(socket.path.to_path_buf(), socket.mode().unwrap_or(0o600)),
         None => ListenAddress::Tcp(listener.serving.address),
     }
 }
 
-/// What a frame is made of.
+/// The settings that a connection policy is made of.
 fn framed(listener: &ListenerConfig) -> impl PartialEq + use<> {
     (
         (listener.serving.certificate.clone(), listener.serving.private_key.clone()),
