@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What to serve, and the file to follow for changes of it.
+/// The configuration, and the file to follow for changes of it.
 struct Plan {
     config: GatewayConfig,
     followed: Option<PathBuf>,
@@ -70,9 +70,9 @@ impl FatalError for Failure {
 }
 
 fn main() -> ExitCode {
-    // Before anything else could read the environment or open files.
+    // Before any other code reads the environment or opens files.
     let inherited = InheritedSockets::from_environment();
-    // What is no text is no flag, and as a file it is not found.
+    // Arguments that are not UTF-8 are neither a flag nor an existing file.
     let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     match FrontProxyFlags::parse(arguments) {
         Ok(Parsed::Text(text)) => {
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with a configuration, or that nothing is.
+/// Checks a configuration and reports the result.
 fn check(file: &Path) -> Result<(), Failure> {
     let config: GatewayConfig = fairlead_config::load(file)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -144,7 +144,7 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
     let service = GatewayService { start: Some((plan, inherited, ended)) };
     let end = GatewayEnd { outcome: Mutex::new(Some(outcome)), kept: Arc::default() };
     let kept = Arc::clone(&end.kept);
-    // Without `bootstrap`: sockets are handed over by our own protocol, which ends the old process only after the new one
+    // Without `bootstrap`: sockets are handed over by Fairlead's own protocol, which ends the old process only after the new one
     // has reported that it serves.
     let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
     server.add_service(service);
@@ -176,7 +176,7 @@ impl Service for GatewayService {
         "gateway"
     }
 
-    /// Of the runtime of everything but connections, which have workers of their own.
+    /// Threads of the runtime of everything but connections, which have their own workers.
     fn threads(&self) -> Option<usize> {
         Some(std::thread::available_parallelism().map_or(1, usize::from))
     }
@@ -228,7 +228,7 @@ async fn run_gateway(plan: Plan, inherited: InheritedSockets) -> Outcome {
     let Environment { tasks, reloads, inherited, .. } = environment;
     tasks.spawn("notifier", notifier.clone().run(gateway, inherited, reloads.clone(), shutdown.clone()));
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
-    // Signals are handled until the very end, because a second one still counts while the supervisor drains.
+    // Signals are handled until the very end, because a second one still has an effect while the supervisor drains.
     let outcome = tokio::select! {
         outcome = tasks.supervise() => outcome,
         () = handled => tasks.supervise().await,

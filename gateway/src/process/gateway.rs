@@ -1,4 +1,4 @@
-//! The one place where the gateway is put together.
+//! Assembles the gateway from its parts.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -45,28 +45,28 @@ use crate::telemetry::top::TopWorkspaces;
 use crate::telemetry::trace::Tracing;
 use crate::upstream::Upstreams;
 
-/// What its settings' file is called where files are looked at.
+/// Name of the configuration file among the reloaded files.
 pub(crate) const CONFIGURATION: &str = "configuration";
 
-/// What a process lends the gateway.
+/// Parts of the process that the gateway uses.
 pub struct Environment {
-    /// Where it counts.
+    /// The registry of metrics.
     pub metrics: Metrics,
-    /// What keeps files fresh.
+    /// Reloads files.
     pub reloads: Reloads,
-    /// What ends it.
+    /// Ends the gateway.
     pub shutdown: Shutdown,
-    /// Where its tasks run.
+    /// The tasks of the gateway.
     pub tasks: Tasks,
-    /// What tells the addresses of shards and other servers.
+    /// Resolves the names of shards and other servers.
     pub names: NameResolver,
-    /// Sockets that were open before the process began.
+    /// Sockets that were open before the process started.
     pub inherited: Arc<InheritedSockets>,
 }
 
 /// A running gateway.
 pub struct Gateway {
-    /// Its listeners on the network by name, with the real ports.
+    /// Its network listeners by name, with the actual ports.
     pub listeners: Vec<(String, SocketAddr)>,
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
@@ -77,28 +77,28 @@ pub struct Gateway {
     ready: watch::Receiver<bool>,
 }
 
-/// A gateway that its settings' file and its successor both have to do with.
+/// A gateway, shared by configuration reloads and the hand-over to a successor.
 pub type SharedGateway = Arc<Mutex<Gateway>>;
 
-/// The gateway cannot start; the operator has to act.
+/// The gateway cannot start; the operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A listener cannot be opened.
     #[error("{error}")]
     Listener {
-        /// The setting that it is about.
+        /// The configuration key.
         key: String,
-        /// Why.
+        /// The cause.
         #[source]
         error: ListenerError,
     },
-    /// A file that is needed cannot be loaded.
+    /// A required file cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A kubeconfig cannot be used.
+    /// A kubeconfig is invalid.
     #[error(transparent)]
     Kubeconfig(#[from] ShardKubeconfigError),
-    /// An expression for origins is none.
+    /// An expression for origins is invalid.
     #[error("corsAllowedOrigins: {0}")]
     Cors(#[source] BadOrigin),
     /// The access log cannot be opened.
@@ -106,14 +106,14 @@ pub enum StartError {
     AccessLog {
         /// Its file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The collector of spans cannot be spoken to.
+    /// The configuration of the span collector is invalid.
     #[error("tracing.otlpEndpoint: {0}")]
     Collector(String),
-    /// A fault in the program.
+    /// A programming error.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
 }
@@ -128,11 +128,11 @@ impl From<ShardClientsError> for StartError {
     }
 }
 
-/// A configuration cannot be put in force, and nothing has changed; the operator has to act.
+/// A configuration cannot be applied, and nothing has changed; the operator must act.
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct RejectedConfiguration {
-    /// The setting that it is about.
+    /// The configuration key.
     key: String,
     reason: String,
     hint: Option<String>,
@@ -147,7 +147,7 @@ impl RejectedConfiguration {
         Self { key: key.to_owned(), reason: chain(error), hint: None }
     }
 
-    /// The same with its place in the file.
+    /// The same error with its position in the file.
     pub fn at(self, file: &Path) -> Finding {
         fairlead_config::finding(file, &self.key, self.reason, self.hint)
     }
@@ -168,7 +168,7 @@ impl FatalError for StartError {
 }
 
 impl StartError {
-    /// The setting that it is about.
+    /// The configuration key.
     fn key(&self) -> &str {
         match self {
             Self::Listener { key, .. } => key,
@@ -182,7 +182,7 @@ impl StartError {
     }
 }
 
-/// What a process makes of its settings before anything runs.
+/// The parts made from a configuration before anything runs.
 struct Assembled {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
@@ -195,7 +195,7 @@ struct Assembled {
 }
 
 impl Gateway {
-    /// Does with settings whatever starting with them would do, short of listening and running.
+    /// Checks a configuration: does everything that a start would do, except for listening and running.
     ///
     /// # Errors
     /// [`RejectedConfiguration`]
@@ -209,16 +209,16 @@ impl Gateway {
         }
     }
 
-    /// Binds the listeners and starts everything as tasks of the environment. Ready only after the first sync of
-    /// the index; until then what is not known yet gets 503.
+    /// Binds the listeners and starts everything as tasks of the environment. It is ready after the first sync of the
+    /// index; until then requests for unknown workspaces get 503.
     ///
     /// # Errors
-    /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
+    /// [`StartError`]; all tasks that were started then end with the environment's shutdown.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
         let Assembled { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } = assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
-        // A predecessor has the socket until it drains.
+        // A predecessor holds the socket until it drains.
         let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
         let responder = acme.responder(patience).map_err(|(address, source)| StartError::Listener {
             key: "acme.httpAddress".to_owned(),
@@ -252,7 +252,7 @@ impl Gateway {
         environment: &Environment,
         sockets: Sockets,
     ) -> Result<Assembled, StartError> {
-        // Before anything of pingora runs: it would take another provider.
+        // Before any code of pingora runs, which would install another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
@@ -375,7 +375,7 @@ impl Gateway {
             shutdown: shutdown.clone(),
             tasks: tasks.clone(),
             inherited: Arc::clone(inherited),
-            // Until a successor knows as much as its predecessor, that one serves.
+            // The predecessor serves until the successor's index is synced.
             gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
         });
         let prepared = listeners.prepare(config, sockets);
@@ -387,45 +387,45 @@ impl Gateway {
         &self.pipeline.forwarder.telemetry
     }
 
-    /// Returns when everything was read once, as `/readyz` says it.
+    /// Returns when everything has been read once, as `/readyz` reports.
     pub async fn ready(&self) {
-        // The sender lives as long as the index; without it nothing becomes ready any more.
+        // The sender lives as long as the index; without it the gateway never becomes ready.
         let _ = self.ready.clone().wait_for(|ready| *ready).await;
     }
 
-    /// What says when everything was read once.
+    /// The readiness, which becomes true when everything has been read once.
     pub(crate) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.clone()
     }
 
-    /// What serves connections.
+    /// The workers that serve connections.
     pub(crate) fn workers(&self) -> Arc<Workers> {
         Arc::clone(&self.workers)
     }
 
-    /// The settings in force.
+    /// The active configuration.
     pub(crate) fn config(&self) -> &GatewayConfig {
         &self.config
     }
 
-    /// Its listeners as far as sockets go.
+    /// The listener manager.
     pub(crate) fn open_listeners(&self) -> &ListenerManager {
         &self.opened
     }
 
-    /// Opens log files anew, after somebody has moved them away.
+    /// A function that reopens log files after log rotation has moved them.
     pub fn log_reopener(&self) -> impl Fn() + Send + Sync + use<> {
         let log = Arc::clone(&self.telemetry().access_log);
         move || log.reopen()
     }
 
-    /// Puts a new configuration in force: listeners are opened, changed and closed, everything else changes as far as that goes
-    /// while connections are open. What needs a restart is named in the log and stays as it was.
+    /// Applies a new configuration: listeners are opened, changed and closed, and all other settings change as far as that is
+    /// possible while connections are open. Changes that need a restart are logged and not applied.
     ///
     /// # Errors
-    /// [`RejectedConfiguration`] if something of it cannot be; then nothing has changed.
+    /// [`RejectedConfiguration`] if a part of it is invalid; then nothing has changed.
     pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), RejectedConfiguration> {
-        // All that can fail comes first.
+        // Everything that can fail comes first.
         let prepared =
             self.opened.prepare(&config, Sockets::Bound).map_err(RejectedConfiguration::listener)?;
         let cors = Cors::new(&config.cors_allowed_origins)
@@ -441,7 +441,7 @@ impl Gateway {
         }
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
         self.pipeline.forwarder.as_kcp.store(Arc::new(config.kcp_compatibility.clone()));
-        // What listeners are about to believe is taken off requests first, and what they have believed, until they do not any more.
+        // Identity headers of the new configuration are stripped from now on; those of the old one until no listener trusts them.
         let believed = believed_at_listeners(&config);
         let mut meanwhile = believed_at_listeners(&self.config);
         meanwhile.extend(&believed);
@@ -479,13 +479,13 @@ impl Gateway {
 /// Follows the configuration file until the process drains.
 ///
 /// # Errors
-/// [`LoadError`] if it cannot be read now.
+/// [`LoadError`] if the file cannot be read now.
 pub fn follow_configuration(
     gateway: &SharedGateway,
     file: &Path,
     reloads: &Reloads,
 ) -> Result<(), LoadError> {
-    // Whoever runs it ends it.
+    // A weak reference, because the owner of the gateway ends it.
     let (followed, path) = (Arc::downgrade(gateway), file.to_owned());
     reloads.register(CONFIGURATION, [path.clone()], move || {
         let config: GatewayConfig = fairlead_config::load(&path)?;
@@ -499,8 +499,8 @@ pub fn follow_configuration(
     Ok(())
 }
 
-/// What could not be reloaded, and where the fault is, if that is said: whoever may ask whether we are ready learns no
-/// folders and no contents.
+/// The name of a file that could not be reloaded, with the position of the error if there is one. Readiness is public, so it
+/// must not reveal folders or contents.
 fn told_to_anybody((what, reason): (String, String)) -> String {
     let place = reason.split_whitespace().find_map(|word| {
         let word = word.trim_matches(|end: char| !end.is_alphanumeric());

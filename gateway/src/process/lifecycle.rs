@@ -1,4 +1,4 @@
-//! The life of the process, as a service manager and the state file are told of it.
+//! Reports readiness, reloads and shutdown to the service manager (sd_notify) and to the state file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::listener::workers::Workers;
 use crate::process::gateway::{CONFIGURATION, SharedGateway};
 
-/// Tells how the process is.
+/// Reports the state of the process.
 #[derive(Clone)]
 pub struct ServiceNotifier {
     told: Arc<Mutex<LastNotification>>,
@@ -21,12 +21,12 @@ pub struct ServiceNotifier {
 struct LastNotification {
     state: ProcessState,
     file: Option<PathBuf>,
-    /// Nothing is told before the process is in charge, and after it has handed over.
+    /// False before the process has taken over, and after it has handed over: nothing is reported then.
     in_charge: bool,
 }
 
 impl ServiceNotifier {
-    /// Of a process that begins; `file` is the state file.
+    /// For a starting process; `file` is the state file.
     pub fn new(file: Option<PathBuf>) -> Self {
         let state = ProcessState {
             pid: std::process::id(),
@@ -39,8 +39,8 @@ impl ServiceNotifier {
         }
     }
 
-    /// Follows the process until it drains: takes over when it is ready, tells of reloads and of the end. From the call on a
-    /// successor keeps the configuration that it has begun with until it has taken over; the future must be run.
+    /// Follows the process until it drains: takes over when it is ready, and reports reloads and the end. From this call on, a
+    /// successor does not reload its configuration until it has taken over; the returned future must be run.
     pub fn run(
         self,
         gateway: SharedGateway,
@@ -51,21 +51,21 @@ impl ServiceNotifier {
         let held = inherited.is_successor().then(|| reloads.hold(CONFIGURATION));
         async move {
             let workers = gateway.lock().workers();
-            // Whoever runs this has the gateway no longer than it takes.
+            // The reference to the gateway is dropped after the take-over.
             if self.takes_over(gateway, &inherited, &shutdown).await {
                 self.serves(workers, &reloads, held, &shutdown).await;
             }
         }
     }
 
-    /// Whether it came to that.
+    /// Takes over from a predecessor. False if that failed.
     async fn takes_over(
         &self,
         gateway: SharedGateway,
         inherited: &InheritedSockets,
         shutdown: &Shutdown,
     ) -> bool {
-        // Later it may have ended, and we would be somebody else's child.
+        // Read now, because the parent may end before it is needed, and the process would then have another parent.
         let parent =
             rustix::process::getppid().and_then(|parent| parent.as_raw_nonzero().get().try_into().ok());
         let mut ready = gateway.lock().readiness();
@@ -110,7 +110,7 @@ impl ServiceNotifier {
         let mut looks = reloads.counts();
         if let Some(held) = held {
             drop(held);
-            // Whoever asked the predecessor to look meanwhile is not forgotten.
+            // A reload that was requested from the predecessor meanwhile is done now.
             reloads.trigger().fire();
         }
         let watchdog = watchdog(self.manager, workers);
@@ -133,18 +133,18 @@ impl ServiceNotifier {
         }
     }
 
-    /// Whether nobody else serves in this process's place, or goes before it.
+    /// True while this process reports the service's state: after the take-over and before a hand-over.
     pub(crate) fn is_in_charge(&self) -> bool {
         self.told.lock().in_charge
     }
 
-    /// The process starts its successor.
+    /// Reports that the process starts its successor.
     pub(crate) fn upgrading(&self) {
         self.enter(ProcessPhase::Upgrading);
         self.manager.status("starting a successor");
     }
 
-    /// It came to nothing.
+    /// Reports that the hand-over has failed.
     pub(crate) fn goes_on(&self, why: &str) {
         self.change(|state| {
             state.phase = ProcessPhase::Ready;
@@ -154,28 +154,28 @@ impl ServiceNotifier {
         self.manager.status(&format!("serving; there was no upgrade: {why}"));
     }
 
-    /// Whoever is the service says what the service does, and that may be the successor from now on.
+    /// Stops reporting: the successor may report the service's state from now on.
     pub(crate) fn falls_silent(&self) {
         self.told.lock().in_charge = false;
     }
 
-    /// It is not.
+    /// Reports again, because the hand-over has failed.
     pub(crate) fn speaks_again(&self) {
         self.told.lock().in_charge = true;
     }
 
-    /// The successor is in charge from now on.
+    /// Reports that the successor has taken over.
     pub(crate) fn hands_over(&self, successor: Option<u32>) {
         if let Some(successor) = successor {
             self.manager.main_process(successor);
         }
     }
 
-    /// The process ends.
+    /// Reports the end of the process.
     pub fn end(&self) {
         let told = self.told.lock();
         if let Some(file) = told.file.as_ref().filter(|_| told.in_charge) {
-            // It may never have been there.
+            // The file may not exist.
             let _ = std::fs::remove_file(file);
         }
     }
@@ -184,7 +184,7 @@ impl ServiceNotifier {
         let now = *looks.borrow_and_update();
         let is_over = now.begun == now.done;
         let failures = if is_over { reloads.failures() } else { Vec::new() };
-        // It may be over before anybody has heard that it began.
+        // A reload may be complete before its start was observed.
         if self.told.lock().state.reloads_begun < now.begun {
             self.manager.reloading();
         }
@@ -224,7 +224,7 @@ impl ServiceNotifier {
     }
 }
 
-/// Tells the service manager that the process is alive, as long as all workers are; never returns.
+/// Reports to the service manager that the process is alive, while all workers are; never returns.
 async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
     let Some(pause) = manager.watchdog_interval() else { return std::future::pending().await };
     let mut due = tokio::time::interval(pause);

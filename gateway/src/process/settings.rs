@@ -1,4 +1,4 @@
-//! What settings mean for the parts that a gateway is made of.
+//! Converts settings to the options of the gateway's parts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::upstream::{
     UpstreamCredential, UpstreamOptions,
 };
 
-/// Bytes that may wait on stalled streams of all connections.
+/// Maximum number of bytes buffered on stalled streams of all connections.
 pub(super) fn stalled_stream_budget(config: &GatewayConfig) -> usize {
     usize::try_from(config.stalled_stream_budget.bytes()).unwrap_or(usize::MAX)
 }
@@ -105,7 +105,7 @@ pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
     }
 }
 
-/// Which paths lead where, and who the gateway is towards shards: both from the mapping file, if there is one.
+/// The path mappings and the client certificate for shards: both from the mapping file, if there is one.
 pub(super) fn paths(
     config: &GatewayConfig,
     as_kcp: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
@@ -145,8 +145,8 @@ pub(super) fn paths(
     Ok((paths, credential))
 }
 
-/// By which headers the listeners believe front proxies, where those are not the usual ones, and by which some believe where a
-/// client is: at the others nobody may say it, or the server behind might take it for what a listener has believed.
+/// The identity headers that listeners trust, where they are not the default ones, and the headers from which some listeners
+/// take the client's address. All other listeners strip them, because the upstream server could trust them.
 pub(super) fn believed_at_listeners(config: &GatewayConfig) -> TrustedIdentityHeaders {
     let mut believed = TrustedIdentityHeaders::default();
     for listener in &config.listeners {
@@ -155,7 +155,7 @@ pub(super) fn believed_at_listeners(config: &GatewayConfig) -> TrustedIdentityHe
         names.into_iter().flatten().for_each(|name| believed.name(name));
         headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
         let address = listener.peers.client_address_header.as_ref();
-        // Of that one a server is told by the gateway, which appends to what came.
+        // The gateway itself sends this header to servers and appends to the client's value.
         if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
             believed.name(name);
         }
@@ -163,7 +163,7 @@ pub(super) fn believed_at_listeners(config: &GatewayConfig) -> TrustedIdentityHe
     believed
 }
 
-/// Who the gateway is towards shards that are spoken to in a way of their own, and whom it takes them for.
+/// The client certificates and certificate authorities of shards with their own settings.
 pub(super) fn own_credentials(
     config: &GatewayConfig,
     reloads: &Reloads,
@@ -200,7 +200,7 @@ pub(super) fn behind_mounts(config: &GatewayConfig) -> LabelsBehindMounts {
     }
 }
 
-/// The index of the workspaces' own authenticators, if a listener asks for it.
+/// The index of the workspaces' own authenticators, if a listener uses it.
 pub(super) fn workspace_authentication(config: &GatewayConfig) -> Option<Arc<WorkspaceAuthentication>> {
     let is_wanted = config.listeners.iter().any(|listener| listener.authentication.workspaces);
     is_wanted.then(|| Arc::new(WorkspaceAuthentication::new()))

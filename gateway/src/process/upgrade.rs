@@ -1,4 +1,4 @@
-//! SIGQUIT: a successor is started, and this process ends when that one serves. If it never does, this one goes on.
+//! SIGQUIT: starts a successor, and ends this process when the successor serves. If it fails to, this process continues.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,27 +10,27 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::process::gateway::{CONFIGURATION, SharedGateway};
 use crate::process::lifecycle::ServiceNotifier;
 
-/// Set by whoever looks after this process and would lose its successor.
+/// Set by a supervisor that tracks this process only and would lose its successor.
 const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
 
-/// There is no hand-over, and this process goes on.
+/// The hand-over failed, and this process continues.
 #[derive(Debug, thiserror::Error)]
 enum UpgradeError {
-    /// Somebody looks after this very process.
+    /// A supervisor tracks this process only.
     #[error(
         "the supervisor that has started this process would take the hand-over for its end; stop and start it there"
     )]
     Supervised,
-    /// Nobody knows what to start.
+    /// The program to start is unknown.
     #[error("it is not known under which name this process was started; set upgrade.program")]
     NoName,
-    /// The sockets cannot be handed on.
+    /// The sockets cannot be handed over.
     #[error("the sockets cannot be handed on")]
     Sockets(#[source] io::Error),
-    /// The successor is not there.
+    /// The successor failed.
     #[error(transparent)]
     Handover(#[from] HandoverError),
-    /// The end came first.
+    /// The process ends before the hand-over is complete.
     #[error("the process ends")]
     Ending,
 }
@@ -38,7 +38,7 @@ enum UpgradeError {
 /// Waits for SIGQUIT until the process ends. The handler is installed by the call; the future must be run.
 ///
 /// # Errors
-/// The system has no room for a handler.
+/// The handler cannot be installed.
 pub fn on_upgrade_signal(
     gateway: SharedGateway,
     life: ServiceNotifier,
@@ -54,12 +54,12 @@ pub fn on_upgrade_signal(
                 _ = asked.recv() => {}
             }
             if !life.is_in_charge() {
-                // As a successor it would start a third one, and its predecessor would never hear of that one's end.
+                // As a successor it would start a third process, and its predecessor would not notice the end of that one.
                 tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
                 continue;
             }
             life.upgrading();
-            // Two processes have listeners at the same places: none comes or goes until one of them has them alone.
+            // Two processes listen on the same addresses: listeners must not change until one of them is the only one.
             let held = hold(&reloads).await;
             match hand_over(&gateway, &life, &shutdown).await {
                 Ok(()) => {
@@ -76,7 +76,7 @@ pub fn on_upgrade_signal(
                 }
             }
             drop(held);
-            // Whoever asked again meanwhile meant this one.
+            // Further signals during the hand-over are ignored.
             while asked.recv().now_or_never().is_some() {}
         }
     })
@@ -84,7 +84,7 @@ pub fn on_upgrade_signal(
 
 async fn hold(reloads: &Reloads) -> Option<ReloadHold> {
     let reloads = reloads.clone();
-    // A load may be under way, and take its time. It fails if the process ends, and then nothing is loaded any more.
+    // Waits for a load in progress. It fails if the process ends, and then nothing is loaded any more.
     tokio::task::spawn_blocking(move || reloads.hold(CONFIGURATION)).await.ok()
 }
 
@@ -114,11 +114,11 @@ async fn hand_over(
     tracing::info!(program = %program.display(), pid = successor.pid(), "a successor was started");
     tokio::select! {
         ready = successor.ready(limit) => ready?,
-        // It is killed; there is nothing yet that it could lose.
+        // The successor is killed; it does not serve yet.
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
     let (pid, owned) = (successor.pid(), handed.leave(successor.unused()));
-    // Before the successor hears of it: what it says of itself must not be overwritten.
+    // Before the successor learns of it, so that its reports are not overwritten.
     life.falls_silent();
     if let Err(error) = successor.hand_over(&owned).await {
         life.speaks_again();

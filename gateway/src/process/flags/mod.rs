@@ -1,7 +1,7 @@
 //! kcp-front-proxy's command line, turned into the gateway's configuration.
 //!
-//! Whatever kcp-front-proxy accepts is accepted. What is legal there and without effect here is named in one warning, and
-//! a value that is not legal there is refused, with an effect here or without.
+//! All flags of kcp-front-proxy are accepted. Valid flags without effect in Fairlead are named in one warning. A value that
+//! is invalid in kcp is refused, whether or not the flag has an effect here.
 
 mod table;
 mod values;
@@ -24,46 +24,46 @@ use fairlead_process::FatalError;
 use crate::policy::cors::{BadOrigin, Cors};
 use table::{FLAGS, Kind, Use};
 
-/// What a command line says.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct FrontProxyFlags {
-    /// The configuration that it amounts to.
+    /// The equivalent configuration.
     pub config: GatewayConfig,
-    /// The certificate and key to make at the start if they do not exist, because none were named.
+    /// The certificate and key to create at the start if they do not exist, because none were named.
     pub self_signed: Option<(PathBuf, PathBuf)>,
-    /// One sentence each: which flags have no effect, and which has another one than in kcp.
+    /// One sentence each: the flags without effect, and flags with another effect than in kcp.
     pub warnings: Vec<String>,
 }
 
-/// A command line cannot be used; whoever wrote it has to change it.
+/// The command line is invalid; the operator must change it.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
-    /// There is no such flag, or it lacks a value.
+    /// The flag does not exist, or its value is missing.
     #[error("{0}")]
     Usage(String),
-    /// A value is not of the flag's kind.
+    /// The value does not have the flag's type.
     #[error("--{flag}: {value:?} is no {wanted}")]
     Value {
         /// The flag.
         flag: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected type.
         wanted: &'static str,
     },
-    /// An expression for origins is none.
+    /// An expression for origins is invalid.
     #[error("--cors-allowed-origins: {0}")]
     Origin(#[source] BadOrigin),
-    /// A flag beside a configuration file.
+    /// A flag is combined with a configuration file.
     #[error("--{0} beside --config: settings come from flags or from a file, not from both")]
     Mixed(&'static str),
     /// A configuration file with an empty name.
     #[error("--config names no file")]
     NoFile,
-    /// A flag that has to be there is not.
+    /// A required flag is missing.
     #[error("--{0} is required")]
     Missing(&'static str),
-    /// A certificate without its key, or the other way round.
+    /// A certificate without its key, or a key without its certificate.
     #[error("--{0} needs --{1}")]
     Alone(&'static str, &'static str),
 }
@@ -74,24 +74,24 @@ impl FatalError for FlagError {
     }
 }
 
-/// What came of reading a command line.
+/// The result of parsing a command line.
 #[derive(Debug)]
 pub enum Parsed {
     /// The flags.
     Flags(Box<FrontProxyFlags>),
-    /// No flags, but a configuration file that is only to be checked.
+    /// No flags: a configuration file to check.
     Check(PathBuf),
-    /// No flags, but a configuration file.
+    /// No flags: a configuration file.
     File(PathBuf),
-    /// Help or a version was asked for: print this and be done.
+    /// Help or the version was requested: the text to print.
     Text(String),
 }
 
 impl FrontProxyFlags {
-    /// Reads the arguments that follow the program's name. Relative paths start from the working directory.
+    /// Parses the arguments that follow the program's name. Relative paths start from the working directory.
     ///
     /// # Errors
-    /// [`FlagError`] says which flag is wrong.
+    /// [`FlagError`] names the flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Parsed, FlagError> {
         let name = std::iter::once("fairlead-gateway".to_owned());
         let arguments = name.chain(arguments.into_iter().map(table::normalise));
@@ -120,13 +120,13 @@ impl FrontProxyFlags {
     }
 }
 
-/// The flags as they were given.
+/// The parsed flags.
 struct Given(ArgMatches);
 
-/// What Go still speaks and nobody should.
+/// TLS versions that Go supports and that are insecure.
 const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
 
-/// How long load balancers have to see that the gateway is not ready any more, where there is no setting for it.
+/// Delay between the end of readiness and the drain, for load balancers; the flags have no setting for it.
 const DELAY: Timespan = Timespan::from_secs(3);
 
 impl Given {
@@ -187,7 +187,7 @@ impl Given {
         if file.as_os_str().is_empty() { Err(FlagError::NoFile) } else { Ok(file) }
     }
 
-    /// Every value, as Go programs do: also one that a later one replaces, and one that has no effect here.
+    /// Checks every value, as Go programs do: also those that a later value replaces, and those without effect here.
     fn check_values(&self) -> Result<(), FlagError> {
         for flag in FLAGS {
             for text in self.repeated(flag.name) {
@@ -199,7 +199,7 @@ impl Given {
         Ok(())
     }
 
-    /// Whether a feature gate is opened; the last word counts.
+    /// True if a feature gate is enabled; the last value counts.
     fn gate(&self, name: &str) -> bool {
         let gates = self.repeated("feature-gates").filter_map(values::gates).flatten();
         gates.filter(|(gate, _)| *gate == name).last().is_some_and(|(_, is_open)| is_open)
@@ -220,11 +220,11 @@ impl Given {
         self.list(flag).iter().map(known).collect()
     }
 
-    /// The listener, and where to put a certificate of its own making.
+    /// The listener, and the paths of a self-signed certificate.
     fn serving(&self) -> Result<(ServingConfig, Option<(PathBuf, PathBuf)>), FlagError> {
         let ip = self.text("bind-address").and_then(values::address);
         let ip = ip.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        // As Go does: the unspecified address of either family means all of both.
+        // As in Go: the unspecified address of either family means all addresses of both.
         let ip = if ip.is_unspecified() { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { ip };
         let port = self.number("secure-port").unwrap_or(443);
         let port = u16::try_from(port).map_err(|_| value("secure-port", &port.to_string(), "port"))?;
@@ -391,9 +391,9 @@ impl Given {
         without_effect.into_iter().chain(too_old).collect()
     }
 
-    // What follows is for values that were checked: of those that are not of their flag's kind, nothing is left.
+    // The functions below expect checked values; values of the wrong type are skipped.
 
-    /// The last value of a flag; none if that is empty.
+    /// The last value of a flag; `None` if it is empty.
     fn text(&self, flag: &'static str) -> Option<&str> {
         self.repeated(flag).last().filter(|value| !value.is_empty())
     }
@@ -412,7 +412,7 @@ impl Given {
         self.repeated(flag).filter_map(values::list).flatten().collect()
     }
 
-    /// One pair per occurrence: there may be commas in its value.
+    /// One pair per occurrence, because the value may contain commas.
     fn pairs(&self, flag: &'static str) -> BTreeMap<String, String> {
         let pairs = self.repeated(flag).filter_map(|pair| pair.split_once('='));
         pairs.map(|(key, text)| (key.trim().to_owned(), text.trim().to_owned())).collect()

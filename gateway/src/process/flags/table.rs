@@ -1,10 +1,10 @@
-//! The flags of kcp-front-proxy, as `clap` arguments with Go's manners.
+//! The flags of kcp-front-proxy as `clap` arguments, parsed as Go's flag libraries do.
 
 use clap::{Arg, ArgAction, Command};
 
 use crate::process::flags::values;
 
-/// How the value of a flag is written.
+/// The syntax of a flag's value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     /// `--flag`, `--flag=true`, `--flag=false`; never `--flag true`.
@@ -15,11 +15,11 @@ pub(super) enum Kind {
     Address,
     /// A whole number.
     Number,
-    /// How much is logged.
+    /// The verbosity of logs.
     Level,
-    /// A span of time.
+    /// A duration.
     Duration,
-    /// A number of bytes, with a unit or without.
+    /// A number of bytes, with or without a unit.
     Size,
     /// Comma-separated, may be repeated.
     List,
@@ -31,12 +31,12 @@ pub(super) enum Kind {
     Gates,
     /// Repeated, each `key=value`.
     Pair,
-    /// Repeated, each as it is.
+    /// Repeated, each value as it is.
     Repeated,
 }
 
 impl Kind {
-    /// What a value of this kind is; `None` if `text` is one.
+    /// The name of this kind if `text` is not a valid value; `None` if it is valid.
     pub(super) fn unlike(self, text: &str) -> Option<&'static str> {
         let (is_one, wanted) = match self {
             Self::Text | Self::Repeated => return None,
@@ -56,14 +56,14 @@ impl Kind {
     }
 }
 
-/// What the gateway does with a flag.
+/// The effect of a flag in the gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Use {
-    /// What kcp does.
+    /// The same as in kcp.
     Obeyed,
-    /// Nothing, and nobody needs to be told: it has no effect in kcp's front proxy, either.
+    /// None, and no warning is needed: it has no effect in kcp's front proxy either.
     Idle,
-    /// Nothing, and its owner is told so once.
+    /// None; a warning names it.
     Ignored,
 }
 
@@ -85,7 +85,7 @@ use Kind::{
 };
 use Use::{Idle, Ignored, Obeyed};
 
-/// All of them: those of the version that was recorded, those announced since, and one of our own.
+/// All flags: those of the recorded version, those announced since, and one of Fairlead's own.
 pub(super) const FLAGS: &[Flag] = &[
     flag(
         "as-kcp",
@@ -205,7 +205,7 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// A command line of these flags.
+/// The command line parser for these flags.
 pub(super) fn command() -> Command {
     let command = Command::new("fairlead-gateway")
         .about("The front proxy with kcp-front-proxy's flags, or with --config and nothing else.")
@@ -228,7 +228,7 @@ pub(super) fn command() -> Command {
     })
 }
 
-/// The other way to start. What follows it is no file if it looks like a flag.
+/// The flag of the configuration file. Its value is not a file if it looks like a flag.
 fn config() -> Arg {
     Arg::new("config")
         .long("config")
@@ -238,7 +238,7 @@ fn config() -> Arg {
         .help("Configuration file, in place of all flags; `fairlead config defaults gateway` prints one")
 }
 
-/// Instead of starting.
+/// The flag that checks a configuration file instead of starting.
 fn check() -> Arg {
     Arg::new("check")
         .long("check")
@@ -248,7 +248,7 @@ fn check() -> Arg {
         .help("Load this configuration as --config would, say what is wrong with it, and end")
 }
 
-/// Underscores in the names of flags count as dashes, as in Kubernetes.
+/// Replaces underscores in the names of flags by dashes, as Kubernetes does.
 pub(super) fn normalise(argument: String) -> String {
     let Some(rest) = argument.strip_prefix("--") else {
         return argument;

@@ -100,7 +100,7 @@ fn what_is_to_be_as_in_kcp_is_named() {
     assert_eq!(named, [Unreachable, Retries, UnavailableBody]);
 }
 
-/// As the operator writes the list: all of it in one pair of quotes.
+/// The operator writes the list as one quoted value.
 #[test]
 fn quoted_groups_are_several_or_as_kcp_one() {
     let quoted = |flag: &str| format!("--authentication-{flag}-groups=\"system:masters,system:kcp:x:*\"");

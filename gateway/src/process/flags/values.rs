@@ -1,9 +1,9 @@
-//! Values of flags as Go's libraries write them.
+//! Values of flags in the syntax of Go's libraries.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A boolean as Go reads it.
+/// A boolean in Go's syntax.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -12,12 +12,12 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// An IP address, of which Go does not mind the blanks around it.
+/// An IP address; as in Go, spaces around it are ignored.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
-/// A whole number as Go reads it: `443`, `-1`, `0x1d`, `0o17`, `017`, `0b1`, `1_000`.
+/// An integer in Go's syntax: `443`, `-1`, `0x1d`, `0o17`, `017`, `0b1`, `1_000`.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let (sign, rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (&text[..1], rest),
@@ -38,18 +38,18 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     i64::from_str_radix(&format!("{sign}{}", digits.replace('_', "")), base).ok()
 }
 
-/// Whether these are numbers of 32 bits.
+/// True if these are 32-bit integers.
 pub(super) fn are_numbers(text: &str) -> bool {
     text.split(',').all(|number| integer(number).is_some_and(|number| i32::try_from(number).is_ok()))
 }
 
-/// How much is logged: decimal, without a sign, of 31 bits.
+/// A log verbosity: decimal, without a sign, of 31 bits.
 pub(super) fn level(text: &str) -> Option<u32> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse::<u32>().ok().filter(|level| is_decimal && i32::try_from(*level).is_ok())
 }
 
-/// Whether these are patterns with a level each.
+/// True if these are patterns with a level each.
 pub(super) fn are_levels(text: &str) -> bool {
     text.split(',').filter(|item| !item.is_empty()).all(|item| {
         item.split_once('=').is_some_and(|(pattern, wanted)| !pattern.is_empty() && level(wanted).is_some())
@@ -65,7 +65,7 @@ pub(super) fn gates(text: &str) -> Option<Vec<(&str, bool)>> {
     text.split(',').filter(|item| !item.is_empty()).map(gate).collect()
 }
 
-/// Whether this is a quantity as Kubernetes writes it: `512`, `64Ki`, `1.5M`, `1e3`.
+/// True if this is a Kubernetes quantity: `512`, `64Ki`, `1.5M`, `1e3`.
 pub(super) fn is_size(text: &str) -> bool {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -78,10 +78,10 @@ pub(super) fn is_size(text: &str) -> bool {
     number.parse::<f64>().is_ok() && (units.contains(&unit) || is_exponent())
 }
 
-/// The longest that Go knows, in seconds.
+/// Go's maximum duration in seconds.
 const LONGEST: f64 = 9_223_372_036.0;
 
-/// A duration as Go reads it: `2m`, `1h30m`, `500ms`, `1.5s`, `0`. One that is less than nothing is nothing.
+/// A duration in Go's syntax: `2m`, `1h30m`, `500ms`, `1.5s`, `0`. A negative duration becomes zero.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let is_negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -113,7 +113,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(signed).ok().filter(|_| total < LONGEST)
 }
 
-/// One line of comma-separated values, of which some may stand in quotes. `None` for quotes in the wrong places.
+/// One line of comma-separated values, some of which may be quoted. `None` if a quote is in the wrong place.
 pub(super) fn list(text: &str) -> Option<Vec<String>> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -156,7 +156,7 @@ pub(super) fn list(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Names of groups, of which the operator writes several into one pair of quotes.
+/// Names of groups, several of which the operator writes as one quoted value.
 pub(super) fn groups(values: Vec<String>) -> Vec<String> {
     let split = values.iter().flat_map(|value| value.split(','));
     let bare = split.map(|group| group.trim().trim_matches(['"', '\'']));
