@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 seconds=${FUZZ_SECONDS:-300}
-targets=${FUZZ_TARGET:-path headers mapping}
+targets=${FUZZ_TARGET:-path headers mapping http1}
 host=$(rustc -vV | sed -n 's/^host: //p')
 built=../../target/fuzz
 

@@ -3,6 +3,7 @@
 //! `make fuzz` runs them guided by coverage; the tests below run them over the corpus and over random input.
 
 pub use crate::forward::fuzzing::headers;
+pub use crate::http::http1::oracle::http1;
 pub use crate::request::fuzzing::path;
 pub use crate::routing::mapping::fuzzing::mapping;
 
@@ -16,7 +17,8 @@ mod tests {
 
     type Target = fn(&[u8]);
 
-    const TARGETS: [(&str, Target); 3] = [("path", path), ("headers", headers), ("mapping", mapping)];
+    const TARGETS: [(&str, Target); 4] =
+        [("path", path), ("headers", headers), ("mapping", mapping), ("http1", http1)];
 
     #[test]
     fn nothing_in_the_corpus_fails() {

@@ -3,7 +3,7 @@
 //! May use `pipeline`, `admin` and `forward` to serve requests, and everything below them. Must not know how connections are
 //! accepted.
 
-mod http1;
+pub(crate) mod http1;
 mod http2;
 mod http2_settings;
 mod serve;

@@ -8,6 +8,8 @@
 mod body;
 mod connection;
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod oracle;
 mod request_head;
 mod response;
 
