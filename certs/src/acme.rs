@@ -1,5 +1,4 @@
-//! What is made here for certificates that others sign: requests, answers to an authority's challenges, and something to
-//! show meanwhile.
+//! Material for ACME (RFC 8555): certificate requests, responses to challenges, and provisional certificates.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,21 +11,21 @@ use crate::files::{Secrecy, create_private_folder, replace, sync_folder};
 use crate::issue::{generate_key, sign_self};
 use crate::{Error, Host};
 
-/// For as long as somebody takes to find out why there is no other; it is made anew at each start.
+/// Lifetime of a provisional certificate, which is generated at each start: long enough to repair the renewal.
 const PROVISIONAL_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
-/// An authority looks at once.
+/// Lifetime of a challenge certificate, which an authority validates at once.
 const CHALLENGE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// A key and a request for a certificate of it.
+/// A key and a certificate signing request for it.
 pub struct CertificateRequest {
-    /// PKCS #10, DER.
+    /// The request, PKCS #10, DER.
     pub request: Vec<u8>,
     /// The key, PEM.
     pub key: String,
 }
 
 impl CertificateRequest {
-    /// With a new key, for these DNS names and addresses.
+    /// A request with a new key, for these DNS names and addresses.
     ///
     /// # Errors
     /// [`Error::Issue`] for a name that a certificate cannot have.
@@ -34,15 +33,15 @@ impl CertificateRequest {
         let item = "a request for a certificate";
         let key = generate_key(&item)?;
         let mut params = CertificateParams::new(names.to_vec()).map_err(Error::issue(&item))?;
-        // Names of servers stand in the alternative names only.
+        // Host names are in the subject alternative names only.
         params.distinguished_name = DistinguishedName::new();
         let request = params.serialize_request(&key).map_err(Error::issue(&item))?;
         Ok(Self { request: request.der().to_vec(), key: key.serialize_pem() })
     }
 }
 
-/// A certificate, with its key, that answers the challenge tls-alpn-01 (RFC 8737, 3) for a name, as one PEM text. `digest`
-/// is the SHA-256 of the key authorization.
+/// A certificate with its key for the challenge tls-alpn-01 (RFC 8737, 3) of a name, as one PEM text. `digest` is the SHA-256
+/// of the key authorization.
 ///
 /// # Errors
 /// [`Error::Issue`] for a name that a certificate cannot have.
@@ -58,7 +57,7 @@ pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, Error>
     Ok(format!("{}{}", key.serialize_pem(), certificate.pem()))
 }
 
-/// A certificate that vouches for itself, with its key, as one PEM text: for a server that waits for another one.
+/// A self-signed certificate with its key, as one PEM text: for a server that waits for its ACME certificate.
 ///
 /// # Errors
 /// [`Error::Issue`] for a name that a certificate cannot have.
@@ -75,10 +74,10 @@ pub fn provisional_certificate(names: &[String]) -> Result<String, Error> {
     Ok(format!("{}{}", key.serialize_pem(), signed.pem()))
 }
 
-/// Puts a text that nobody else may read into a file, wholly or not at all. The folder is made if there is none.
+/// Writes a secret to a file atomically, readable by its owner only. A missing folder is created.
 ///
 /// # Errors
-/// [`Error::Io`]; what was there before is still there then.
+/// [`Error::Io`]; the previous file is kept then.
 pub fn write_secret(file: &Path, text: &str) -> Result<(), Error> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_private_folder(folder)?;
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_the_digest_in_a_critical_extension_and_one_name() {
+    fn a_challenge_certificate_has_the_digest_in_a_critical_extension_and_one_name() {
         let pem = challenge_certificate("a.example", &[7; 32]).unwrap();
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let (_, parsed) = X509Certificate::from_der(&der).unwrap();

@@ -1,8 +1,7 @@
 //! Makes a directory match a plan.
 //!
-//! A crash at any moment leaves a directory that the next run completes: an authority's key is on disk before
-//! its certificate and a leaf's key before the leaf, and a half that is missing or does not fit is made
-//! again.
+//! After a crash at any moment, the next run completes the directory: an authority's key is on disk before its certificate
+//! and a leaf's key before the leaf, and a missing or mismatched half is created again.
 
 use std::{
     path::Path,
@@ -21,22 +20,22 @@ use crate::{
         sync_folder, tighten,
     },
     issue::{generate_key, sign_authority, sign_leaf},
-    observe::{AuthorityState, LeafState, Observed, ServiceAccountKeyState, State},
+    observe::{AuthorityState, LeafState, ObservedState, ServiceAccountKeyState, State},
 };
 
-/// An authority is mentioned this long before it expires.
+/// The report warns of an authority's expiry this long before it.
 const AUTHORITY_WARNING: Duration = Duration::from_secs(365 * 86_400);
 
 impl Plan {
-    /// What [`Plan::apply`] would do, without doing it.
+    /// The steps that [`Plan::apply`] would take.
     pub fn observe(&self, layout: &Layout, now: SystemTime, renewal: Renewal) -> Result<Vec<Step>, Error> {
         let now = timestamp(now)?;
         check_format(layout)?;
-        Ok(decide(self, &Observed::read(self, layout)?, now, renewal))
+        Ok(decide(self, &ObservedState::read(self, layout)?, now, renewal))
     }
 
-    /// Issues what is missing, renews what needs it and leaves the rest alone. Only one process at a time may
-    /// do so in a directory. Files that no plan mentions (any more) stay where they are.
+    /// Issues missing items, renews those that need it and keeps the others. Only one process at a time may apply a plan to a
+    /// directory. Files that are not in the plan are kept.
     pub fn apply(&self, layout: &Layout, now: SystemTime, renewal: Renewal) -> Result<Report, Error> {
         let now = timestamp(now)?;
         create_private_folder(layout.directory())?;
@@ -50,7 +49,7 @@ impl Plan {
             note_if_tightened(&folder, &mut notes)?;
         }
 
-        let observed = Observed::read(self, layout)?;
+        let observed = ObservedState::read(self, layout)?;
         let steps = decide(self, &observed, now, renewal);
         refuse_unless_signable(&steps, &observed, layout)?;
 
@@ -66,16 +65,18 @@ impl Plan {
                 }
                 (Item::ServiceAccountKey, State::ServiceAccountKey(state)) => {
                     establish_service_account_key(state, layout)?;
-                    (Facts::of_a_bare_key(), layout.service_account_keys().signing_key)
+                    (Facts::of_key_pair(), layout.service_account_keys().signing_key)
                 }
                 (Item::Leaf(leaf), State::Leaf(state)) => {
                     let facts = match (step.action, state) {
-                        (Action::Kept, LeafState::Present(facts)) => Facts::of_leaf(leaf, facts.not_after),
+                        (Action::Unchanged, LeafState::Present(facts)) => {
+                            Facts::of_leaf(leaf, facts.not_after)
+                        }
                         _ => Facts::of_leaf(leaf, issue_leaf(leaf, &signers, layout, now)?),
                     };
                     (facts, leaf.files(layout).key)
                 }
-                // `Observed::read` yields the states of these very items in this order.
+                // `ObservedState::read` returns the states of these items in this order.
                 (Item::Authority(_) | Item::ServiceAccountKey | Item::Leaf(_), _) => continue,
             };
             note_if_tightened(&key_path, &mut notes)?;
@@ -99,7 +100,7 @@ impl Plan {
     }
 }
 
-/// What the report says about an item beyond its name.
+/// Details of an item for the report.
 struct Facts {
     subject: String,
     signer: Option<Authority>,
@@ -111,12 +112,12 @@ impl Facts {
         Self { subject: leaf.subject(), signer: Some(leaf.signer), expires: Some(expires) }
     }
 
-    fn of_a_bare_key() -> Self {
+    fn of_key_pair() -> Self {
         Self { subject: String::new(), signer: None, expires: None }
     }
 }
 
-/// An authority as it is after its step.
+/// An authority after its step.
 struct Signer {
     authority: Authority,
     subject: String,
@@ -133,7 +134,7 @@ impl Signer {
         layout: &Layout,
         now: Timestamp,
     ) -> Result<Self, Error> {
-        if let (Action::Kept, Some(certificate)) = (action, state.certificate) {
+        if let (Action::Unchanged, Some(certificate)) = (action, state.certificate) {
             return Ok(Self {
                 authority,
                 subject: certificate.subject,
@@ -154,7 +155,7 @@ impl Signer {
         };
         let (certificate, not_after) = sign_authority(authority, &key, now)?;
         let path = layout.trust(authority);
-        // Whatever else is trusted by now stays trusted.
+        // Further certificates of the bundle stay trusted.
         let others =
             read_if_present(&path)?.map(|bundle| after_first_certificate(&bundle)).unwrap_or_default();
         replace(&path, &format!("{}{others}", certificate.pem()), Secrecy::Public)?;
@@ -211,14 +212,14 @@ fn establish_service_account_key(state: ServiceAccountKeyState, layout: &Layout)
             key
         }
     };
-    // Keys that verify older tokens stay behind the one that signs new ones.
+    // Keys that verify older tokens follow the key that signs new ones.
     let older = read_if_present(&files.verification_keys)?.unwrap_or_default();
     replace(&files.verification_keys, &format!("{}{older}", key.public_key_pem()), Secrecy::Public)
 }
 
-/// Finds out before anything is written whether a key that is needed is kept elsewhere.
-fn refuse_unless_signable(steps: &[Step], observed: &Observed, layout: &Layout) -> Result<(), Error> {
-    for step in steps.iter().filter(|step| step.action != Action::Kept) {
+/// Checks, before anything is written, that all required authority keys are available.
+fn refuse_unless_signable(steps: &[Step], observed: &ObservedState, layout: &Layout) -> Result<(), Error> {
+    for step in steps.iter().filter(|step| step.action != Action::Unchanged) {
         let authority = match &step.item {
             Item::Authority(authority) => *authority,
             Item::Leaf(leaf) => leaf.signer,
@@ -256,6 +257,6 @@ fn sync_folder_of(path: &Path) -> Result<(), Error> {
 
 fn timestamp(now: SystemTime) -> Result<Timestamp, Error> {
     let now = Timestamp::try_from(now).map_err(|_| Error::Clock)?;
-    // Certificates count whole seconds.
+    // Certificates have a resolution of seconds.
     Timestamp::from_second(now.as_second()).map_err(|_| Error::Clock)
 }

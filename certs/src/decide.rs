@@ -1,5 +1,4 @@
-//! What to do about the difference between what should exist and what does. Pure: facts and a time in, steps
-//! out.
+//! Compares the plan with the observed state and decides the steps. Pure: state and time in, steps out.
 
 use std::fmt;
 
@@ -8,57 +7,58 @@ use serde::Serialize;
 
 use crate::{
     Authority, Item, Leaf, Plan, Usage,
-    observe::{AuthorityState, LeafFacts, LeafState, Observed, ServiceAccountKeyState, State},
+    observe::{AuthorityState, LeafFacts, LeafState, ObservedState, ServiceAccountKeyState, State},
     plan::LEAF_LIFETIME,
 };
 
-/// Which leaves are renewed.
+/// The leaves that are renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Renewal {
-    /// Those that need it.
+    /// Leaves that need it.
     #[default]
     WhenDue,
-    /// All of them, now: a rotation on demand.
+    /// All leaves: a rotation on demand.
     EveryLeaf,
 }
 
-/// One item of the plan and what is to be done about it.
+/// An item of the plan with its action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The item.
     pub item: Item,
-    /// What is to be done.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The reason of the action.
     pub reason: Reason,
 }
 
-/// What is (or was) done about an item.
+/// An action for an item, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// There was nothing; now there is.
+    /// The item did not exist and is issued.
     Issued,
-    /// It is as it should be and was not touched.
-    Kept,
-    /// There was something, and something better has replaced it.
+    /// The item is as planned and is not changed.
+    #[serde(rename = "kept")]
+    Unchanged,
+    /// The item existed and is replaced.
     Renewed,
 }
 
-/// Why something is (or was) done.
+/// The reason of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// There is nothing yet.
+    /// The item does not exist.
     New,
-    /// Nothing is wrong.
+    /// The item is valid.
     Valid,
-    /// Less than a third of its life is left.
+    /// Less than a third of its lifetime is left.
     ExpiresSoon,
-    /// It has expired.
+    /// The certificate has expired.
     Expired,
-    /// It begins in the future: it was issued under a wrong clock.
+    /// The certificate begins in the future: it was issued with a wrong clock.
     NotYetValid,
     /// A file of the pair is missing or unreadable.
     Damaged,
@@ -74,7 +74,7 @@ pub enum Reason {
     UsageChanged,
     /// The certificate or public half is missing and is made again from the same key.
     PublicHalfMissing,
-    /// The caller wants it.
+    /// The caller has requested it.
     Requested,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Issued => "issued",
-            Self::Kept => "kept",
+            Self::Unchanged => "kept",
             Self::Renewed => "renewed",
         })
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Reason {
 }
 
 /// One step per item of the plan, in its order. `observed` must have been read for this plan.
-pub(crate) fn decide(plan: &Plan, observed: &Observed, now: Timestamp, renewal: Renewal) -> Vec<Step> {
+pub(crate) fn decide(plan: &Plan, observed: &ObservedState, now: Timestamp, renewal: Renewal) -> Vec<Step> {
     plan.items()
         .iter()
         .zip(&observed.states)
@@ -127,13 +127,13 @@ pub(crate) fn decide(plan: &Plan, observed: &Observed, now: Timestamp, renewal: 
         .collect()
 }
 
-/// A valid authority is never touched: replacing it is a rotation with phases, not a renewal. One that cannot
-/// be used any more is signed again with the same key, so that what it has signed stays valid.
+/// A valid authority is never changed: replacing it is a rotation with phases, not a renewal. An invalid authority is signed
+/// again with the same key, so that the certificates that it has signed stay valid.
 fn decide_authority(state: &AuthorityState, now: Timestamp) -> (Action, Reason) {
     match (&state.certificate, &state.key) {
         (Some(certificate), _) if now > certificate.not_after => (Action::Renewed, Reason::Expired),
         (Some(certificate), _) if now < certificate.not_before => (Action::Renewed, Reason::NotYetValid),
-        (Some(_), _) => (Action::Kept, Reason::Valid),
+        (Some(_), _) => (Action::Unchanged, Reason::Valid),
         (None, Some(_)) => (Action::Renewed, Reason::PublicHalfMissing),
         (None, None) => (Action::Issued, Reason::New),
     }
@@ -143,7 +143,7 @@ fn decide_service_account_key(state: &ServiceAccountKeyState) -> (Action, Reason
     match state {
         ServiceAccountKeyState { signing_key: None, .. } => (Action::Issued, Reason::New),
         ServiceAccountKeyState { published: false, .. } => (Action::Renewed, Reason::PublicHalfMissing),
-        ServiceAccountKeyState { .. } => (Action::Kept, Reason::Valid),
+        ServiceAccountKeyState { .. } => (Action::Unchanged, Reason::Valid),
     }
 }
 
@@ -159,15 +159,20 @@ fn decide_leaf(
         LeafState::Damaged => return (Action::Renewed, Reason::Damaged),
         LeafState::Present(facts) => facts,
     };
-    match fault(leaf, facts, signer, now) {
+    match renewal_reason(leaf, facts, signer, now) {
         Some(reason) => (Action::Renewed, reason),
         None if renewal == Renewal::EveryLeaf => (Action::Renewed, Reason::Requested),
-        None => (Action::Kept, Reason::Valid),
+        None => (Action::Unchanged, Reason::Valid),
     }
 }
 
-fn fault(leaf: &Leaf, facts: &LeafFacts, signer: Option<&AuthorityState>, now: Timestamp) -> Option<Reason> {
-    // An authority that is about to be signed again gets our name.
+fn renewal_reason(
+    leaf: &Leaf,
+    facts: &LeafFacts,
+    signer: Option<&AuthorityState>,
+    now: Timestamp,
+) -> Option<Reason> {
+    // An authority that will be signed again gets the planned name.
     let usable = signer
         .and_then(|signer| signer.certificate.as_ref())
         .filter(|certificate| (certificate.not_before..=certificate.not_after).contains(&now));
@@ -176,7 +181,7 @@ fn fault(leaf: &Leaf, facts: &LeafFacts, signer: Option<&AuthorityState>, now: T
     let end_of_a_new_one = leaf_expiry(now, usable.map(|certificate| certificate.not_after));
     let serving = matches!(leaf.usage, Usage::Serving(_));
 
-    if !facts.key_fits {
+    if !facts.key_matches {
         Some(Reason::KeyMismatch)
     } else if !facts.signed_by_authority || facts.issuer != issuer {
         Some(Reason::SignerChanged)
@@ -199,14 +204,13 @@ fn fault(leaf: &Leaf, facts: &LeafFacts, signer: Option<&AuthorityState>, now: T
     }
 }
 
-/// Less than a third of its life is left: four months for a year, like cert-manager.
+/// Whether less than a third of the lifetime is left: four months of a year, as in cert-manager.
 fn is_due(facts: &LeafFacts, now: Timestamp) -> bool {
     let life = facts.not_after.duration_since(facts.not_before);
     facts.not_after.duration_since(now) < life / 3
 }
 
-/// When a leaf that is issued now will expire: never later than its authority, because nobody would accept it
-/// then.
+/// The expiry of a leaf that is issued now: not later than its authority's, because verifiers would not accept it then.
 pub(crate) fn leaf_expiry(now: Timestamp, authority_expiry: Option<Timestamp>) -> Timestamp {
     let full = now.saturating_add(LEAF_LIFETIME).unwrap_or(Timestamp::MAX);
     authority_expiry.map_or(full, |end| end.min(full))

@@ -1,4 +1,4 @@
-//! What can go wrong, who is to blame, and what to do about it.
+//! Errors of this crate, with their remedies.
 
 use std::{io, path::PathBuf};
 
@@ -6,19 +6,19 @@ use thiserror::Error;
 
 use crate::Authority;
 
-/// Why a PKI directory could not be read or brought up to date. Nothing that exists is overwritten on the way
-/// to any of these. Messages never contain key material.
+/// The reason why a PKI directory could not be read or updated. No existing file is overwritten before an error. Messages
+/// never contain key material.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused. A retry helps once its cause is gone (permissions, a full disk).
+    /// The operating system returned an error. A retry helps when its cause is removed (permissions, a full disk).
     #[error("cannot {attempt} {path}: {source}")]
     Io {
-        /// What was tried, e.g. `read`.
+        /// The attempted operation, e.g. `read`.
         attempt: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A later version of this program has written the directory.
@@ -26,62 +26,62 @@ pub enum Error {
     NewerFormat {
         /// The format file.
         path: PathBuf,
-        /// What it says.
+        /// The version in the file.
         found: u32,
-        /// What we know.
+        /// The latest supported version.
         known: u32,
     },
-    /// The format file holds no number.
+    /// The format file contains no number.
     #[error("{path} should hold the format's number and does not: is this a PKI directory?")]
     UnreadableFormat {
         /// The format file.
         path: PathBuf,
     },
-    /// Another process is at work in the directory. A retry helps when it has ended.
+    /// Another process changes the directory. A retry helps when it has ended.
     #[error("another process is changing {path} right now: try again when it is done")]
     Busy {
         /// The lock file.
         path: PathBuf,
     },
-    /// A leaf must be issued and its authority's key is kept elsewhere.
+    /// A leaf must be issued, but the key of its authority is stored elsewhere.
     #[error("cannot issue {item}: the key of {authority} is not at {path}")]
     AuthorityKeyMissing {
-        /// What should have been issued.
+        /// The item that should have been issued.
         item: String,
-        /// Who should have signed it.
+        /// The authority that should have signed it.
         authority: Authority,
-        /// Where its key is expected.
+        /// The expected path of its key.
         path: PathBuf,
     },
-    /// A file that everything else hangs on cannot be used. It is left alone, because a new one would make
-    /// all certificates or tokens in use invalid.
+    /// An authority or service-account key is damaged. It is not replaced, because a new one would invalidate all certificates
+    /// or tokens in use.
     #[error("{path} {problem}: restore it from a backup, or move it away to start anew")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is the matter, as the end of a sentence that begins with the file.
+        /// The problem, as the end of a sentence that begins with the file.
         problem: &'static str,
     },
-    /// The signature could not be made. Not the caller's fault.
+    /// The signing library failed. The input of the caller is not the cause.
     #[error("cannot issue {item}: {source}")]
     Issue {
-        /// What should have been issued.
+        /// The item that should have been issued.
         item: String,
-        /// The library's reason.
+        /// The library's error.
         source: rcgen::Error,
     },
-    /// The operating system has no random numbers.
+    /// The operating system returned no random numbers.
     #[error("the operating system gave no random numbers: {0}")]
     Random(getrandom::Error),
-    /// The clock is outside the years that certificates can express.
+    /// The clock is outside the dates that certificates can represent.
     #[error("the system clock is not set to a usable date")]
     Clock,
-    /// A kubeconfig that exists cannot be understood, so it is not replaced; or a new one contradicts itself.
+    /// An existing kubeconfig cannot be parsed, so it is not replaced; or a new one is inconsistent.
     #[error("kubeconfig {path}: {problem}")]
     Kubeconfig {
-        /// The file, or a placeholder for one that has no path yet.
+        /// The file, or a placeholder for one without a path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }

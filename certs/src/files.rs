@@ -1,4 +1,4 @@
-//! Files that are either wholly there or not at all, and secret where they must be.
+//! Atomic writes of files, with the modes of secrets.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -9,17 +9,17 @@ use std::{
 
 use crate::{Error, FORMAT, Layout};
 
-/// Who may read a file.
+/// The mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrecy {
-    /// Its owner only: 0600.
+    /// Readable by its owner only: 0600.
     Secret,
-    /// Everybody who can enter the folder: 0644.
+    /// Readable by all users that can enter the folder: 0644.
     Public,
 }
 
-/// Puts `contents` at `path` by renaming a complete and synced file over it. The name itself is durable only
-/// after [`sync_folder`], which one call does for many files. A leftover of an earlier crash is replaced.
+/// Writes `contents` to `path` by renaming a complete and synced file over it. The name is durable only after
+/// [`sync_folder`], of which one call serves many files. A temporary file of an earlier crash is replaced.
 pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(), Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.tmp"));
@@ -32,23 +32,22 @@ pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Created anew with its final mode: at no moment is a key readable by others.
+        // Created with its final mode, so that a key is never readable by others.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        // The mode above is subject to the umask, which may hide public files from those who should read
-        // them.
+        // The umask applies to the mode above and could make public files unreadable for their users.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(contents.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
     write().map_err(|error| {
-        // Nothing more can be done if this fails as well; the next attempt removes it.
+        // If this fails as well, the next attempt removes the file.
         let _ = fs::remove_file(&temporary);
         Error::io("write", path)(error)
     })
 }
 
-/// Makes the renames in a folder durable.
+/// Syncs a folder, which makes its renames durable.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|file| file.sync_all()).map_err(Error::io("sync", folder))
 }
@@ -62,7 +61,7 @@ pub(crate) fn read_if_present(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Creates a folder, and those above it, for its owner only.
+/// Creates a folder and its missing parents, for the owner only.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -70,7 +69,7 @@ pub fn create_private_folder(folder: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(Error::io("create", folder))
 }
 
-/// Takes away from others what they should never have had. Says whether that was necessary.
+/// Removes the permissions of group and others. Returns whether there were any.
 pub(crate) fn tighten(path: &Path) -> Result<bool, Error> {
     let mode = match fs::metadata(path) {
         Ok(metadata) => metadata.permissions().mode(),
@@ -85,7 +84,7 @@ pub(crate) fn tighten(path: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Keeps other processes from changing the directory while it lives.
+/// Excludes other processes from changing the directory.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -123,11 +122,11 @@ pub(crate) fn check_format(layout: &Layout) -> Result<FormatFile, Error> {
     }
 }
 
-/// What [`check_format`] found.
+/// The result of [`check_format`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormatFile {
-    /// None yet.
+    /// No file exists.
     Absent,
-    /// One that we can work with.
+    /// The file has a supported version.
     Current,
 }

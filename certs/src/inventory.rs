@@ -1,10 +1,10 @@
-//! What an installation consists of, as far as certificates are concerned.
+//! The inventory of an installation: its servers and their host names.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr, str::FromStr};
 
 use thiserror::Error;
 
-/// Which servers exist and under which names they are reached.
+/// The servers of an installation and their host names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub(crate) shards: BTreeSet<ShardName>,
@@ -13,8 +13,8 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Reads names as people write them. `hosts` are added to those every server answers to anyway
-    /// (`localhost`, `127.0.0.1`, `::1`), so repeating one of them is fine; a repeated shard is a mistake.
+    /// Parses names. `hosts` are added to those of every server (`localhost`, `127.0.0.1`, `::1`); repeating one of them is
+    /// allowed, repeating a shard is an error.
     pub fn parse<S, H>(
         shards: impl IntoIterator<Item = S>,
         hosts: impl IntoIterator<Item = H>,
@@ -36,7 +36,7 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// The same with a development issuer.
+    /// Adds a development issuer.
     #[must_use]
     pub fn with_issuer(self) -> Self {
         Self { has_issuer: true, ..self }
@@ -48,19 +48,19 @@ impl Inventory {
     }
 }
 
-/// A name that cannot be used. The caller's input is to blame; a retry does not help.
+/// An invalid name in the caller's input; a retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InventoryError {
-    /// Not a DNS label (RFC 1123), which shard names are because they appear in file names and certificates.
+    /// The name of a shard is not a DNS label (RFC 1123), which file names and certificates require.
     #[error(
         "shard name {0:?} is not valid: use up to 40 lower-case letters, digits and dashes, beginning and \
          ending with a letter or digit"
     )]
     ShardName(String),
-    /// The same shard twice.
+    /// A shard is listed twice.
     #[error("shard {0} is named twice")]
     RepeatedShard(ShardName),
-    /// Neither an IP address nor a DNS name.
+    /// A host is neither an IP address nor a DNS name.
     #[error("host {0:?} is neither an IP address nor a DNS name (no port, no scheme)")]
     Host(String),
 }
@@ -96,7 +96,7 @@ impl fmt::Display for ShardName {
     }
 }
 
-/// A name under which a server is reached; one subject alternative name.
+/// A host name of a server; one subject alternative name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
     /// A DNS name in lower case, possibly with a leading `*.`.
@@ -114,8 +114,7 @@ impl FromStr for Host {
             return Ok(Self::Address(address));
         }
         let labels = text.strip_prefix("*.").unwrap_or(text);
-        // A last label of digits only would be an IPv4 address with a typing error, which no client would
-        // match.
+        // A last label of digits only would be a mistyped IPv4 address, which no client would match.
         let last_is_a_word =
             labels.rsplit('.').next().is_some_and(|label| !label.bytes().all(|byte| byte.is_ascii_digit()));
         if text.len() <= 253 && labels.split('.').all(is_label) && last_is_a_word {

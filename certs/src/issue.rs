@@ -1,5 +1,5 @@
-//! Makes keys and signs certificates: ECDSA on P-256, which every client speaks and which costs a server a
-//! tenth of RSA.
+//! Generates keys and signs certificates: ECDSA on P-256, which every client supports and which costs a server a tenth of
+//! RSA.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rcgen::{
 
 use crate::{Authority, Error, Host, Leaf, Usage, plan::AUTHORITY_LIFETIME};
 
-/// Certificates begin a little in the past, for callers whose clock is behind.
+/// Certificates begin this long in the past, for callers whose clock is behind.
 const CLOCK_SKEW_SECONDS: i64 = 5 * 60;
 
 pub(crate) fn generate_key(item: &impl ToString) -> Result<KeyPair, Error> {
@@ -40,7 +40,7 @@ pub(crate) fn sign_leaf(
     not_after: Timestamp,
 ) -> Result<Certificate, Error> {
     let mut params = params(&leaf.common_name, leaf.organization.as_deref(), now, not_after)?;
-    // Explicit, because rcgen writes the subject key identifier only then; strict verifiers ask for it.
+    // Explicit, because rcgen writes the subject key identifier only then; strict verifiers require it.
     params.is_ca = IsCa::ExplicitNoCa;
     // No key encipherment: that is for RSA key exchange.
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -86,8 +86,7 @@ fn params(
     params.distinguished_name = subject;
     params.serial_number = Some(random_serial()?);
     params.use_authority_key_identifier_extension = true;
-    // rcgen speaks the `time` crate, which is nowhere else in the house, so its dates are reached from the
-    // epoch.
+    // rcgen uses the `time` crate, which no other crate here uses, so its dates are computed from the epoch.
     let date = |seconds: i64| {
         let seconds = u64::try_from(seconds).map_err(|_| Error::Clock)?;
         Ok::<_, Error>(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds))
@@ -104,8 +103,8 @@ fn alternative_name(host: &Host) -> Result<SanType, rcgen::Error> {
     })
 }
 
-/// 126 random bits. The first byte lies between 0x40 and 0x7f, so that the number is positive (RFC 5280) and
-/// of one length.
+/// A serial number of 126 random bits. The first byte is between 0x40 and 0x7f, so that the number is positive (RFC 5280)
+/// and has a fixed length.
 fn random_serial() -> Result<SerialNumber, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(Error::Random)?;

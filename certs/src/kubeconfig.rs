@@ -1,4 +1,4 @@
-//! Kubeconfigs: built from our certificates, merged into files that people have changed.
+//! Kubeconfigs: built from the installation's certificates, merged into existing files.
 
 use std::{fmt, fs, path::Path};
 
@@ -16,19 +16,19 @@ pub struct Kubeconfig {
     document: Value,
 }
 
-/// What writing a kubeconfig has changed.
+/// The result of writing a kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// There was none.
+pub enum WriteOutcome {
+    /// The file did not exist.
     Created,
-    /// There was one with other contents.
+    /// The file had other contents.
     Updated,
-    /// It says all of this already; the file was not touched.
+    /// The file contained all entries already and was not written.
     Unchanged,
 }
 
 impl Kubeconfig {
-    /// Begins an empty one.
+    /// An empty kubeconfig.
     #[must_use]
     pub fn builder() -> KubeconfigBuilder {
         KubeconfigBuilder {
@@ -39,14 +39,13 @@ impl Kubeconfig {
         }
     }
 
-    /// For the person who runs the installation: user `kcp-admin` through the gateway at `gateway_url`
-    /// (scheme, host and port), current context `root` in the workspace root, context `base` without a
-    /// workspace.
+    /// The kubeconfig of the operator: user `kcp-admin` through the gateway at `gateway_url` (scheme, host and port), current
+    /// context `root` in the workspace root, context `base` without a workspace.
     pub fn admin(layout: &Layout, gateway_url: &str) -> Result<Self, Error> {
         let authority = read(&layout.serving_ca())?;
         Self::builder()
-            .cluster("root", &in_cluster(gateway_url, "root"), &authority)
-            .cluster("base", bare(gateway_url), &authority)
+            .cluster("root", &cluster_url(gateway_url, "root"), &authority)
+            .cluster("base", without_trailing_slash(gateway_url), &authority)
             .client(layout, &Client::Admin)?
             .context("root", "root", "kcp-admin")
             .context("base", "base", "kcp-admin")
@@ -54,9 +53,9 @@ impl Kubeconfig {
             .build()
     }
 
-    /// For people at a door where nobody has a certificate: like [`Kubeconfig::admin`], but the user `oidc` gets a token
-    /// from `command` with `arguments`.
-    pub fn signed_in(
+    /// The kubeconfig for a listener without client certificates: like [`Kubeconfig::admin`], but the user `oidc` gets a token
+    /// from the credential plugin `command` with `arguments`.
+    pub fn with_credential_plugin(
         layout: &Layout,
         gateway_url: &str,
         command: &str,
@@ -64,8 +63,8 @@ impl Kubeconfig {
     ) -> Result<Self, Error> {
         let authority = read(&layout.serving_ca())?;
         Self::builder()
-            .cluster("root", &in_cluster(gateway_url, "root"), &authority)
-            .cluster("base", bare(gateway_url), &authority)
+            .cluster("root", &cluster_url(gateway_url, "root"), &authority)
+            .cluster("base", without_trailing_slash(gateway_url), &authority)
             .plugin("oidc", command, arguments)
             .context("root", "root", "oidc")
             .context("base", "base", "oidc")
@@ -73,15 +72,14 @@ impl Kubeconfig {
             .build()
     }
 
-    /// For work inside the installation, past the gateway: one shard at `shard_url` with the contexts that
-    /// kcp's own shards write. `root` and `base` are for `kcp-admin`, `shard-base` and `system:admin` for
-    /// `shard-admin`, who may do anything.
+    /// The kubeconfig for one shard at `shard_url`, without the gateway, with the contexts that kcp's own shards write. `root`
+    /// and `base` are for `kcp-admin`; `shard-base` and `system:admin` are for `shard-admin`, which has all permissions.
     pub fn shard_admin(layout: &Layout, shard_url: &str) -> Result<Self, Error> {
         let authority = read(&layout.serving_ca())?;
         Self::builder()
-            .cluster("root", &in_cluster(shard_url, "root"), &authority)
-            .cluster("base", bare(shard_url), &authority)
-            .cluster("system:admin", &in_cluster(shard_url, "system:admin"), &authority)
+            .cluster("root", &cluster_url(shard_url, "root"), &authority)
+            .cluster("base", without_trailing_slash(shard_url), &authority)
+            .cluster("system:admin", &cluster_url(shard_url, "system:admin"), &authority)
             .client(layout, &Client::Admin)?
             .client(layout, &Client::ShardAdmin)?
             .context("root", "root", "kcp-admin")
@@ -97,22 +95,22 @@ impl Kubeconfig {
         yaml(&self.document, Path::new("(new)"))
     }
 
-    /// Writes it with mode 0600. If the file exists, our entries replace those of the same names; other
-    /// entries, other keys and a current context that still makes sense are somebody's work (`kubectl ws`
-    /// writes there) and stay. A symbolic link is followed.
-    pub fn write(&self, path: &Path) -> Result<Written, Error> {
+    /// Writes it with mode 0600. If the file exists, the entries replace those with the same names. Other entries, other keys
+    /// and a valid current context are kept, because users and `kubectl ws` write there. A symbolic link is followed.
+    pub fn write(&self, path: &Path) -> Result<WriteOutcome, Error> {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = read_if_present(&target)?.filter(|text| !text.trim().is_empty());
         let (document, written) = match &before {
-            None => (self.document.clone(), Written::Created),
+            None => (self.document.clone(), WriteOutcome::Created),
             Some(text) => {
                 let existing = parse(text, path)?;
                 let merged = merge(existing.clone(), &self.document, path)?;
-                let written = if merged == existing { Written::Unchanged } else { Written::Updated };
+                let written =
+                    if merged == existing { WriteOutcome::Unchanged } else { WriteOutcome::Updated };
                 (merged, written)
             }
         };
-        if written != Written::Unchanged {
+        if written != WriteOutcome::Unchanged {
             let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new("."));
             create_private_folder(folder)?;
@@ -141,7 +139,7 @@ pub struct KubeconfigBuilder {
 }
 
 impl KubeconfigBuilder {
-    /// A server and the PEM bundle by which it is recognised.
+    /// Adds a server and its PEM trust bundle.
     #[must_use]
     pub fn cluster(mut self, name: &str, server: &str, authority_pem: &str) -> Self {
         let cluster =
@@ -150,7 +148,7 @@ impl KubeconfigBuilder {
         self
     }
 
-    /// A user with a client certificate and its key, both PEM.
+    /// Adds a user with a client certificate and its key, both PEM.
     #[must_use]
     pub fn user(mut self, name: &str, certificate_pem: &str, key_pem: &str) -> Self {
         let user = json!({
@@ -161,8 +159,7 @@ impl KubeconfigBuilder {
         self
     }
 
-    /// A user whose token a program tells, a credential plugin of client-go: `command` with `arguments`. It is told
-    /// whether somebody is there to be asked, and works without.
+    /// Adds a user with a credential plugin of client-go: `command` with `arguments`. It may be interactive, but need not.
     #[must_use]
     pub fn plugin(mut self, name: &str, command: &str, arguments: &[&str]) -> Self {
         let exec = json!({
@@ -176,27 +173,27 @@ impl KubeconfigBuilder {
         self
     }
 
-    /// A user who is one of our clients, under his user name.
+    /// Adds a client of the installation, under its user name.
     pub fn client(self, layout: &Layout, client: &Client) -> Result<Self, Error> {
         let files = layout.client_cert(client);
         Ok(self.user(&client.user_name(), &read(&files.certificate)?, &read(&files.key)?))
     }
 
-    /// A context: a user at a cluster.
+    /// Adds a context: a user at a cluster.
     #[must_use]
     pub fn context(mut self, name: &str, cluster: &str, user: &str) -> Self {
         self.contexts.push(json!({ "name": name, "context": { "cluster": cluster, "user": user } }));
         self
     }
 
-    /// The context that is used when none is named.
+    /// Sets the current context.
     #[must_use]
     pub fn current(mut self, context: &str) -> Self {
         context.clone_into(&mut self.current);
         self
     }
 
-    /// Refuses references to what is not there.
+    /// Builds the kubeconfig; fails for references to missing entries.
     pub fn build(self) -> Result<Kubeconfig, Error> {
         for context in &self.contexts {
             let target = &context["context"];
@@ -222,21 +219,21 @@ const USERS: &str = "users";
 const CONTEXTS: &str = "contexts";
 const CURRENT: &str = "current-context";
 
-fn require(entries: &[Value], what: &str, name: &Value) -> Result<(), Error> {
+fn require(entries: &[Value], kind: &str, name: &Value) -> Result<(), Error> {
     if named(entries, name).is_some() {
         return Ok(());
     }
-    Err(fault(Path::new("(new)"), format!("there is no {what} {name}")))
+    Err(invalid(Path::new("(new)"), format!("there is no {kind} {name}")))
 }
 
 fn named(entries: &[Value], name: &Value) -> Option<usize> {
     entries.iter().position(|entry| &entry["name"] == name)
 }
 
-/// `ours` laid over `theirs`.
+/// The document `theirs` with the entries of `ours`.
 fn merge(mut theirs: Value, ours: &Value, path: &Path) -> Result<Value, Error> {
     let Some(document) = theirs.as_object_mut() else {
-        return Err(fault(path, "is not a kubeconfig; move it away".to_owned()));
+        return Err(invalid(path, "is not a kubeconfig; move it away".to_owned()));
     };
     for field in ["apiVersion", "kind"] {
         document.insert(field.to_owned(), ours[field].clone());
@@ -247,7 +244,7 @@ fn merge(mut theirs: Value, ours: &Value, path: &Path) -> Result<Value, Error> {
             *slot = json!([]);
         }
         let (Some(entries), Some(additions)) = (slot.as_array_mut(), ours[field].as_array()) else {
-            return Err(fault(path, format!("its {field} are not a list; repair it or move it away")));
+            return Err(invalid(path, format!("its {field} are not a list; repair it or move it away")));
         };
         for addition in additions {
             match named(entries, &addition["name"]) {
@@ -256,28 +253,28 @@ fn merge(mut theirs: Value, ours: &Value, path: &Path) -> Result<Value, Error> {
             }
         }
     }
-    let current_makes_sense = document[CONTEXTS]
+    let current_is_valid = document[CONTEXTS]
         .as_array()
         .zip(document.get(CURRENT))
         .is_some_and(|(contexts, current)| named(contexts, current).is_some());
-    if !current_makes_sense {
+    if !current_is_valid {
         document.insert(CURRENT.to_owned(), ours[CURRENT].clone());
     }
     Ok(theirs)
 }
 
 fn parse(text: &str, path: &Path) -> Result<Value, Error> {
-    // The parser's message may quote the line, and the line may be a key.
+    // The parser's message could quote a line with a key, so it is dropped.
     serde_saphyr::from_str(text)
-        .map_err(|_| fault(path, "is not readable YAML; repair it or move it away".to_owned()))
+        .map_err(|_| invalid(path, "is not readable YAML; repair it or move it away".to_owned()))
 }
 
 fn yaml(document: &Value, path: &Path) -> Result<String, Error> {
     serde_saphyr::to_string(document)
-        .map_err(|error| fault(path, format!("cannot be written as YAML: {error}")))
+        .map_err(|error| invalid(path, format!("cannot be written as YAML: {error}")))
 }
 
-fn fault(path: &Path, problem: String) -> Error {
+fn invalid(path: &Path, problem: String) -> Error {
     Error::Kubeconfig { path: path.to_owned(), problem }
 }
 
@@ -285,10 +282,10 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(Error::io("read", path))
 }
 
-fn bare(url: &str) -> &str {
+fn without_trailing_slash(url: &str) -> &str {
     url.trim_end_matches('/')
 }
 
-fn in_cluster(url: &str, cluster: &str) -> String {
-    format!("{}/clusters/{cluster}", bare(url))
+fn cluster_url(url: &str, cluster: &str) -> String {
+    format!("{}/clusters/{cluster}", without_trailing_slash(url))
 }

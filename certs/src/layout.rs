@@ -1,17 +1,17 @@
-//! Where every file of a PKI directory lies.
+//! The paths of the files in a PKI directory.
 //!
 //! ```text
 //! format                          the version of this layout, one number
 //! authorities/<ca>.key            keys of the authorities; no server needs this folder
-//! trust/<ca>.crt                  what to trust; the first certificate signs, others may follow
+//! trust/<ca>.crt                  trust bundles; the first certificate signs, others may follow
 //! service-accounts/sa.{key,pub}   signs and verifies service-account tokens; sa.pub may hold more keys
 //! serving/<server>.{crt,key}      gateway, cache, shard-<name>, issuer
 //! clients/<user>.{crt,key}        kcp-admin, shard-admin, kcp-front-proxy, ...
 //! ```
 //!
-//! Folders have mode 0700, keys 0600, the rest 0644. A file is replaced by renaming a complete one over it,
-//! the key of a pair first. Whoever reloads a pair and finds that the two do not fit keeps what he has and
-//! looks again at the next change: the certificate is about to follow.
+//! Folders have mode 0700, keys 0600, other files 0644. A file is replaced by renaming a complete one over it, the key of a
+//! pair first. A server that reloads a pair whose key does not match keeps the old pair until the next change: the
+//! certificate follows.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::{Authority, Client, Server};
 /// The version of the layout that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// Finds the files of one PKI directory. Does no I/O.
+/// The paths of one PKI directory. Does no I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     directory: PathBuf,
@@ -45,43 +45,43 @@ pub struct ServiceAccountKeyFiles {
 }
 
 impl Layout {
-    /// The layout below a directory, which need not exist.
+    /// The layout of a directory, which need not exist.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The directory itself.
+    /// The PKI directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What a listening server presents.
+    /// The serving certificate of a server.
     #[must_use]
     pub fn serving_cert(&self, server: &Server) -> CertificateFiles {
         self.pair(SERVING, &server.file_stem())
     }
 
-    /// What a client presents.
+    /// The certificate of a client.
     #[must_use]
     pub fn client_cert(&self, client: &Client) -> CertificateFiles {
         self.pair(CLIENTS, &client.user_name())
     }
 
-    /// The bundle by which callers recognise our servers.
+    /// The trust bundle for serving certificates.
     #[must_use]
     pub fn serving_ca(&self) -> PathBuf {
         self.trust(Authority::Serving)
     }
 
-    /// The bundle by which servers recognise users.
+    /// The trust bundle for client certificates.
     #[must_use]
     pub fn client_ca(&self) -> PathBuf {
         self.trust(Authority::Client)
     }
 
-    /// The bundle by which servers recognise those who may assert identities in request headers.
+    /// The trust bundle for clients that may assert identities in request headers.
     #[must_use]
     pub fn requestheader_ca(&self) -> PathBuf {
         self.trust(Authority::RequestHeader)

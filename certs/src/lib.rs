@@ -1,13 +1,11 @@
 //! Certificates and kubeconfigs: plan, issue, rotate, write.
 //!
-//! The contract: an [`Inventory`] says which servers exist, [`Plan::for_inventory`] turns it (without
-//! touching the disk) into the full list of authorities, keys and leaf certificates, and [`Plan::apply`]
-//! makes a directory match the plan. Applying twice changes nothing the second time. [`Layout`] is the only
-//! place that knows where a file lies; everybody who reads a certificate asks it. All calls block on disk
-//! I/O.
+//! An [`Inventory`] lists the servers. [`Plan::for_inventory`] turns it, without disk I/O, into the full list of authorities,
+//! keys and leaf certificates. [`Plan::apply`] makes a directory match the plan; applying it again changes nothing.
+//! [`Layout`] is the only definition of file paths; all readers of certificates use it. All calls block on disk I/O.
 //!
-//! This crate knows who needs which certificate, but not the servers: no sockets, no settings, no requests.
-//! It judges nobody either; who may log in with a certificate is decided by `fairlead-authn`.
+//! This crate must not know the servers: no sockets, no settings, no requests. It does not authenticate either; that is
+//! `fairlead-authn`.
 
 mod acme;
 mod apply;
@@ -30,7 +28,7 @@ pub use self::{
     error::Error,
     files::create_private_folder,
     inventory::{Host, Inventory, InventoryError, ShardName},
-    kubeconfig::{Kubeconfig, KubeconfigBuilder, Written},
+    kubeconfig::{Kubeconfig, KubeconfigBuilder, WriteOutcome},
     layout::{CertificateFiles, FORMAT, Layout, ServiceAccountKeyFiles},
     plan::{Item, Leaf, Plan, Usage},
     report::{Report, Row},

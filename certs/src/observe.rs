@@ -1,4 +1,4 @@
-//! What exists: the files of a PKI directory, read and taken apart. Nothing here decides anything.
+//! Reads and parses the files of a PKI directory. Decisions are in `decide`.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
@@ -15,7 +15,7 @@ use x509_parser::{
 use crate::{Authority, Error, Host, Item, Layout, Leaf, Plan, files::read_if_present};
 
 /// The state of every item of a plan, in the plan's order.
-pub(crate) struct Observed {
+pub(crate) struct ObservedState {
     pub(crate) states: Vec<State>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum State {
 pub(crate) struct AuthorityState {
     pub(crate) authority: Authority,
     pub(crate) certificate: Option<AuthorityCertificate>,
-    /// `None` if it does not exist or is kept elsewhere.
+    /// `None` if it does not exist or is stored elsewhere.
     pub(crate) key: Option<KeyPair>,
 }
 
@@ -41,38 +41,38 @@ pub(crate) struct AuthorityCertificate {
 
 pub(crate) struct ServiceAccountKeyState {
     pub(crate) signing_key: Option<KeyPair>,
-    /// Whether the public keys on file contain the one of `signing_key`.
+    /// Whether the file of public keys contains that of `signing_key`.
     pub(crate) published: bool,
 }
 
 pub(crate) enum LeafState {
     Absent,
-    /// One of the two files is missing or makes no sense.
+    /// One of the two files is missing or malformed.
     Damaged,
     Present(Box<LeafFacts>),
 }
 
-/// What a leaf certificate says, as far as a plan has an opinion on it.
+/// The contents of a leaf certificate that a plan determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeafFacts {
     pub(crate) common_names: Vec<String>,
     pub(crate) organizations: Vec<String>,
-    /// `None` if it has alternative names of other kinds.
+    /// `None` if it has alternative names of other types.
     pub(crate) hosts: Option<BTreeSet<Host>>,
     pub(crate) server_auth: bool,
     pub(crate) client_auth: bool,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
     pub(crate) issuer: String,
-    /// The signature verifies with the public key of the authority on file.
+    /// Whether the public key of the authority on file verifies the signature.
     pub(crate) signed_by_authority: bool,
-    /// The private key beside it is its own.
-    pub(crate) key_fits: bool,
+    /// Whether the private key in the other file matches.
+    pub(crate) key_matches: bool,
 }
 
-impl Observed {
-    /// Reads whatever exists of a plan. A damaged leaf is a fact like any other; a damaged authority or
-    /// service-account key is an error, because nobody may replace those without being told to.
+impl ObservedState {
+    /// Reads the existing files of a plan. A damaged leaf is a state; a damaged authority or service-account key is an error,
+    /// because these must not be replaced automatically.
     pub(crate) fn read(plan: &Plan, layout: &Layout) -> Result<Self, Error> {
         let mut states: Vec<State> = Vec::with_capacity(plan.items().len());
         for item in plan.items() {
@@ -120,8 +120,8 @@ impl AuthorityState {
         Ok(state)
     }
 
-    /// The public key, DER. Known also while only the private key is there: then the certificate was lost and
-    /// can be made again, and everything signed with the key stays valid.
+    /// The public key, DER. If only the private key exists, the certificate was lost; it can be issued again, and everything
+    /// signed with the key stays valid.
     fn public_key(&self) -> Option<Vec<u8>> {
         match (&self.certificate, &self.key) {
             (Some(certificate), _) => certificate.public_key(),
@@ -169,7 +169,9 @@ impl ServiceAccountKeyState {
             });
         }
         let published = match (&signing_key, &public) {
-            (Some(key), Some(text)) => normalized(text).contains(&normalized(&key.public_key_pem())),
+            (Some(key), Some(text)) => {
+                without_whitespace(text).contains(&without_whitespace(&key.public_key_pem()))
+            }
             _ => false,
         };
         Ok(Self { signing_key, published })
@@ -210,7 +212,7 @@ impl LeafFacts {
             issuer: name(certificate.issuer()),
             signed_by_authority: signer
                 .is_some_and(|(_, signer)| certificate.verify_signature(Some(&signer)).is_ok()),
-            key_fits: certificate.public_key().raw == key.subject_public_key_info(),
+            key_matches: certificate.public_key().raw == key.subject_public_key_info(),
         })
     }
 }
@@ -263,7 +265,7 @@ fn host(name: &GeneralName<'_>) -> Option<Host> {
     }
 }
 
-/// PEM text without what may differ between writers.
-fn normalized(pem: &str) -> String {
+/// PEM text without whitespace, which differs between writers.
+fn without_whitespace(pem: &str) -> String {
     pem.split_ascii_whitespace().collect()
 }

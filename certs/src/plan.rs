@@ -1,4 +1,4 @@
-//! What should exist: a pure function of the inventory.
+//! The plan of keys and certificates: a pure function of the inventory.
 
 use std::{
     collections::BTreeSet,
@@ -10,18 +10,18 @@ use std::{
 
 use crate::{Authority, CertificateFiles, Client, Host, Inventory, Layout, Server};
 
-/// How long a new authority lives: long enough to outlive plans to rotate it.
+/// Lifetime of a new authority: long enough to rotate it in time.
 pub(crate) const AUTHORITY_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// How long a new leaf lives.
+/// Lifetime of a new leaf.
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
-/// Everything that an installation needs, authorities first.
+/// All keys and certificates of an installation, authorities first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     items: Vec<Item>,
 }
 
-/// One thing that should exist.
+/// A key or certificate of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A self-signed authority: its key and its trust bundle.
@@ -32,12 +32,12 @@ pub enum Item {
     Leaf(Leaf),
 }
 
-/// A certificate as it should be.
+/// A planned leaf certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Whose it is, and hence what it is good for.
+    /// The holder, which determines the key usage.
     pub usage: Usage,
-    /// Who signs it.
+    /// The authority that signs it.
     pub signer: Authority,
     /// The subject's common name; the user name of a client.
     pub common_name: String,
@@ -47,12 +47,12 @@ pub struct Leaf {
     pub hosts: BTreeSet<Host>,
 }
 
-/// What a leaf is good for: exactly one thing.
+/// The extended key usage of a leaf, exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// `serverAuth`.
+    /// `serverAuth`, for a server.
     Serving(Server),
-    /// `clientAuth`.
+    /// `clientAuth`, for a client.
     Client(Client),
 }
 
@@ -87,7 +87,7 @@ impl Plan {
         Self { items }
     }
 
-    /// What should exist, in the order in which it is made.
+    /// The items, in the order in which they are issued.
     #[must_use]
     pub fn items(&self) -> &[Item] {
         &self.items
@@ -95,7 +95,7 @@ impl Plan {
 }
 
 impl Item {
-    /// The file that the report names: the certificate, or the public half of a bare key pair.
+    /// The file in the report: the certificate, or the public key of a key pair.
     #[must_use]
     pub fn file(&self, layout: &Layout) -> PathBuf {
         match self {
@@ -137,7 +137,7 @@ impl Leaf {
         }
     }
 
-    /// Where it lies.
+    /// The paths of its files.
     #[must_use]
     pub fn files(&self, layout: &Layout) -> CertificateFiles {
         match &self.usage {
@@ -146,7 +146,7 @@ impl Leaf {
         }
     }
 
-    /// Its subject, as `CN=kcp-admin,O=system:kcp:admin`.
+    /// Its subject, such as `CN=kcp-admin,O=system:kcp:admin`.
     #[must_use]
     pub fn subject(&self) -> String {
         match &self.organization {
@@ -165,7 +165,7 @@ impl fmt::Display for Leaf {
     }
 }
 
-/// The names that every server answers to on its own machine.
+/// The host names of every server on its own machine.
 fn local_hosts() -> [Host; 3] {
     [
         Host::Name("localhost".to_owned()),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn two_shards_need_these_subjects() {
+    fn the_plan_of_two_shards_has_these_subjects() {
         let plan = Plan::for_inventory(&Inventory::parse(["root", "alpha"], ["kcp.example.com"]).unwrap());
         let subjects: Vec<_> = leaves(&plan).iter().map(|leaf| (leaf.signer, leaf.subject())).collect();
         let serving = |name: &str| (Authority::Serving, format!("CN=fairlead-{name}"));

@@ -1,4 +1,4 @@
-//! What was done, as a table for people and as data for programs.
+//! The report of a run, as a table and as data for programs.
 
 use std::{
     fmt,
@@ -10,46 +10,46 @@ use serde::{Serialize, Serializer};
 
 use crate::{Action, Authority, Reason};
 
-/// The outcome of applying a plan. `Display` prints the table.
+/// The result of applying a plan. `Display` prints the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The PKI directory.
     pub directory: PathBuf,
     /// One row per item, in the plan's order.
     pub rows: Vec<Row>,
-    /// Sentences that somebody should read: tightened permissions, authorities near their end.
+    /// Notes for the operator: tightened permissions, authorities near their expiry.
     pub notes: Vec<String>,
 }
 
 /// One item of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What it is, e.g. `kcp-admin client`.
+    /// The item, e.g. `kcp-admin client`.
     pub name: String,
-    /// Its certificate (or public key) file.
+    /// The file of its certificate or public key.
     pub file: PathBuf,
-    /// Its subject, e.g. `CN=kcp-admin,O=system:kcp:admin`; empty for a bare key pair.
+    /// Its subject, e.g. `CN=kcp-admin,O=system:kcp:admin`; empty for a key pair without a certificate.
     pub subject: String,
-    /// Who signed it; nobody else if it is an authority.
+    /// The authority that signed it; `None` for an authority.
     #[serde(serialize_with = "as_text")]
     pub signer: Option<Authority>,
-    /// When it stops being valid; a bare key does not.
+    /// The expiry; `None` for a key pair without a certificate.
     #[serde(serialize_with = "as_text")]
     pub expires: Option<Timestamp>,
-    /// What was done.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The reason of the action.
     pub reason: Reason,
 }
 
 impl Report {
-    /// Whether a second run would have found nothing to do, because this one did not either.
+    /// Whether the run has changed nothing.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
-        self.rows.iter().all(|row| row.action == Action::Kept)
+        self.rows.iter().all(|row| row.action == Action::Unchanged)
     }
 
-    /// The row about a file.
+    /// The row of a file.
     #[must_use]
     pub fn row(&self, file: &Path) -> Option<&Row> {
         self.rows.iter().find(|row| row.file == file)

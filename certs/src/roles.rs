@@ -1,24 +1,23 @@
-//! Who takes part: the authorities that sign, the servers that listen, the clients that call.
+//! The parties of an installation: authorities that sign, servers that listen, clients that call.
 
 use std::fmt;
 
 use crate::ShardName;
 
-/// A certificate authority. Each stands for one kind of trust and signs nothing else, so that a leaf can
-/// never be used for what it was not made for.
+/// A certificate authority. Each signs for one kind of trust only, so that a leaf cannot be used for another purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Authority {
-    /// Signs what servers present; kubeconfigs and servers that call other servers trust it.
+    /// Signs serving certificates; kubeconfigs and servers that call other servers trust it.
     Serving,
     /// Signs identities: common name is the user, organisation is the group.
     Client,
-    /// Signs the few clients that may assert *other* identities in request headers. A leak of one such key is
-    /// a leak of every identity, which is why it is kept apart from [`Authority::Client`].
+    /// Signs the few clients that may assert *other* identities in request headers. A leaked key of such a client leaks every
+    /// identity, so this authority is separate from [`Authority::Client`].
     RequestHeader,
 }
 
 impl Authority {
-    /// All of them, in the order in which they are issued.
+    /// All authorities, in the order in which they are issued.
     pub const ALL: [Self; 3] = [Self::Serving, Self::Client, Self::RequestHeader];
 
     /// The stem of its files, e.g. `client-ca`.
@@ -31,7 +30,7 @@ impl Authority {
         }
     }
 
-    /// The common name of the certificate that we issue for it.
+    /// The common name of its certificate.
     #[must_use]
     pub fn common_name(self) -> &'static str {
         match self {
@@ -62,8 +61,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The stem of its files. The kind is part of the name: a shard called `cache` and the cache never share
-    /// a file.
+    /// The stem of its files. It contains the kind, so that a shard called `cache` and the cache have different files.
     #[must_use]
     pub fn file_stem(&self) -> String {
         match self {
@@ -79,10 +77,10 @@ impl Server {
     }
 }
 
-/// A holder of a client certificate. User and group names are kcp's, so that its clients and policies fit.
+/// A holder of a client certificate. User and group names are those of kcp, for its clients and policies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Client {
-    /// The person who runs the installation, through the gateway.
+    /// The operator of the installation, through the gateway.
     Admin,
     /// The gateway's index, to every shard.
     ShardAdmin,
@@ -90,22 +88,21 @@ pub enum Client {
     LogicalClusterAdmin,
     /// A shard, through the gateway.
     ExternalLogicalClusterAdmin,
-    /// The gateway, to a shard, for its users' requests: may assert identities in request headers.
+    /// The gateway, to a shard, for requests of its users: may assert identities in request headers.
     FrontProxy,
-    /// The same for the requests of the door that only takes tokens, so that shards can tell.
+    /// The same for the listener that accepts only tokens, so that shards can distinguish its requests.
     FrontProxyEdge,
     /// A shard, to virtual workspaces.
     Shard(ShardName),
-    /// A shard, to the gateway's endpoint that picks a shard for a new workspace. Apart from
-    /// [`Client::Shard`] because the gateway's public doors should never see a certificate of
-    /// `system:masters`.
+    /// A shard, to the gateway's placement endpoint. Separate from [`Client::Shard`], because a certificate of
+    /// `system:masters` should not be presented to public listeners of the gateway.
     ShardPicker(ShardName),
     /// Shards, to the cache server.
     Cache,
 }
 
 impl Client {
-    /// The user name that the certificate stands for; also the stem of its files.
+    /// The user name in the certificate; also the stem of its files.
     #[must_use]
     pub fn user_name(&self) -> String {
         match self {
@@ -121,7 +118,7 @@ impl Client {
         }
     }
 
-    /// The group that the certificate stands for.
+    /// The group in the certificate.
     #[must_use]
     pub fn group(&self) -> Option<&'static str> {
         match self {
@@ -134,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Who signs it.
+    /// The authority that signs it.
     #[must_use]
     pub fn signer(&self) -> Authority {
         match self {

@@ -1,4 +1,4 @@
-//! A serving certificate that vouches for itself, for a server that was given none.
+//! A self-signed serving certificate, for a server without a configured one.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -9,11 +9,11 @@ use crate::files::{Secrecy, create_private_folder, replace, sync_folder};
 use crate::issue::{generate_key, sign_self};
 use crate::{Error, Host};
 
-/// A year, as Kubernetes gives its own.
+/// One year, as in Kubernetes.
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Makes a key and a certificate for these DNS names and writes them, the key for its owner only. Clients believe such
-/// a certificate only if they are given it.
+/// Generates a key and a certificate for these DNS names and writes them, the key for its owner only. Clients trust the
+/// certificate only if it is configured explicitly.
 ///
 /// # Errors
 /// [`Error::Io`] if a file cannot be written.

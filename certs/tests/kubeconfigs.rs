@@ -1,11 +1,11 @@
-//! Kubeconfigs as people and programs find them.
+//! Kubeconfigs as written to files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::LazyLock, time::SystemTime};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use fairlead_certs::{Client, Error, Inventory, Kubeconfig, Layout, Plan, Renewal, Written};
+use fairlead_certs::{Client, Error, Inventory, Kubeconfig, Layout, Plan, Renewal, WriteOutcome};
 use serde_json::{Value, json};
 
 static PKI: LazyLock<(tempfile::TempDir, Layout)> = LazyLock::new(|| {
@@ -61,10 +61,10 @@ fn summary(document: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_admin_enters_root_through_the_gateway() {
+fn the_kubeconfig_of_the_admin_leads_to_root_through_the_gateway() {
     let place = Place::new();
     let kubeconfig = Kubeconfig::admin(layout(), "https://127.0.0.1:6443/").unwrap();
-    assert_eq!(kubeconfig.write(&place.path).unwrap(), Written::Created);
+    assert_eq!(kubeconfig.write(&place.path).unwrap(), WriteOutcome::Created);
     let document = place.read();
     assert_eq!(
         summary(&document),
@@ -87,10 +87,14 @@ fn the_admin_enters_root_through_the_gateway() {
 }
 
 #[test]
-fn where_nobody_has_a_certificate_a_plugin_tells_the_token() {
+fn without_client_certificates_a_plugin_supplies_the_token() {
     let place = Place::new();
-    let kubeconfig =
-        Kubeconfig::signed_in(layout(), "https://edge:8443/", "/x/fairlead", &["login", "--issuer=i"]);
+    let kubeconfig = Kubeconfig::with_credential_plugin(
+        layout(),
+        "https://edge:8443/",
+        "/x/fairlead",
+        &["login", "--issuer=i"],
+    );
     kubeconfig.unwrap().write(&place.path).unwrap();
     let document = place.read();
     assert_eq!(
@@ -105,7 +109,7 @@ fn where_nobody_has_a_certificate_a_plugin_tells_the_token() {
 }
 
 #[test]
-fn inside_the_installation_there_are_the_contexts_of_a_kcp_shard() {
+fn the_kubeconfig_of_a_shard_has_kcps_contexts() {
     let place = Place::new();
     Kubeconfig::shard_admin(layout(), "https://localhost:6444").unwrap().write(&place.path).unwrap();
     assert_eq!(
@@ -120,19 +124,19 @@ fn inside_the_installation_there_are_the_contexts_of_a_kcp_shard() {
 }
 
 #[test]
-fn writing_again_changes_nothing_and_a_new_address_only_itself() {
+fn writing_again_changes_only_a_new_address() {
     let place = Place::new();
     let write = |url: &str| Kubeconfig::admin(layout(), url).unwrap().write(&place.path).unwrap();
     write("https://127.0.0.1:6443");
     let before = fs::read(&place.path).unwrap();
-    assert_eq!(write("https://127.0.0.1:6443"), Written::Unchanged);
+    assert_eq!(write("https://127.0.0.1:6443"), WriteOutcome::Unchanged);
     assert_eq!(fs::read(&place.path).unwrap(), before);
-    assert_eq!(write("https://127.0.0.1:7443"), Written::Updated);
+    assert_eq!(write("https://127.0.0.1:7443"), WriteOutcome::Updated);
     assert!(summary(&place.read())[0].contains(":7443/clusters/root"));
 }
 
 #[test]
-fn what_others_have_added_stays() {
+fn entries_of_others_are_kept() {
     let place = Place::new();
     let theirs = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "workspace.kcp.io/current",
@@ -149,7 +153,7 @@ fn what_others_have_added_stays() {
     });
     fs::write(&place.path, serde_json::to_string(&theirs).unwrap()).unwrap();
     let kubeconfig = Kubeconfig::admin(layout(), "https://127.0.0.1:6443").unwrap();
-    assert_eq!(kubeconfig.write(&place.path).unwrap(), Written::Updated);
+    assert_eq!(kubeconfig.write(&place.path).unwrap(), WriteOutcome::Updated);
     let document = place.read();
     assert_eq!(
         summary(&document),
@@ -160,11 +164,11 @@ fn what_others_have_added_stays() {
         ]
     );
     assert_eq!(document["extensions"], theirs["extensions"]);
-    assert_eq!(kubeconfig.write(&place.path).unwrap(), Written::Unchanged);
+    assert_eq!(kubeconfig.write(&place.path).unwrap(), WriteOutcome::Unchanged);
 }
 
 #[test]
-fn a_current_context_that_leads_nowhere_is_replaced() {
+fn an_invalid_current_context_is_replaced() {
     let place = Place::new();
     fs::write(&place.path, "current-context: gone\n").unwrap();
     Kubeconfig::admin(layout(), "https://h:1").unwrap().write(&place.path).unwrap();
@@ -172,7 +176,7 @@ fn a_current_context_that_leads_nowhere_is_replaced() {
 }
 
 #[test]
-fn what_is_no_kubeconfig_is_not_overwritten() {
+fn a_file_that_is_no_kubeconfig_is_not_overwritten() {
     for text in ["- a\n", "a: [", "clusters: 7\n", "plain words"] {
         let place = Place::new();
         fs::write(&place.path, text).unwrap();
@@ -194,7 +198,7 @@ fn a_symbolic_link_is_followed() {
 }
 
 #[test]
-fn references_to_nothing_are_refused() {
+fn references_to_missing_entries_are_refused() {
     let cases = [
         Kubeconfig::builder().current("root"),
         Kubeconfig::builder().cluster("a", "https://h", "").context("root", "a", "nobody").current("root"),

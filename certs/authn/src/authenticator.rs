@@ -1,26 +1,25 @@
-//! What an authenticator is asked and may answer.
+//! The interface of authenticators: credentials in, verdict out.
 
 use std::{fmt, pin::Pin, sync::Arc, time::SystemTime};
 
 use http::{HeaderMap, HeaderName};
 use thiserror::Error;
 
-use crate::{BearerToken, ConnectionCredentials, Identity, MalformedToken, TokenFault};
+use crate::{BearerToken, ConnectionCredentials, Identity, MalformedToken, TokenError};
 
-/// Knows one kind of credential.
+/// Authenticates one kind of credential.
 ///
-/// Those that need no I/O answer [`Answer::Ready`] and cost no allocation; those that ask another server
-/// (webhook, key sets) answer [`Answer::Pending`].
+/// An authenticator without I/O returns [`VerdictFuture::Ready`] and does not allocate; one that calls another server
+/// (webhook, key sets) returns [`VerdictFuture::Pending`].
 pub trait Authenticator: Send + Sync {
-    /// A name for logs and metrics.
+    /// The authenticator's name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Which part of a request it looks at.
-    fn judges(&self) -> CredentialKind;
+    /// The part of a request that it authenticates.
+    fn credential_kind(&self) -> CredentialKind;
 
-    /// Judges one request. It has its say only if no authenticator before it has accepted or refused the
-    /// request.
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a>;
+    /// Authenticates one request. The chain calls it only if no earlier authenticator has accepted or refused the request.
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a>;
 }
 
 impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
@@ -28,124 +27,125 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
         (**self).name()
     }
 
-    fn judges(&self) -> CredentialKind {
-        (**self).judges()
+    fn credential_kind(&self) -> CredentialKind {
+        (**self).credential_kind()
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         (**self).authenticate(request)
     }
 }
 
-/// The credentials that authenticators look at.
+/// The kinds of credentials of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialKind {
-    /// The connection's certificate, and headers that count only together with it.
+    /// The connection's certificate, and headers that are trusted only together with it.
     Certificate,
     /// The request's bearer token.
     BearerToken,
 }
 
-/// All that a request shows about who sends it.
+/// The credentials of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Presented<'a> {
-    /// Its connection.
+pub struct RequestCredentials<'a> {
+    /// Credentials of its connection.
     pub connection: &'a ConnectionCredentials,
-    /// Its headers, as the client has sent them.
+    /// Its headers as the client sent them.
     pub headers: &'a HeaderMap,
     /// The bearer token among the headers.
     pub token: Option<&'a BearerToken<'a>>,
     /// The time of the request.
     pub now: SystemTime,
-    /// Who wants to hear what each authenticator says, if anybody does.
+    /// Receives the verdict of each authenticator.
     pub observer: Option<&'a dyn Observer>,
 }
 
-/// Hears how a request is judged. What is judged before one leaves no trace: nobody is remembered for it.
+/// Receives the steps of an authentication. Results of observed authentications are not cached.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// An authenticator has been asked. One that asks others in turn is heard after them.
-    fn heard(&self, authenticator: &'static str, verdict: &Verdict);
+    /// An authenticator has returned a verdict. A union reports after its members.
+    fn on_verdict(&self, authenticator: &'static str, verdict: &Verdict);
 
-    /// An authenticator was not asked, because it has accepted the same credential a moment ago.
-    fn remembered(&self, authenticator: &'static str, identity: &Identity);
+    /// An authenticator was not called, because it has accepted the same credential recently.
+    fn on_cached_identity(&self, authenticator: &'static str, identity: &Identity);
 
-    /// Somebody was accepted, and `after` is what the chain makes of everybody who is.
-    fn finished(&self, before: &Identity, after: &Identity);
+    /// The credential was accepted. `after` is the identity with the groups that the chain adds and drops.
+    fn on_accepted(&self, before: &Identity, after: &Identity);
 }
 
-impl<'a> Presented<'a> {
-    /// Asks one authenticator, and lets the observer hear it.
-    pub(crate) async fn ask(&self, authenticator: &'a dyn Authenticator) -> Verdict {
+impl<'a> RequestCredentials<'a> {
+    /// Calls one authenticator and reports its verdict to the observer.
+    pub(crate) async fn evaluate(&self, authenticator: &'a dyn Authenticator) -> Verdict {
         let verdict = match authenticator.authenticate(self) {
-            Answer::Ready(verdict) => verdict,
-            Answer::Pending(verdict) => verdict.await,
+            VerdictFuture::Ready(verdict) => verdict,
+            VerdictFuture::Pending(verdict) => verdict.await,
         };
         if let Some(observer) = self.observer {
-            observer.heard(authenticator.name(), &verdict);
+            observer.on_verdict(authenticator.name(), &verdict);
         }
         verdict
     }
 }
 
 /// A verdict, now or later.
-pub enum Answer<'a> {
-    /// It was enough to look.
+pub enum VerdictFuture<'a> {
+    /// The verdict, without I/O.
     Ready(Verdict),
-    /// Somebody else has to be asked. The asking has a deadline of its own.
+    /// Another server has to be called. The call has a deadline of its own.
     Pending(Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>),
 }
 
-/// What an authenticator makes of a request.
+/// The result of one authenticator for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is this user; nobody else is asked.
+    /// The request is of this user; no further authenticator is called.
     Accepted(Arc<Identity>),
-    /// There is no credential of its kind.
+    /// The request has no credential of this kind.
     NoOpinion,
-    /// There is one, and it is not good. Others may still accept it, or another one.
+    /// The credential is not valid here. Another authenticator may accept it, or another credential.
     Declined(Reason),
-    /// Something is so wrong that nobody else may be asked.
+    /// The request is rejected; no further authenticator is called.
     Refused(Reason),
 }
 
-/// Why a credential does not count. For logs, not for clients, who could learn from it; holds no secrets.
+/// The reason why a credential is not accepted. It is for logs only, because clients could learn from it; it contains
+/// no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The certificate is not trusted, not in force, or names nobody.
+    /// The certificate is not trusted, not in its validity period, or without a usable name.
     #[error("{0}")]
     Certificate(Arc<str>),
-    /// The certificate is trusted to assert identities, but its holder is not on the list of those who may.
+    /// The certificate is of the request-header CA, but its common name is not allowed to assert identities.
     #[error("{0:?} may not assert identities")]
     NotAllowedToAssert(Arc<str>),
-    /// A header that must not be repeated is.
+    /// A header that must be single is repeated.
     #[error("header {0} is repeated")]
     RepeatedHeader(HeaderName),
-    /// A header is not UTF-8, or its name does not make sense.
+    /// A header is not UTF-8, or its name is malformed.
     #[error("header {0} is malformed")]
     MalformedHeader(HeaderName),
-    /// The token cannot be read.
+    /// The token is malformed.
     #[error(transparent)]
     MalformedToken(#[from] MalformedToken),
-    /// The token is not known here.
+    /// The token file does not contain the token.
     #[error("the bearer token is not known")]
     UnknownToken,
-    /// The token was meant for us, and is not good.
+    /// The token is for this server and not valid.
     #[error(transparent)]
-    InvalidToken(#[from] TokenFault),
-    /// What each of several authenticators has to say about it.
+    InvalidToken(#[from] TokenError),
+    /// The reasons of several authenticators.
     #[error("{}", in_one_line(.0))]
     Several(Arc<[(&'static str, Reason)]>),
-    /// There is no authenticator for its kind.
-    #[error("no authenticator judges this credential")]
-    NobodyJudges,
-    /// Whoever would know could not be asked. A retry may help.
-    #[error("cannot be judged now: {0}")]
+    /// No authenticator exists for this kind of credential.
+    #[error("no authenticator exists for this credential")]
+    NoAuthenticator,
+    /// Another server could not be called. A retry may help.
+    #[error("cannot be verified now: {0}")]
     Unavailable(Arc<str>),
 }
 
 impl Reason {
-    /// Whether the same credential might be accepted later, because somebody could not be asked.
+    /// Whether a retry may help, because another server could not be called.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Whom we trust to vouch for others.
+//! The certificate authorities that are trusted for client certificates.
 
 use std::{
     fmt,
@@ -18,12 +18,12 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use thiserror::Error;
 
-/// What the holder of a certificate may do with it.
+/// The purposes for which a certificate authority is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TrustPurpose {
-    /// Be the user that it names (`--client-ca-file`).
+    /// The holder is the user that the certificate names (`--client-ca-file`).
     Client,
-    /// Say in request headers who the user is (`--requestheader-client-ca-file`).
+    /// The holder may assert users in request headers (`--requestheader-client-ca-file`).
     RequestHeader,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for TrustPurpose {
 
 /// Bundles of certificate authorities, one per purpose. Immutable: a reload builds new ones.
 ///
-/// Without a bundle for a purpose nobody is trusted for it.
+/// Without a bundle for a purpose, no certificate is trusted for it.
 #[derive(Debug)]
 pub struct CertificateAuthorities {
     generation: u64,
@@ -51,60 +51,59 @@ struct Bundle {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// A bundle that cannot be used. Its author is to blame; the bundle in use should stay in use.
+/// A bundle that cannot be used; its author has to correct it. The bundle in use should stay in use.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
     /// The text is not PEM.
     #[error("the {0} CA bundle is not readable PEM")]
     Pem(TrustPurpose),
-    /// There is no certificate in it, which would lock out everybody.
+    /// The bundle contains no certificate, so it would lock out all clients.
     #[error("the {0} CA bundle holds no certificate")]
     Empty(TrustPurpose),
-    /// One of its certificates is no X.509 certificate.
+    /// A certificate of the bundle is not X.509.
     #[error("certificate {position} of the {purpose} CA bundle cannot be used: {problem}")]
     Certificate {
         /// The bundle.
         purpose: TrustPurpose,
-        /// Which certificate of it, counted from 1.
+        /// The position of the certificate, counted from 1.
         position: usize,
-        /// The parser's reason.
+        /// The parser's error.
         problem: String,
     },
 }
 
-/// Why a certificate is not trusted for a purpose. For logs.
+/// The reason why a certificate is not trusted for a purpose. For logs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TrustError {
-    /// Nobody is trusted for it.
+    /// No authority is configured for the purpose.
     #[error("no {0} CA is configured")]
     NotConfigured(TrustPurpose),
-    /// No authority that is trusted for it has signed the certificate.
+    /// No authority for the purpose has signed the certificate.
     #[error("not signed by the {0} CA")]
     UnknownIssuer(TrustPurpose),
-    /// It is out of date, not meant for clients, or broken. Its holder is to blame.
+    /// The certificate is expired, not for clients, or malformed; its holder has to replace it.
     #[error("not accepted under the {purpose} CA: {problem}")]
     Invalid {
-        /// What it was to be trusted for.
+        /// The purpose.
         purpose: TrustPurpose,
-        /// The verifier's reason.
+        /// The verifier's error.
         problem: String,
     },
 }
 
 impl CertificateAuthorities {
-    /// Trusts nobody.
+    /// No trusted authorities.
     #[must_use]
     pub fn none() -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        // Only uniqueness counts; nothing is published through this number.
+        // Relaxed: the number only has to be unique.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         Self { generation, client: None, request_header: None }
     }
 
-    /// Trusts, for one more purpose, whatever the authorities in a PEM bundle vouch for. Any certificate of
-    /// the bundle may be the end of a chain, self-signed or not.
+    /// Adds the PEM bundle for a purpose. Any certificate of the bundle may be the end of a chain, self-signed or not.
     pub fn with(mut self, purpose: TrustPurpose, pem: &[u8]) -> Result<Self, BundleError> {
         let bundle = Bundle::parse(purpose, pem)?;
         match purpose {
@@ -114,8 +113,8 @@ impl CertificateAuthorities {
         Ok(self)
     }
 
-    /// The authorities' names, which the TLS layer tells its clients: some send a certificate only if one of
-    /// these has signed it.
+    /// The authorities' names, which the TLS layer sends to clients: some clients present a certificate only if one of these
+    /// has signed it.
     #[must_use]
     pub fn subjects(&self) -> Vec<DistinguishedName> {
         let mut subjects: Vec<DistinguishedName> = Vec::new();
@@ -129,9 +128,8 @@ impl CertificateAuthorities {
         subjects
     }
 
-    /// Whether a presented chain (leaf first) leads to an authority that is trusted for a purpose, is in
-    /// force and is meant for clients. Costs about 100 µs; see
-    /// [`ConnectionCredentials`](crate::ConnectionCredentials), which remembers it.
+    /// Verifies that a presented chain (leaf first) leads to an authority for the purpose, is in its validity period and is
+    /// for clients. Costs about 100 µs; [`ConnectionCredentials`](crate::ConnectionCredentials) caches the result.
     pub fn verify(
         &self,
         purpose: TrustPurpose,
@@ -161,7 +159,7 @@ impl CertificateAuthorities {
             })
     }
 
-    /// Tells apart the bundles before and after a reload.
+    /// Distinguishes the bundles before and after a reload.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -180,7 +178,7 @@ impl Bundle {
                 problem: error.to_string(),
             })?;
         }
-        // The builder's only complaint about a bundle without revocation lists is that it is empty.
+        // Without revocation lists, the builder's only error is an empty bundle.
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&PROVIDER))
             .build()
             .map_err(|_| BundleError::Empty(purpose))?;
@@ -188,25 +186,25 @@ impl Bundle {
     }
 }
 
-/// The authorities in force, shared by all authenticators that ask them. Reading costs a few nanoseconds.
+/// The authorities in force, shared by the authenticators. Reading costs a few nanoseconds.
 #[derive(Clone, Debug)]
 pub struct SharedAuthorities {
     current: Arc<ArcSwap<CertificateAuthorities>>,
 }
 
 impl SharedAuthorities {
-    /// Starts with these.
+    /// Shares these authorities.
     #[must_use]
     pub fn new(authorities: CertificateAuthorities) -> Self {
         Self { current: Arc::new(ArcSwap::from_pointee(authorities)) }
     }
 
-    /// Puts others in force. Connections that are open are judged anew at their next request.
+    /// Replaces the authorities. Certificates of open connections are verified again at their next request.
     pub fn replace(&self, authorities: CertificateAuthorities) {
         self.current.store(Arc::new(authorities));
     }
 
-    /// Those in force.
+    /// The authorities in force.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<CertificateAuthorities>> {
         self.current.load()

@@ -1,4 +1,4 @@
-//! Finds bearer tokens in headers, and takes away those that were used.
+//! Bearer tokens of requests: found in headers, and removed after use.
 
 use std::{borrow::Cow, fmt, sync::OnceLock};
 
@@ -18,7 +18,7 @@ const WEBSOCKET_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// A bearer token. Its text never appears in `Debug`.
 ///
-/// What several authenticators want to know of it is worked out once, when the first of them asks.
+/// The digest and the unverified claims are computed once, at their first use.
 #[derive(Clone)]
 pub struct BearerToken<'a> {
     text: Cow<'a, str>,
@@ -26,33 +26,33 @@ pub struct BearerToken<'a> {
     claims: OnceLock<Option<UnverifiedClaims>>,
 }
 
-/// Why there is a token that cannot be read. The client is to blame.
+/// The reason why a token cannot be read; the client has to correct the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MalformedToken {
-    /// Two servers on the way might choose different ones.
+    /// There are several tokens, of which two servers might choose different ones.
     #[error("there is more than one Authorization header or bearer subprotocol")]
     Repeated,
-    /// Not text.
+    /// The token is not UTF-8.
     #[error("the bearer token is not UTF-8")]
     NotText,
-    /// Not the encoding that its subprotocol promises.
+    /// The subprotocol is not base64url without padding.
     #[error("the bearer subprotocol is not base64url without padding")]
     NotBase64,
-    /// The token would be left over as the only subprotocol, and the answer would have to repeat it.
+    /// The token is the only subprotocol, so the response would have to repeat it.
     #[error("the bearer subprotocol comes without another subprotocol")]
     NoOtherSubprotocol,
 }
 
 impl<'a> BearerToken<'a> {
-    /// A token that was found somewhere else than in headers.
+    /// A token that does not come from headers.
     #[must_use]
     pub fn new(text: impl Into<Cow<'a, str>>) -> Self {
         Self { text: text.into(), digest: OnceLock::new(), claims: OnceLock::new() }
     }
 
-    /// The token of a request: that of `Authorization`, else that of a WebSocket's subprotocols. Other
-    /// schemes and empty tokens are none.
+    /// The token of a request: of `Authorization`, else of a WebSocket's subprotocols. Other schemes and empty tokens are
+    /// ignored.
     pub fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, MalformedToken> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         if let Some(value) = values.next() {
@@ -69,19 +69,19 @@ impl<'a> BearerToken<'a> {
         Ok(None)
     }
 
-    /// The secret itself.
+    /// The text of the token, a secret.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// SHA-256 of the text: the key of whatever is remembered about a token. About 1 µs for 1 KiB, once.
+    /// SHA-256 of the text: the key of caches of tokens. About 1 µs for 1 KiB, computed once.
     #[must_use]
     pub fn digest(&self) -> &[u8; 32] {
         self.digest.get_or_init(|| Sha256::digest(self.text.as_bytes()).into())
     }
 
-    /// What it claims if it is a signed JWT, without any belief. Good for finding out who should judge it.
+    /// The unverified claims if it is a signed JWT. Only for selecting an authenticator.
     pub(crate) fn unverified(&self) -> Option<&UnverifiedClaims> {
         self.claims.get_or_init(|| UnverifiedClaims::read(&self.text)).as_ref()
     }
@@ -101,16 +101,16 @@ impl fmt::Debug for BearerToken<'_> {
     }
 }
 
-/// Whether a request shows anything that some server might take for a token: any `Authorization`, or a WebSocket's
-/// subprotocol that begins as those do, however little the rest of it fits.
+/// Whether a request contains anything that another server might take for a token: any `Authorization`, or a WebSocket
+/// subprotocol with the prefix of tokens, even if it is malformed.
 #[must_use]
-pub fn shows_token(headers: &HeaderMap) -> bool {
+pub fn contains_token(headers: &HeaderMap) -> bool {
     let prefix = WEBSOCKET_PREFIX.as_bytes();
     let is_offered = |value: &HeaderValue| value.as_bytes().windows(prefix.len()).any(|part| part == prefix);
     headers.contains_key(AUTHORIZATION) || headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(is_offered)
 }
 
-/// Takes the bearer token out of a request whose sender it has identified, so that no further server sees it.
+/// Removes the bearer token from an authenticated request, so that no further server sees it.
 pub fn remove_bearer_token(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     if !is_websocket(headers) {
@@ -129,7 +129,7 @@ pub fn remove_bearer_token(headers: &mut HeaderMap) {
 }
 
 fn from_authorization(value: &HeaderValue) -> Result<Option<&str>, MalformedToken> {
-    // What a second space precedes is no token for Kubernetes, so a server behind us would not see one either.
+    // Kubernetes finds no token after a second space, so the next server would not find one either.
     let mut words = value.as_bytes().trim_ascii().split(|byte| *byte == b' ');
     match (words.next(), words.next()) {
         (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty() => {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_token_is_removed_and_nothing_else() {
+    fn only_the_token_is_removed() {
         let offers = format!("v5.channel.k8s.io, {OFFER}, v4.channel.k8s.io");
         let mut map = headers(&[
             ("authorization", "Bearer secret"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_looks_like_a_token_is_shown() {
+    fn anything_that_resembles_a_token_counts_as_one() {
         for (name, value, expected) in [
             ("authorization", "Bearer secret", true),
             ("authorization", "Basic eDp5", true),
@@ -270,9 +270,9 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.append(name, HeaderValue::from_static(value));
-            assert_eq!(shows_token(&headers), expected, "{name}: {value}");
+            assert_eq!(contains_token(&headers), expected, "{name}: {value}");
         }
-        assert!(!shows_token(&HeaderMap::new()));
+        assert!(!contains_token(&HeaderMap::new()));
     }
 
     #[test]

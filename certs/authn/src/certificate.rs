@@ -13,88 +13,49 @@ use x509_parser::{
     certificate::X509Certificate, prelude::FromDer, time::ASN1Time, x509::AttributeTypeAndValue,
 };
 
-use crate::{
-    Answer, Authenticator, CredentialKind, Identity, Method, Presented, Reason, SharedAuthorities, UserInfo,
-    Verdict,
-};
+use crate::{AuthenticationMethod, Identity, UserInfo};
 
-/// Under this key a user's extras say which certificate he has shown (KEP-3766).
+/// Key of the extra with the fingerprint of the user's certificate (KEP-3766).
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Accepts whoever presents a certificate that the client CA vouches for.
-#[derive(Clone, Debug)]
-pub struct ClientCertificateAuthenticator {
-    authorities: SharedAuthorities,
-}
-
-impl ClientCertificateAuthenticator {
-    /// Judges by the authorities in force at the time of each request.
-    #[must_use]
-    pub fn new(authorities: SharedAuthorities) -> Self {
-        Self { authorities }
-    }
-}
-
-impl Authenticator for ClientCertificateAuthenticator {
-    fn name(&self) -> &'static str {
-        "client certificate"
-    }
-
-    fn judges(&self) -> CredentialKind {
-        CredentialKind::Certificate
-    }
-
-    /// Two atomic loads and a reference count, once the connection has been judged.
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
-        let Some(judgement) = request.connection.judgement(&self.authorities.load(), request.now) else {
-            return Answer::Ready(Verdict::NoOpinion);
-        };
-        Answer::Ready(match &judgement.client {
-            Ok(identity) => Verdict::Accepted(identity.clone()),
-            Err(problem) => Verdict::Declined(Reason::Certificate(problem.clone())),
-        })
-    }
-}
-
-/// What a leaf certificate says about its holder. Nothing here is to be believed before the chain is
-/// verified.
+/// The contents of a leaf certificate. They are not trusted before the chain is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The subject's common name.
     pub common_name: String,
     /// The subject's organisations.
     pub organizations: Vec<String>,
-    /// The first second in which it is valid.
+    /// The first second of its validity.
     pub not_before: SystemTime,
-    /// The last second in which it is valid.
+    /// The last second of its validity.
     pub not_after: SystemTime,
     /// SHA-256 over the DER form.
     pub fingerprint: [u8; 32],
 }
 
-/// Why a certificate names nobody. Its issuer is to blame.
+/// A certificate that cannot be an identity; its issuer has to correct it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// Not X.509.
+    /// The certificate is not X.509.
     #[error("the certificate cannot be parsed")]
     Malformed,
     /// The subject has no common name, or an empty one.
     #[error("the certificate's subject has no common name")]
     NoCommonName,
-    /// It has several. Which one counts differs from program to program, so none does.
+    /// The subject has several common names. Programs differ in which one they use, so it is rejected.
     #[error("the certificate's subject has more than one common name")]
     SeveralCommonNames,
     /// A name is not text in a known encoding.
     #[error("the certificate's subject is not readable text")]
     UnreadableName,
-    /// It has dates before 1970.
+    /// The certificate has dates before 1970.
     #[error("the certificate's dates cannot be used")]
     Dates,
 }
 
 impl ClientCertificate {
-    /// Takes a certificate apart. Costs some microseconds, which
+    /// Parses a certificate. Costs some microseconds, which
     /// [`ConnectionCredentials`](crate::ConnectionCredentials) spends once per connection.
     pub fn parse(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Malformed)?;
@@ -117,7 +78,7 @@ impl ClientCertificate {
         })
     }
 
-    /// The identity that it stands for.
+    /// The identity of the certificate's holder.
     pub(crate) fn identity(&self) -> Identity {
         let mut credential_id = String::with_capacity(76);
         credential_id.push_str("X509SHA256=");
@@ -131,14 +92,14 @@ impl ClientCertificate {
             groups: self.organizations.clone(),
             extra: BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![credential_id])]),
         };
-        Identity::new(user, Method::ClientCertificate, Some(self.not_after))
+        Identity::new(user, AuthenticationMethod::ClientCertificate, Some(self.not_after))
     }
 }
 
-/// The first and the last second in which a certificate is valid, whatever it is for.
+/// The first and the last second of a certificate's validity, for any purpose.
 ///
 /// # Errors
-/// It cannot be read.
+/// [`CertificateError`] if it cannot be parsed.
 pub fn validity(der: &CertificateDer<'_>) -> Result<(SystemTime, SystemTime), CertificateError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Malformed)?;
     let validity = certificate.validity();

@@ -1,4 +1,4 @@
-//! Asks one authenticator after the other.
+//! The chain of authenticators of a server.
 
 use std::{
     fmt,
@@ -12,95 +12,101 @@ use std::{
 use http::HeaderMap;
 
 use crate::{
-    Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
-    Observer, Presented, Reason, Verdict, WorkspaceAuthenticator, authenticator::in_one_line,
+    AuthenticationMethod, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter,
+    Identity, Observer, Reason, RequestCredentials, Verdict, WorkspaceAuthenticator,
+    authenticator::in_one_line,
 };
 
-/// Authenticators in the order in which they are asked; the first that accepts decides.
+/// Authenticators in the order in which they are called; the first that accepts decides.
 pub struct Chain {
     id: u64,
     authenticators: Vec<Box<dyn Authenticator>>,
     groups: Option<GroupFilter>,
-    /// For identities from bearer tokens, in addition.
+    /// An additional filter for identities from bearer tokens.
     token_groups: Option<GroupFilter>,
 }
 
-/// What a chain makes of a request.
+/// The result of a chain for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The user is known and, unless it is `system:anonymous`, in group `system:authenticated`.
     Identified(Arc<Identity>),
-    /// There is no credential. Whether that is all right is for the server to say; if so, the user is
-    /// [`Identity::anonymous`].
+    /// The request has no credential. The server decides whether to admit it, as [`Identity::anonymous`].
     Anonymous,
-    /// There is one and nobody accepts it: the answer is 401.
+    /// No authenticator accepts the credential: the response is 401.
     Rejected(Rejection),
 }
 
-/// Why nobody has accepted a credential. `Display` is one line for logs, without secrets; clients should not
-/// see it.
+/// The reasons why no authenticator has accepted a credential. `Display` is one line for logs, without secrets; clients
+/// should not see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     reasons: Vec<(&'static str, Reason)>,
-    /// Whether nobody else may be asked.
+    /// Whether no further authenticator may be called.
     is_final: bool,
 }
 
 impl Chain {
-    /// Begins with an empty chain.
+    /// An empty chain.
     #[must_use]
     pub fn builder() -> ChainBuilder {
-        ChainBuilder { authenticators: Vec::new(), groups: None, token_groups: None }
+        ChainBuilder::default()
     }
 
-    /// Whether any authenticator judges bearer tokens. If none does, a proxy may leave requests without
-    /// certificate to the next server instead of asking this chain.
+    /// Whether any authenticator is for bearer tokens. If none is, a proxy may forward requests without a certificate to the
+    /// next server without calling this chain.
     #[must_use]
-    pub fn judges_tokens(&self) -> bool {
-        self.authenticators.iter().any(|authenticator| authenticator.judges() == CredentialKind::BearerToken)
+    pub fn authenticates_tokens(&self) -> bool {
+        self.authenticators
+            .iter()
+            .any(|authenticator| authenticator.credential_kind() == CredentialKind::BearerToken)
     }
 
-    /// Who sends a request. For a connection with a known certificate this allocates nothing.
+    /// Authenticates a request. For a connection with a known certificate this allocates nothing.
     pub fn authenticate<'a>(
         &'a self,
         connection: &'a ConnectionCredentials,
         headers: &'a HeaderMap,
         now: SystemTime,
     ) -> impl Future<Output = Outcome> + Send + 'a {
-        self.authenticate_before(None, connection, headers, now)
+        self.authenticate_observed(None, connection, headers, now)
     }
 
-    /// The same before an observer, who hears why.
-    pub async fn authenticate_before(
+    /// Authenticates a request and reports each step to an observer.
+    pub async fn authenticate_observed(
         &self,
         observer: Option<&dyn Observer>,
         connection: &ConnectionCredentials,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Outcome {
-        // Boxed, because it is large, and a server's task would have room for it for as long as a request is open.
+        // Boxed: it is large, and the future would reserve space for it as long as the request is open.
         let token = match BearerToken::from_headers(headers) {
             Ok(token) => token.map(Box::new),
             Err(error) => return Rejection::of("bearer token", error.into()),
         };
-        let request = Presented { connection, headers, token: token.as_deref(), now, observer };
+        let request = RequestCredentials { connection, headers, token: token.as_deref(), now, observer };
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
-            match request.ask(&**authenticator).await {
+            match request.evaluate(&**authenticator).await {
                 Verdict::Accepted(identity) => {
                     let before = observer.map(|_| Arc::clone(&identity));
-                    // Only this one is never the same object at the next request.
+                    // Identities of request headers are new objects for each request, so the result is not cached.
                     let identity = match identity.method() {
-                        Method::RequestHeader => self.finish(identity),
-                        Method::ClientCertificate => {
-                            connection.finish(identity, self.id, |identity| self.finish(identity))
+                        AuthenticationMethod::RequestHeader => self.post_process(identity),
+                        AuthenticationMethod::ClientCertificate => {
+                            connection.post_process(identity, self.id, |identity| self.post_process(identity))
                         }
-                        Method::Anonymous | Method::BearerToken => {
-                            identity.finish(self.id, |identity| self.finish(identity))
+                        AuthenticationMethod::Anonymous
+                        | AuthenticationMethod::TokenFile
+                        | AuthenticationMethod::ServiceAccount
+                        | AuthenticationMethod::Jwt
+                        | AuthenticationMethod::Webhook => {
+                            identity.post_process(self.id, |identity| self.post_process(identity))
                         }
                     };
                     if let (Some(observer), Some(before)) = (observer, before) {
-                        observer.finished(&before, &identity);
+                        observer.on_accepted(&before, &identity);
                     }
                     return Outcome::Identified(identity);
                 }
@@ -113,17 +119,17 @@ impl Chain {
             return Outcome::Anonymous;
         }
         if reasons.is_empty() {
-            reasons.push(("chain", Reason::NobodyJudges));
+            reasons.push(("chain", Reason::NoAuthenticator));
         }
         Outcome::Rejected(Rejection { reasons, is_final: false })
     }
 
-    /// Who sends a request to a logical cluster whose workspace trusts issuers of its own. They are asked
-    /// about tokens that nobody in the chain accepts, whatever the reason; those whom they name do not pass
-    /// the chain's group filter, because they have none of the system's groups.
+    /// Authenticates a request to a logical cluster whose workspace trusts issuers of its own. These issuers get the tokens
+    /// that the chain does not accept, for whatever reason. Their users do not pass the chain's group filters, because
+    /// [`WorkspaceAuthenticator`] has removed all groups of the system.
     ///
-    /// If nobody, here or there, judges the token ([`Rejection::is_unjudged`]) and the chain
-    /// [judges none](Chain::judges_tokens), a proxy may leave it to the next server.
+    /// If neither has an authenticator for the token ([`Rejection::lacks_authenticator`]) and the chain has
+    /// [none for tokens](Chain::authenticates_tokens), a proxy may leave the token to the next server.
     pub async fn authenticate_in(
         &self,
         observer: Option<&dyn Observer>,
@@ -133,17 +139,17 @@ impl Chain {
         workspace: &WorkspaceAuthenticator,
         cluster: &str,
     ) -> Outcome {
-        let rejection = match self.authenticate_before(observer, connection, headers, now).await {
+        let rejection = match self.authenticate_observed(observer, connection, headers, now).await {
             Outcome::Rejected(rejection) if !rejection.is_final => rejection,
             outcome => return outcome,
         };
         let Ok(Some(token)) = BearerToken::from_headers(headers) else {
             return Outcome::Rejected(rejection);
         };
-        let request = Presented { connection, headers, token: Some(&token), now, observer };
+        let request = RequestCredentials { connection, headers, token: Some(&token), now, observer };
         let verdict = workspace.authenticate(&request, cluster).await;
         if let Some(observer) = observer {
-            observer.heard("workspace", &verdict);
+            observer.on_verdict("workspace", &verdict);
         }
         match verdict {
             Verdict::Accepted(identity) => Outcome::Identified(identity),
@@ -154,10 +160,10 @@ impl Chain {
         }
     }
 
-    /// What happens to everybody who is accepted.
-    fn finish(&self, identity: Arc<Identity>) -> Arc<Identity> {
+    /// Adds and drops the groups of an accepted identity.
+    fn post_process(&self, identity: Arc<Identity>) -> Arc<Identity> {
         let identity = identity.in_group_authenticated();
-        let is_token = identity.method() == Method::BearerToken;
+        let is_token = identity.method().is_bearer_token();
         let filters = [self.token_groups.as_ref().filter(|_| is_token), self.groups.as_ref()];
         filters.into_iter().flatten().fold(identity, |identity, filter| filter.apply(identity))
     }
@@ -173,43 +179,43 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// Puts a chain together.
+/// Builds a chain.
 #[derive(Default)]
 #[allow(missing_debug_implementations, reason = "short-lived")]
 pub struct ChainBuilder {
     authenticators: Vec<Box<dyn Authenticator>>,
     groups: Option<GroupFilter>,
-    /// For identities from bearer tokens, in addition.
+    /// An additional filter for identities from bearer tokens.
     token_groups: Option<GroupFilter>,
 }
 
 impl ChainBuilder {
-    /// Asks this one after those before. The usual order is request headers, client certificates, tokens.
+    /// Appends an authenticator. The usual order is request headers, client certificates, tokens.
     #[must_use]
     pub fn with(mut self, authenticator: impl Authenticator + 'static) -> Self {
         self.authenticators.push(Box::new(authenticator));
         self
     }
 
-    /// Takes groups away from everybody who is accepted.
+    /// Filters the groups of every accepted identity.
     #[must_use]
     pub fn filter_groups(mut self, filter: GroupFilter) -> Self {
         self.groups = Some(filter);
         self
     }
 
-    /// Filters the groups of identities from bearer tokens, whichever authenticator they come from.
+    /// Filters the groups of identities from bearer tokens, of all authenticators.
     #[must_use]
     pub fn filter_token_groups(mut self, filter: GroupFilter) -> Self {
         self.token_groups = Some(filter);
         self
     }
 
-    /// The chain.
+    /// Builds the chain.
     #[must_use]
     pub fn build(self) -> Chain {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        // Only uniqueness counts; nothing is published through this number.
+        // Relaxed: the number only has to be unique.
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let Self { authenticators, groups, token_groups } = self;
         Chain { id, authenticators, groups, token_groups }
@@ -222,23 +228,23 @@ impl Rejection {
     }
 
     fn and(mut self, authenticator: &'static str, reason: Reason) -> Self {
-        self.reasons.retain(|(_, reason)| *reason != Reason::NobodyJudges);
+        self.reasons.retain(|(_, reason)| *reason != Reason::NoAuthenticator);
         self.reasons.push((authenticator, reason));
         self
     }
 
-    /// Whether nobody has looked at the credential, because there is no authenticator for its kind.
+    /// Whether no authenticator exists for the kind of the credential.
     #[must_use]
-    pub fn is_unjudged(&self) -> bool {
-        self.reasons.iter().all(|(_, reason)| *reason == Reason::NobodyJudges)
+    pub fn lacks_authenticator(&self) -> bool {
+        self.reasons.iter().all(|(_, reason)| *reason == Reason::NoAuthenticator)
     }
 
-    /// Who has said what, in the order of the chain.
+    /// The authenticators with their reasons, in the order of the chain.
     pub fn reasons(&self) -> impl Iterator<Item = (&'static str, &Reason)> {
         self.reasons.iter().map(|(name, reason)| (*name, reason))
     }
 
-    /// Whether the same credential might be accepted later, because somebody could not be asked.
+    /// Whether a retry may help, because another server could not be called.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.reasons.iter().any(|(_, reason)| reason.is_retryable())

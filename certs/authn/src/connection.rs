@@ -1,4 +1,4 @@
-//! What a TLS connection shows about its peer, and what we have already made of it.
+//! The client certificate of a TLS connection, and the cached results of its verification.
 
 use std::{
     fmt,
@@ -13,117 +13,118 @@ use crate::{
     CertificateAuthorities, CertificateError, ClientCertificate, Identity, TrustError, TrustPurpose,
 };
 
-/// A judgement is made anew after this long, because an intermediate certificate or an authority may expire
-/// before the leaf does.
-const JUDGE_AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// A certificate is verified again after this time, because an intermediate certificate or an authority may expire before the
+/// leaf does.
+const EVALUATION_LIFETIME: Duration = Duration::from_secs(600);
 
-/// The certificates that a peer has presented and proved to possess; one value per connection. Nobody trusts
-/// them yet: whether and for what they count is judged once per connection and reload of the authorities, and
-/// remembered here.
+/// The certificates that a peer has presented and proved to possess; one value per connection. They are not trusted yet:
+/// they are verified once per connection and reload of the authorities, and the result is cached here.
 pub struct ConnectionCredentials {
     chain: Arc<[CertificateDer<'static>]>,
     certificate: OnceLock<Result<ClientCertificate, CertificateError>>,
-    judgement: ArcSwapOption<Judgement>,
+    evaluation: ArcSwapOption<CertificateEvaluation>,
 }
 
-/// What the authorities of one generation make of the certificate.
+/// The result of the verification with the authorities of one generation.
 #[derive(Clone)]
-pub(crate) struct Judgement {
+pub(crate) struct CertificateEvaluation {
     generation: u64,
-    judged_at: SystemTime,
-    /// Valid from and to; empty if the certificate does not parse.
+    evaluated_at: SystemTime,
+    /// Validity period; `None` if the certificate does not parse.
     in_force: Option<(SystemTime, SystemTime)>,
-    /// The user it stands for; once a chain has seen it, what that has made of it.
+    /// The certificate's user; after the first use in a chain, the chain's result.
     pub(crate) client: Result<Arc<Identity>, Arc<str>>,
-    /// Whether it may assert identities.
-    pub(crate) request_header: Assertion,
+    /// Whether the certificate may assert identities.
+    pub(crate) request_header: RequestHeaderTrust,
 }
 
-/// Whether a certificate stands for somebody who may assert identities.
+/// Whether the request-header CA trusts a certificate to assert identities.
 #[derive(Clone)]
-pub(crate) enum Assertion {
-    /// The request-header CA vouches for this common name.
+pub(crate) enum RequestHeaderTrust {
+    /// The request-header CA has signed it for this common name.
     Trusted(Arc<str>),
-    /// The request-header CA has nothing to do with it.
+    /// The request-header CA has not signed it.
     Foreign,
-    /// The request-header CA has signed it, but it is not good (any more).
+    /// The request-header CA has signed it, but it is not valid.
     Invalid(Arc<str>),
 }
 
 impl ConnectionCredentials {
-    /// The certificates of a peer, leaf first; empty if it has presented none.
+    /// The credentials of a peer with these certificates, leaf first; empty without a certificate.
     #[must_use]
     pub fn new(chain: Arc<[CertificateDer<'static>]>) -> Self {
-        Self { chain, certificate: OnceLock::new(), judgement: ArcSwapOption::empty() }
+        Self { chain, certificate: OnceLock::new(), evaluation: ArcSwapOption::empty() }
     }
 
-    /// A peer without certificate. Also for one whose certificate does not count as identity, because it
-    /// comes through a door where certificates are for the transport only.
+    /// The credentials of a peer without a certificate, or at a listener where certificates are for the transport only.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Arc::new([]))
     }
 
-    /// Whether there is a certificate, good or bad.
+    /// Whether the peer has presented a certificate, valid or not.
     #[must_use]
     pub fn is_presented(&self) -> bool {
         !self.chain.is_empty()
     }
 
-    /// What the presented leaf says, believed or not; `None` if there is none. Parsed at the first call.
+    /// The unverified contents of the leaf; `None` without a certificate. Parsed at the first call.
     pub fn certificate(&self) -> Option<Result<&ClientCertificate, CertificateError>> {
         let leaf = self.chain.first()?;
         let parsed = self.certificate.get_or_init(|| ClientCertificate::parse(leaf));
         Some(parsed.as_ref().map_err(|error| *error))
     }
 
-    /// What `authorities` make of the certificate; `None` if there is none.
-    pub(crate) fn judgement(
+    /// The certificate verified with `authorities`; `None` without a certificate.
+    pub(crate) fn evaluation(
         &self,
         authorities: &CertificateAuthorities,
         now: SystemTime,
-    ) -> Option<Arc<Judgement>> {
+    ) -> Option<Arc<CertificateEvaluation>> {
         let certificate = self.certificate()?;
-        if let Some(known) = self.judgement.load_full()
+        if let Some(known) = self.evaluation.load_full()
             && known.holds(authorities, now)
         {
             return Some(known);
         }
-        // Several requests may come here at once after a reload; they find the same, and the last one's copy
-        // stays.
-        let judgement = Arc::new(Judgement::make(certificate, &self.chain, authorities, now));
-        self.judgement.store(Some(Arc::clone(&judgement)));
-        Some(judgement)
+        // Several requests may get here at once after a reload. Their results are equal; the last one stays.
+        let evaluation = Arc::new(CertificateEvaluation::make(certificate, &self.chain, authorities, now));
+        self.evaluation.store(Some(Arc::clone(&evaluation)));
+        Some(evaluation)
     }
 
-    /// What a chain makes of an identity. That of the certificate is replaced by it, because connections are many, and
-    /// another chain comes rarely: it begins with the certificate again.
-    pub(crate) fn finish(
+    /// Applies a chain's group filters to an identity. The result replaces the certificate's identity, which saves memory per
+    /// connection; another chain, which is rare, starts from the certificate again.
+    pub(crate) fn post_process(
         &self,
         identity: Arc<Identity>,
         chain: u64,
-        finish: impl FnOnce(Arc<Identity>) -> Arc<Identity>,
+        process: impl FnOnce(Arc<Identity>) -> Arc<Identity>,
     ) -> Arc<Identity> {
-        if identity.is_finished_by(chain) {
+        if identity.is_processed_by(chain) {
             return identity;
         }
-        let known = self.judgement.load_full().filter(|known| known.is_of(&identity));
-        let (Some(judgement), Some(Ok(certificate))) = (known, self.certificate()) else {
-            // Not of this certificate; or judged anew meanwhile, and then two chains in a row take away more, never less.
-            return identity.finish(chain, finish);
+        let known = self.evaluation.load_full().filter(|known| known.is_of(&identity));
+        let (Some(evaluation), Some(Ok(certificate))) = (known, self.certificate()) else {
+            // The identity is not of this certificate, or the certificate was verified again meanwhile. Then two chains
+            // may filter in a row, which drops more groups, never fewer.
+            return identity.post_process(chain, process);
         };
-        let begun = if identity.is_finished() { Arc::new(certificate.identity()) } else { identity };
-        let finished = finish(begun);
-        finished.set_finished_by(chain);
-        // Whoever has judged anew meanwhile knows better.
-        let replaced = Judgement { client: Ok(Arc::clone(&finished)), ..Judgement::clone(&judgement) };
-        self.judgement.compare_and_swap(&Some(judgement), Some(Arc::new(replaced)));
-        finished
+        let start = if identity.is_processed() { Arc::new(certificate.identity()) } else { identity };
+        let processed = process(start);
+        processed.set_processed_by(chain);
+        // A newer verification wins.
+        let replaced = CertificateEvaluation {
+            client: Ok(Arc::clone(&processed)),
+            ..CertificateEvaluation::clone(&evaluation)
+        };
+        self.evaluation.compare_and_swap(&Some(evaluation), Some(Arc::new(replaced)));
+        processed
     }
 }
 
-impl Judgement {
-    /// Whether this very identity came from here.
+impl CertificateEvaluation {
+    /// Whether this object is the evaluation's identity.
     fn is_of(&self, identity: &Arc<Identity>) -> bool {
         self.client.as_ref().is_ok_and(|client| Arc::ptr_eq(client, identity))
     }
@@ -135,23 +136,27 @@ impl Judgement {
         now: SystemTime,
     ) -> Self {
         let (client, request_header) = match certificate {
-            Err(error) => (Err(error.to_string().into()), Assertion::Foreign),
+            Err(error) => (Err(error.to_string().into()), RequestHeaderTrust::Foreign),
             Ok(certificate) => {
                 let client = authorities
                     .verify(TrustPurpose::Client, chain, now)
                     .map(|()| Arc::new(certificate.identity()))
                     .map_err(|error| error.to_string().into());
                 let request_header = match authorities.verify(TrustPurpose::RequestHeader, chain, now) {
-                    Ok(()) => Assertion::Trusted(certificate.common_name.as_str().into()),
-                    Err(TrustError::NotConfigured(_) | TrustError::UnknownIssuer(_)) => Assertion::Foreign,
-                    Err(error @ TrustError::Invalid { .. }) => Assertion::Invalid(error.to_string().into()),
+                    Ok(()) => RequestHeaderTrust::Trusted(certificate.common_name.as_str().into()),
+                    Err(TrustError::NotConfigured(_) | TrustError::UnknownIssuer(_)) => {
+                        RequestHeaderTrust::Foreign
+                    }
+                    Err(error @ TrustError::Invalid { .. }) => {
+                        RequestHeaderTrust::Invalid(error.to_string().into())
+                    }
                 };
                 (client, request_header)
             }
         };
         Self {
             generation: authorities.generation(),
-            judged_at: now,
+            evaluated_at: now,
             in_force: certificate.ok().map(|certificate| (certificate.not_before, certificate.not_after)),
             client,
             request_header,
@@ -159,11 +164,11 @@ impl Judgement {
     }
 
     fn holds(&self, authorities: &CertificateAuthorities, now: SystemTime) -> bool {
-        let fresh = now.duration_since(self.judged_at).is_ok_and(|age| age < JUDGE_AGAIN_AFTER);
-        // Crossing either end of the certificate's own time makes the judgement wrong, whichever it was.
-        let same_side = self
-            .in_force
-            .is_none_or(|(from, to)| (self.judged_at < from, self.judged_at > to) == (now < from, now > to));
+        let fresh = now.duration_since(self.evaluated_at).is_ok_and(|age| age < EVALUATION_LIFETIME);
+        // The result becomes wrong when the time crosses either end of the validity period.
+        let same_side = self.in_force.is_none_or(|(from, to)| {
+            (self.evaluated_at < from, self.evaluated_at > to) == (now < from, now > to)
+        });
         self.generation == authorities.generation() && fresh && same_side
     }
 }

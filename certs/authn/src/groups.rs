@@ -1,12 +1,12 @@
-//! Which groups a server believes its clients to be in.
+//! Filters for the groups of authenticated users.
 
 use crate::Identity;
 use std::sync::Arc;
 
-/// Takes groups away from those who may not bring them along. A gateway uses it so that a certificate or
-/// token that is all-powerful inside the installation is not so from outside.
+/// Drops groups from identities. A gateway uses it so that a certificate or token with all rights inside the installation
+/// does not have them from outside.
 ///
-/// A pattern is a whole name, or the beginning of one followed by `*`.
+/// A pattern is an exact name, or a prefix followed by `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupFilter {
     pass_on: Vec<Pattern>,
@@ -15,12 +15,12 @@ pub struct GroupFilter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    Whole(String),
+    Exact(String),
     Prefix(String),
 }
 
 impl GroupFilter {
-    /// The groups that belong to the inside of an installation; what kcp's front proxy drops by default.
+    /// The groups for clients inside an installation; kcp's front proxy drops them by default.
     pub const PRIVILEGED: [&str; 4] = [
         "system:masters",
         "system:kcp:logical-cluster-admin",
@@ -34,8 +34,8 @@ impl GroupFilter {
         Self::new([] as [&str; 0], Self::PRIVILEGED)
     }
 
-    /// Passes on what matches `pass_on` (everything if that is empty) and does not match `drop`. Note that a
-    /// non-empty `pass_on` has to name `system:authenticated` to let it through.
+    /// Passes groups that match `pass_on` (all if that is empty) and do not match `drop`. A non-empty `pass_on` has to
+    /// contain `system:authenticated` to pass it.
     #[must_use]
     pub fn new<P: AsRef<str>, D: AsRef<str>>(
         pass_on: impl IntoIterator<Item = P>,
@@ -47,25 +47,24 @@ impl GroupFilter {
         }
     }
 
-    /// The filter of the flags `--authentication-pass-on-groups` and `--authentication-drop-groups`. Values
-    /// are lists with commas; those that somebody has put into quotes as a whole, as the operator of kcp
-    /// does, mean the same without them.
+    /// The filter of the flags `--authentication-pass-on-groups` and `--authentication-drop-groups`. Values are lists with
+    /// commas. Quotes around a whole list, which kcp's operator writes, are ignored.
     #[must_use]
     pub fn from_flags<P: AsRef<str>, D: AsRef<str>>(pass_on: &[P], drop: &[D]) -> Self {
         Self::new(
-            pass_on.iter().flat_map(|value| listed(value.as_ref())),
-            drop.iter().flat_map(|value| listed(value.as_ref())),
+            pass_on.iter().flat_map(|value| split_list(value.as_ref())),
+            drop.iter().flat_map(|value| split_list(value.as_ref())),
         )
     }
 
-    /// Whether a group is believed.
+    /// Whether the group passes the filter.
     #[must_use]
     pub fn passes(&self, group: &str) -> bool {
         let matches = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(group));
         (self.pass_on.is_empty() || matches(&self.pass_on)) && !matches(&self.drop)
     }
 
-    /// The identity with the groups that pass, sorted and each once. Allocates only if that is a change.
+    /// The identity with the groups that pass, sorted and unique. Allocates only if the groups change.
     pub(crate) fn apply(&self, identity: Arc<Identity>) -> Arc<Identity> {
         let groups = &identity.user().groups;
         let in_order = groups.windows(2).all(|pair| pair[0] < pair[1]);
@@ -79,8 +78,8 @@ impl GroupFilter {
     }
 }
 
-/// The elements of a list with commas, wherever somebody has put quotes.
-fn listed(value: &str) -> impl Iterator<Item = &str> {
+/// The elements of a list with commas, without quotes.
+fn split_list(value: &str) -> impl Iterator<Item = &str> {
     let is_noise = |char: char| char.is_whitespace() || char == '"' || char == '\'';
     value.split(',').map(move |element| element.trim_matches(is_noise)).filter(|element| !element.is_empty())
 }
@@ -89,13 +88,13 @@ impl Pattern {
     fn parse(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some(prefix) => Self::Prefix(prefix.to_owned()),
-            None => Self::Whole(text.to_owned()),
+            None => Self::Exact(text.to_owned()),
         }
     }
 
     fn matches(&self, group: &str) -> bool {
         match self {
-            Self::Whole(name) => name == group,
+            Self::Exact(name) => name == group,
             Self::Prefix(prefix) => group.starts_with(prefix),
         }
     }
@@ -104,16 +103,20 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Method, UserInfo};
+    use crate::{AuthenticationMethod, UserInfo};
 
     fn filtered(filter: &GroupFilter, groups: &[&str]) -> Vec<String> {
         let user =
             UserInfo { groups: groups.iter().map(ToString::to_string).collect(), ..UserInfo::default() };
-        filter.apply(Arc::new(Identity::new(user, Method::BearerToken, None))).user().groups.clone()
+        filter
+            .apply(Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None)))
+            .user()
+            .groups
+            .clone()
     }
 
     #[test]
-    fn groups_pass_drop_and_come_out_in_order() {
+    fn groups_are_filtered_and_sorted() {
         let privileged = GroupFilter::privileged();
         let listed = GroupFilter::new(
             ["team-*", "system:authenticated", "system:masters"],
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_flags_are_read_however_they_are_quoted() {
+    fn quotes_in_lists_of_flags_are_ignored() {
         let expected = GroupFilter::new([] as [&str; 0], ["system:masters", "team-*"]);
         let cases: [&[&str]; 5] = [
             &["system:masters", "team-*"],
@@ -168,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_change_is_shared() {
+    fn an_unchanged_identity_is_shared() {
         let user = UserInfo { groups: vec!["a".to_owned(), "b".to_owned()], ..UserInfo::default() };
-        let identity = Arc::new(Identity::new(user, Method::ClientCertificate, None));
+        let identity = Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None));
         assert!(Arc::ptr_eq(&GroupFilter::privileged().apply(Arc::clone(&identity)), &identity));
     }
 }

@@ -1,7 +1,7 @@
-//! The headers by which one server tells the next who the user is: forged ones out, ours in.
+//! The headers by which one server asserts the user to the next: those of clients are stripped, ours are set.
 //!
-//! This is where CVE-2026-61682 of kcp was: its proxy let `X-Remote-*` of clients through, and every tenant
-//! could become anybody. The order in a proxy is: resolve hop-by-hop headers, strip, stamp last.
+//! CVE-2026-61682 of kcp: its proxy forwarded `X-Remote-*` of clients, so every tenant could become any user. The order in
+//! a proxy is: resolve hop-by-hop headers, strip, stamp last.
 
 use std::fmt::Write;
 
@@ -13,11 +13,11 @@ use crate::UserInfo;
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const EXTRA_PREFIX: &str = "x-remote-extra-";
-/// Of all of them, also of those that nobody has thought of yet.
+/// Prefix of all identity headers, including future ones.
 const PREFIX: &str = "x-remote-";
 
-/// Whether a header of this name says who a user is, or might one day: all of `X-Remote-*`. Case does not matter; underscores count as dashes,
-/// because some servers behind us cannot tell them apart.
+/// Whether a header of this name is an identity header: all of `X-Remote-*`. Case is ignored; underscores count as dashes,
+/// because some servers treat them alike.
 #[must_use]
 pub fn is_identity_header(name: &str) -> bool {
     let same = |(byte, wanted): (u8, u8)| match byte {
@@ -27,11 +27,10 @@ pub fn is_identity_header(name: &str) -> bool {
     name.len() >= PREFIX.len() && name.bytes().zip(PREFIX.bytes()).all(same)
 }
 
-/// Removes whatever a client says about who it is, and says how many values that were. Works for headers and
-/// for trailers.
+/// Removes the identity headers of a client, and returns the number of removed values. Works for headers and trailers.
 ///
-/// `Connection` loses the names of identity headers too. Whoever resolves hop-by-hop headers after this would
-/// otherwise remove, at the client's bidding, what we stamp. Allocates only if there is something to remove.
+/// The names of identity headers are removed from `Connection`, too. A server that resolves hop-by-hop headers after this
+/// would otherwise let the client remove the stamped headers. Allocates only if there is something to remove.
 pub fn strip_identity_headers(headers: &mut HeaderMap) -> usize {
     strip_connection(headers);
     let forged: Vec<HeaderName> =
@@ -69,25 +68,25 @@ fn is_identity(option: &[u8]) -> bool {
     std::str::from_utf8(option).is_ok_and(is_identity_header)
 }
 
-/// A user as headers. Built once per identity (see [`Identity::headers`](crate::Identity::headers)), stamped
+/// The headers that assert a user. Built once per identity (see [`Identity::headers`](crate::Identity::headers)), stamped
 /// on every request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdentityHeaders {
     lines: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// A user who cannot be expressed in headers, or who would arrive as somebody else. The request must not be
+/// A user that headers cannot express, or that the next server would take for another user. The request must not be
 /// forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Unstampable {
-    /// A value with control characters, or with spaces at an end, which the next server would not see.
+pub enum InvalidIdentity {
+    /// A value contains control characters, or spaces at an end, which the next server would trim.
     #[error("the {0} of the user contains control characters or spaces at an end")]
     Value(&'static str),
-    /// The user has no name, and the next server would take him for nobody.
+    /// The user has no name; the next server would find no user.
     #[error("the user has no name")]
     NoName,
-    /// The key of an extra is empty or too long to be a header's name.
+    /// The key of an extra is empty or too long for a header name.
     #[error("a key among the extras of the user is empty or too long")]
     ExtraKey,
 }
@@ -95,19 +94,19 @@ pub enum Unstampable {
 impl IdentityHeaders {
     /// `X-Remote-User` once, `X-Remote-Group` per group, `X-Remote-Extra-<key>` per value. The UID is not
     /// passed on, as kcp does not.
-    pub fn for_user(user: &UserInfo) -> Result<Self, Unstampable> {
+    pub fn for_user(user: &UserInfo) -> Result<Self, InvalidIdentity> {
         Self::for_user_as(user, &USER, &GROUP, EXTRA_PREFIX)
     }
 
-    /// The same under other names, for a server that wants them.
+    /// The headers under other names, for a server that uses them.
     pub fn for_user_as(
         user: &UserInfo,
         user_name: &HeaderName,
         group_name: &HeaderName,
         extra_prefix: &str,
-    ) -> Result<Self, Unstampable> {
+    ) -> Result<Self, InvalidIdentity> {
         if user.name.is_empty() {
-            return Err(Unstampable::NoName);
+            return Err(InvalidIdentity::NoName);
         }
         let mut lines = Vec::with_capacity(1 + user.groups.len() + user.extra.len());
         lines.push((user_name.clone(), value("name", &user.name)?));
@@ -116,10 +115,10 @@ impl IdentityHeaders {
         }
         for (key, values) in &user.extra {
             if key.is_empty() {
-                return Err(Unstampable::ExtraKey);
+                return Err(InvalidIdentity::ExtraKey);
             }
             let name = HeaderName::try_from(format!("{extra_prefix}{}", escape(key)))
-                .map_err(|_| Unstampable::ExtraKey)?;
+                .map_err(|_| InvalidIdentity::ExtraKey)?;
             for text in values {
                 lines.push((name.clone(), value("extra", text)?));
             }
@@ -127,8 +126,8 @@ impl IdentityHeaders {
         Ok(Self { lines })
     }
 
-    /// Puts them into a request in place of [whatever it says](strip_identity_headers) itself. Nothing that a
-    /// client controls may change the headers afterwards. Copies no text.
+    /// Sets the headers of a request, in place of [those of the client](strip_identity_headers). No input of the client may
+    /// change the headers afterwards. Copies no text.
     pub fn stamp(&self, headers: &mut HeaderMap) {
         strip_identity_headers(headers);
         headers.reserve(self.lines.len());
@@ -144,16 +143,16 @@ impl std::fmt::Debug for IdentityHeaders {
     }
 }
 
-fn value(what: &'static str, text: &str) -> Result<HeaderValue, Unstampable> {
+fn value(attribute: &'static str, text: &str) -> Result<HeaderValue, InvalidIdentity> {
     let at_an_end = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
     match HeaderValue::from_bytes(text.as_bytes()) {
         Ok(value) if !at_an_end => Ok(value),
-        _ => Err(Unstampable::Value(what)),
+        _ => Err(InvalidIdentity::Value(attribute)),
     }
 }
 
-/// Escapes a key as kcp does (Go's `url.PathEscape`), and in addition `=`, `:` and `@`, which that leaves
-/// alone but which HTTP does not allow in names. The receiver decodes either.
+/// Escapes a key as kcp does (Go's `url.PathEscape`), and in addition `=`, `:` and `@`, which HTTP does not allow in names.
+/// The receiver decodes all of them.
 fn escape(key: &str) -> String {
     let mut escaped = String::with_capacity(key.len() + 8);
     for byte in key.bytes() {
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_client_says_about_itself_gets_through() {
+    fn identity_headers_of_clients_are_removed() {
         type Lines<'a> = &'a [(&'a str, &'a str)];
         let cases: [(&str, Lines<'_>, Lines<'_>, usize); 12] = [
             ("nothing to do", &[("accept", "*/*")], &[("accept", "*/*")], 0),
@@ -243,7 +242,7 @@ mod tests {
                 1,
             ),
             (
-                "impersonation is the shard's to judge",
+                "impersonation headers are for the shard",
                 &[("impersonate-user", "a")],
                 &[("impersonate-user", "a")],
                 0,
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_stamped_in_place_of_what_was_claimed() {
+    fn stamped_headers_replace_those_of_the_client() {
         let mut map = headers(&[
             ("accept", "*/*"),
             ("x-remote-user", "root"),
@@ -287,18 +286,18 @@ mod tests {
     }
 
     #[test]
-    fn who_would_arrive_as_somebody_else_is_not_sent() {
+    fn users_that_headers_cannot_express_are_refused() {
         let long_key = "k".repeat(70_000);
-        let cases: [(UserInfo, Unstampable); 9] = [
-            (user("", &[], &[]), Unstampable::NoName),
-            (user("admin ", &[], &[]), Unstampable::Value("name")),
-            (user("\tadmin", &[], &[]), Unstampable::Value("name")),
-            (user("a\r\nX-Remote-Group: system:masters", &[], &[]), Unstampable::Value("name")),
-            (user("a\0", &[], &[]), Unstampable::Value("name")),
-            (user("a", &[" system:masters"], &[]), Unstampable::Value("group")),
-            (user("a", &[], &[("k", &["v\n"])]), Unstampable::Value("extra")),
-            (user("a", &[], &[("", &["v"])]), Unstampable::ExtraKey),
-            (user("a", &[], &[(&long_key, &["v"])]), Unstampable::ExtraKey),
+        let cases: [(UserInfo, InvalidIdentity); 9] = [
+            (user("", &[], &[]), InvalidIdentity::NoName),
+            (user("admin ", &[], &[]), InvalidIdentity::Value("name")),
+            (user("\tadmin", &[], &[]), InvalidIdentity::Value("name")),
+            (user("a\r\nX-Remote-Group: system:masters", &[], &[]), InvalidIdentity::Value("name")),
+            (user("a\0", &[], &[]), InvalidIdentity::Value("name")),
+            (user("a", &[" system:masters"], &[]), InvalidIdentity::Value("group")),
+            (user("a", &[], &[("k", &["v\n"])]), InvalidIdentity::Value("extra")),
+            (user("a", &[], &[("", &["v"])]), InvalidIdentity::ExtraKey),
+            (user("a", &[], &[(&long_key, &["v"])]), InvalidIdentity::ExtraKey),
         ];
         for (user, expected) in cases {
             assert_eq!(IdentityHeaders::for_user(&user), Err(expected), "{:?}", user.name);

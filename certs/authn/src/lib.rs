@@ -1,18 +1,18 @@
-//! Who is this? Client certificates, request headers, static tokens, service accounts, OIDC, webhook, chains
-//! of them.
+//! Authentication: client certificates, request headers, static tokens, service accounts, OIDC, webhooks, and chains of
+//! these authenticators.
 //!
-//! The contract: the TLS layer completes every handshake (proof of possession checked, trust not) and hands
-//! over the presented certificates as [`ConnectionCredentials`]; a [`Chain`] of [`Authenticator`]s then
-//! judges each request by them and by its headers, and says [`Outcome::Identified`], [`Outcome::Anonymous`]
-//! or [`Outcome::Rejected`]. Whoever asserts identities to the next server first removes what clients have
-//! forged ([`strip_identity_headers`]) and then stamps his own ([`IdentityHeaders`]).
+//! The TLS layer completes every handshake: it checks the proof of possession, not the trust. It passes the presented
+//! certificates on as [`ConnectionCredentials`]. A [`Chain`] of [`Authenticator`]s then authenticates each request by
+//! these certificates and by its headers; the result is [`Outcome::Identified`], [`Outcome::Anonymous`] or
+//! [`Outcome::Rejected`]. A server that asserts identities to the next server first removes the headers that clients have
+//! forged ([`strip_identity_headers`]) and then sets its own ([`IdentityHeaders`]).
 //!
-//! This crate must not know routes, resources or rights: it never asks what a request is for. It knows no
-//! server either; of HTTP it sees header maps, and it is a client of issuers and webhooks.
+//! This crate must not know routes, resources or permissions: authentication does not depend on the purpose of a request.
+//! It contains no server. Of HTTP it uses header maps, and it is a client of issuers and webhooks.
 //!
 //! # The chain of a gateway
 //!
-//! Everything below is optional, and so is each argument that has a default.
+//! Every authenticator below is optional, and so is each argument that has a default.
 //!
 //! ```no_run
 //! use std::{path::Path, sync::Arc};
@@ -29,11 +29,11 @@
 //! let keys = SharedKeys::new(ServiceAccountKeys::load(["sa.pub", "sa-old.pub"])?);
 //! // --service-account-issuer, --api-audiences, --service-account-lookup
 //! let accounts =
-//!     ServiceAccountTokens::new(keys, ServiceAccountSettings::default(), LookUp::All(shards));
+//!     ServiceAccountTokens::new(keys, ServiceAccountSettings::default(), LookupPolicy::All(shards));
 //! // --authentication-config; or --oidc-*: `JwtSettings::from_flags`.
 //! let reserved = ["https://kcp.default.svc".to_owned()];
 //! let configuration = AuthenticationConfiguration::load(Path::new("authn.yaml"), &reserved)?;
-//! // Whoever answers requests without credentials asks `configuration.anonymous`.
+//! // The server decides about requests without credentials by `configuration.anonymous`.
 //! let issuers = JwtAuthenticator::new(configuration.issuers);
 //! issuers.start();
 //! // --authentication-token-webhook-config-file
@@ -51,52 +51,58 @@
 //! # }
 //! ```
 //!
-//! A request to a workspace with issuers of its own goes through [`Chain::authenticate_in`] with a
-//! [`WorkspaceAuthenticator`] that is kept for as long as the workspace's configuration does not change.
+//! A request to a workspace with issuers of its own is authenticated by [`Chain::authenticate_in`] with a
+//! [`WorkspaceAuthenticator`], which lives as long as the configuration of the workspace does not change.
 
 mod authenticator;
 mod authorities;
 mod bearer;
 mod certificate;
+mod certificate_authenticator;
 mod chain;
 mod connection;
-mod flights;
 mod groups;
+mod identity;
 mod identity_headers;
 mod jwt;
 mod oidc;
-mod remembered;
 mod request_header;
 mod service_account;
+mod single_flight;
 mod token_file;
 mod tokens;
+mod ttl_cache;
 mod user;
 mod webhook;
 mod workspace;
 
 pub use self::{
-    authenticator::{Answer, Authenticator, CredentialKind, Observer, Presented, Reason, Verdict},
+    authenticator::{
+        Authenticator, CredentialKind, Observer, Reason, RequestCredentials, Verdict, VerdictFuture,
+    },
     authorities::{BundleError, CertificateAuthorities, SharedAuthorities, TrustError, TrustPurpose},
-    bearer::{BearerToken, MalformedToken, remove_bearer_token, shows_token},
-    certificate::{CertificateError, ClientCertificate, ClientCertificateAuthenticator, validity},
+    bearer::{BearerToken, MalformedToken, contains_token, remove_bearer_token},
+    certificate::{CertificateError, ClientCertificate, validity},
+    certificate_authenticator::ClientCertificateAuthenticator,
     chain::{Chain, ChainBuilder, Outcome, Rejection},
     connection::ConnectionCredentials,
     groups::GroupFilter,
-    identity_headers::{IdentityHeaders, Unstampable, is_identity_header, strip_identity_headers},
-    jwt::{Algorithm, KeyError, TokenFault, UnknownAlgorithm, VerificationKeys, in_cluster_claim},
+    identity::{AuthenticationMethod, Identity},
+    identity_headers::{IdentityHeaders, InvalidIdentity, is_identity_header, strip_identity_headers},
+    jwt::{Algorithm, KeyError, TokenError, UnknownAlgorithm, VerificationKeys, unverified_cluster_claim},
     oidc::{
-        AnonymousAccess, AuthenticationConfiguration, ConfigurationError, Fault, IssuerStatus,
-        JwtAuthenticator, JwtSettings, KeyPatience, OidcFlags, Place,
+        AnonymousAccess, AuthenticationConfiguration, ConfigurationError, FieldError, IssuerStatus,
+        JwtAuthenticator, JwtSettings, KeyFetchSettings, LineNumber, OidcFlags,
     },
     request_header::{RequestHeaderAuthenticator, RequestHeaderNames},
     service_account::{
-        DEFAULT_SERVICE_ACCOUNT_ISSUER, FoundObject, LookUp, LookupFailed, MalformedObject, ObjectReference,
-        ReferencedKind, ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup,
+        DEFAULT_SERVICE_ACCOUNT_ISSUER, FoundObject, LookupError, LookupPolicy, MalformedObject,
+        ObjectReference, ReferencedKind, ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup,
         ServiceAccountSettings, ServiceAccountTokens, SharedKeys,
     },
     token_file::{TokenFile, TokenFileError},
     tokens::TokenUnion,
-    user::{ANONYMOUS, AUTHENTICATED, Identity, Method, UNAUTHENTICATED, UserInfo},
+    user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo},
     webhook::{ReviewVersion, TokenWebhook, UnknownReviewVersion, WebhookError, WebhookSettings},
     workspace::WorkspaceAuthenticator,
 };

@@ -1,4 +1,4 @@
-//! Believes a proxy that says who its user is, if it is one of those that may.
+//! Authentication by identity headers of trusted proxies.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    Answer, Authenticator, CredentialKind, Identity, Method, Presented, Reason, SharedAuthorities, UserInfo,
-    Verdict, connection::Assertion,
+    AuthenticationMethod, Authenticator, CredentialKind, Identity, Reason, RequestCredentials,
+    SharedAuthorities, UserInfo, Verdict, VerdictFuture, connection::RequestHeaderTrust,
 };
 
-/// Takes the identity from request headers on connections whose certificate the request-header CA vouches for
-/// and whose common name is on the list. On all other connections the headers mean nothing.
+/// Takes the identity from request headers on connections whose certificate is of the request-header CA and has an allowed
+/// common name. On all other connections the headers are ignored.
 #[derive(Clone, Debug)]
 pub struct RequestHeaderAuthenticator {
     authorities: SharedAuthorities,
@@ -19,17 +19,17 @@ pub struct RequestHeaderAuthenticator {
     names: RequestHeaderNames,
 }
 
-/// Which headers carry what (`--requestheader-*-headers`). Of several names for one thing the first that is
-/// there counts.
+/// Names of the identity headers (`--requestheader-*-headers`). Of several names for one attribute, the first header that
+/// is present is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHeaderNames {
     /// The user's name.
     pub user: Vec<HeaderName>,
-    /// The user's UID. Empty by default: nobody in kcp sends it, so whoever does is lying.
+    /// The user's UID. Empty by default: no component of kcp sends it, so it would be forged.
     pub uid: Vec<HeaderName>,
-    /// Groups, one per value. Those of all names count.
+    /// Groups, one per value. The headers of all names are used.
     pub group: Vec<HeaderName>,
-    /// What names of headers with extras begin with, in lower case; the rest is the key.
+    /// Prefixes of headers with extras, in lower case; the rest of the name is the key.
     pub extra_prefix: Vec<String>,
 }
 
@@ -45,8 +45,8 @@ impl Default for RequestHeaderNames {
 }
 
 impl RequestHeaderAuthenticator {
-    /// Believes those of `allowed_names`; anybody with a certificate of the request-header CA if the list is
-    /// empty, as Kubernetes does.
+    /// Trusts proxies whose common name is in `allowed_names`. If the list is empty, all certificates of the request-header CA
+    /// are trusted, as in Kubernetes.
     #[must_use]
     pub fn new<S: Into<String>>(
         authorities: SharedAuthorities,
@@ -56,15 +56,15 @@ impl RequestHeaderAuthenticator {
         Self { authorities, allowed_names: allowed_names.into_iter().map(Into::into).collect(), names }
     }
 
-    fn judge(&self, request: &Presented<'_>) -> Verdict {
-        let Some(judgement) = request.connection.judgement(&self.authorities.load(), request.now) else {
+    fn evaluate(&self, request: &RequestCredentials<'_>) -> Verdict {
+        let Some(evaluation) = request.connection.evaluation(&self.authorities.load(), request.now) else {
             return Verdict::NoOpinion;
         };
-        let common_name = match &judgement.request_header {
-            Assertion::Trusted(common_name) => common_name,
-            // A certificate of another authority is not a bad credential: it is somebody else's to judge.
-            Assertion::Foreign => return Verdict::NoOpinion,
-            Assertion::Invalid(problem) => {
+        let common_name = match &evaluation.request_header {
+            RequestHeaderTrust::Trusted(common_name) => common_name,
+            // A certificate of another authority is not invalid: another authenticator is for it.
+            RequestHeaderTrust::Foreign => return Verdict::NoOpinion,
+            RequestHeaderTrust::Invalid(problem) => {
                 return Verdict::Declined(Reason::Certificate(Arc::clone(problem)));
             }
         };
@@ -72,7 +72,9 @@ impl RequestHeaderAuthenticator {
             return Verdict::Declined(Reason::NotAllowedToAssert(Arc::clone(common_name)));
         }
         match self.names.user_info(request.headers) {
-            Ok(Some(user)) => Verdict::Accepted(Arc::new(Identity::new(user, Method::RequestHeader, None))),
+            Ok(Some(user)) => {
+                Verdict::Accepted(Arc::new(Identity::new(user, AuthenticationMethod::RequestHeader, None)))
+            }
             Ok(None) => Verdict::NoOpinion,
             Err(reason) => Verdict::Refused(reason),
         }
@@ -84,13 +86,13 @@ impl Authenticator for RequestHeaderAuthenticator {
         "request header"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::Certificate
     }
 
-    /// One allocation per name, group and extra.
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
-        Answer::Ready(self.judge(request))
+    /// Allocates once per name, group and extra.
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
+        VerdictFuture::Ready(self.evaluate(request))
     }
 }
 
@@ -132,8 +134,8 @@ impl RequestHeaderNames {
     }
 }
 
-/// The value of the first header that is there and not empty. A proxy that lets two users through would be a
-/// disaster, so it is refused rather than guessed at.
+/// The value of the first header that is present and not empty. A repeated header is an error: choosing one of two users
+/// could let a client become another user.
 fn single<'a>(headers: &'a HeaderMap, names: &[HeaderName]) -> Result<Option<&'a str>, Reason> {
     for name in names {
         let mut values = headers.get_all(name).iter();
@@ -153,8 +155,7 @@ fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Reason
     std::str::from_utf8(value.as_bytes()).map_err(|_| Reason::MalformedHeader(name.clone()))
 }
 
-/// Undoes the `%XX` of whoever has stamped the header. As in Kubernetes, a key that does not decode is taken
-/// as it is.
+/// Decodes `%XX`. As in Kubernetes, a key that cannot be decoded is used unchanged.
 fn decode(key: &str) -> String {
     let bytes = key.as_bytes();
     let hexadecimal = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_hexdigit);
@@ -212,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_user_the_rest_means_nothing() {
+    fn groups_without_a_user_are_ignored() {
         assert_eq!(read(&[("X-Remote-Group", b"system:masters")]), Ok(None));
         assert_eq!(read(&[("X-Remote-User", b""), ("X-Remote-Group", b"system:masters")]), Ok(None));
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_headers_are_refused() {
         let name = HeaderName::from_static;
         type Lines<'a> = &'a [(&'a str, &'a [u8])];
         let cases: [(Lines<'_>, Reason); 5] = [
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_can_be_agreed_on() {
+    fn header_names_are_configurable() {
         let names = RequestHeaderNames {
             user: vec![HeaderName::from_static("x-first"), HeaderName::from_static("x-second")],
             uid: vec![HeaderName::from_static("x-remote-uid")],

@@ -10,49 +10,52 @@ use std::{
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::{Answer, Authenticator, CredentialKind, Identity, Method, Presented, Reason, UserInfo, Verdict};
+use crate::{
+    AuthenticationMethod, Authenticator, CredentialKind, Identity, Reason, RequestCredentials, UserInfo,
+    Verdict, VerdictFuture,
+};
 
 /// The users of a token file.
 ///
-/// Tokens are kept as SHA-256 digests only: the comparison takes the same time whatever part of a wrong token
-/// is right, and no memory dump shows a token.
+/// Tokens are stored as SHA-256 digests only: the time of the comparison reveals nothing about a token, and a memory dump
+/// contains none.
 pub struct TokenFile {
     users: HashMap<[u8; 32], Arc<Identity>>,
 }
 
-/// Why a token file cannot be used. Its author is to blame. Never quotes the file.
+/// A token file that cannot be used; its author has to correct it. Never quotes the file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TokenFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line does not say what it should.
+    /// A line is malformed.
     #[error("{path}:{line}: {problem}")]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
 }
 
 impl TokenFile {
-    /// Reads a file.
+    /// Reads a token file.
     pub fn load(path: &Path) -> Result<Self, TokenFileError> {
         let text = fs::read_to_string(path)
             .map_err(|source| TokenFileError::Io { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
-    /// Reads text; `path` is for messages.
+    /// Reads the text of a token file; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, TokenFileError> {
         let mut users = HashMap::new();
         for (index, line) in text.lines().enumerate() {
@@ -64,8 +67,8 @@ impl TokenFile {
             match users.entry(digest(&token)) {
                 Entry::Occupied(_) => return Err(fault("the token appears on an earlier line too")),
                 Entry::Vacant(entry) => {
-                    let identity = Arc::new(Identity::new(user, Method::BearerToken, None));
-                    // Here rather than at every request.
+                    let identity = Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None));
+                    // Done here and not for each request.
                     entry.insert(identity.in_group_authenticated());
                 }
             }
@@ -79,13 +82,13 @@ impl Authenticator for TokenFile {
         "token file"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    /// One SHA-256 over the token and one look-up.
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
-        Answer::Ready(match request.token {
+    /// Costs one SHA-256 over the token and one look-up.
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
+        VerdictFuture::Ready(match request.token {
             None => Verdict::NoOpinion,
             Some(token) => match self.users.get(token.digest()) {
                 Some(identity) => Verdict::Accepted(Arc::clone(identity)),
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_users() {
+    fn each_line_is_a_user() {
         let file = parse(
             "admin-token,admin,1,\"system:masters,team \"\"a\"\"\"\r\n\nplain,user-1,,team-1\n\
              \"q,t\",user-2,2\nlast,user-3,3,",

@@ -1,4 +1,4 @@
-//! Asks a webhook about tokens (`TokenReview` of `authentication.k8s.io`).
+//! Authentication of tokens by a webhook (`TokenReview` of `authentication.k8s.io`).
 
 use std::{
     collections::BTreeMap,
@@ -19,43 +19,43 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
-    Answer, Authenticator, BearerToken, CredentialKind, Identity, Method, Presented, Reason, TokenFault,
-    UserInfo, Verdict, flights::Flights, remembered::Remembered,
+    AuthenticationMethod, Authenticator, BearerToken, CredentialKind, Identity, Reason, RequestCredentials,
+    TokenError, UserInfo, Verdict, VerdictFuture, single_flight::SingleFlight, ttl_cache::TtlCache,
 };
 
-const REMEMBER: usize = 16_384;
+const CACHE_SIZE: usize = 16_384;
 
-/// A token that is refused is asked about again after this long. Kubernetes waits as long as for one that is
-/// accepted, which locks out those whose token was created a moment ago.
-const REMEMBER_REFUSED: Duration = Duration::from_secs(10);
+/// A rejected token is reviewed again after this time. Kubernetes uses the time for accepted tokens, which locks out
+/// clients whose token was created recently.
+const REJECTION_TTL: Duration = Duration::from_secs(10);
 
-/// Whose answer is longer is no webhook.
-const LARGEST_ANSWER: usize = 1 << 20;
+/// Limit for the size of a response.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Accepts whoever a webhook accepts.
+/// Accepts the tokens that a webhook accepts.
 ///
-/// Answers are remembered and those who show the same token at the same time ask once, so a token costs one
-/// question in two minutes. A webhook that cannot be reached is asked up to five times within the deadline.
+/// Reviews are cached, and concurrent requests with the same token share one, so a token costs one review in two minutes.
+/// A failing webhook is called up to five times within the deadline.
 pub struct TokenWebhook {
     client: Client,
     settings: WebhookSettings,
-    known: Remembered<Option<Arc<Identity>>>,
-    asking: Flights<Result<Option<Arc<Identity>>, Arc<str>>>,
+    cache: TtlCache<Option<Arc<Identity>>>,
+    in_flight: SingleFlight<Result<Option<Arc<Identity>>, Arc<str>>>,
 }
 
-/// How a webhook is asked.
+/// Settings for calls to a webhook.
 #[derive(Clone, Debug)]
 pub struct WebhookSettings {
-    /// `--authentication-token-webhook-version`.
+    /// The version of TokenReview (`--authentication-token-webhook-version`).
     pub version: ReviewVersion,
-    /// How long a success is remembered (`--authentication-token-webhook-cache-ttl`).
-    pub remember: Duration,
-    /// For whom a token must be meant, one of these; empty if that does not matter.
+    /// Lifetime of accepted tokens in the cache (`--authentication-token-webhook-cache-ttl`).
+    pub cache_ttl: Duration,
+    /// Accepted audiences, of which a token must have one; empty for no check.
     pub audiences: Vec<String>,
-    /// Limit for all tries together.
+    /// Limit for all attempts together.
     pub deadline: Duration,
-    /// Before the second try; half as long again before each one after it.
-    pub first_pause: Duration,
+    /// Delay before the second attempt; each further delay is 1.5 times as long.
+    pub first_retry_delay: Duration,
 }
 
 /// A version of `TokenReview`.
@@ -71,14 +71,14 @@ pub enum ReviewVersion {
 #[error("{0:?} is not a version of TokenReview, expected v1 or v1beta1")]
 pub struct UnknownReviewVersion(String);
 
-/// A webhook that cannot be asked. The author of its kubeconfig is to blame.
+/// A kubeconfig of a webhook that cannot be used; its author has to correct it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WebhookError {
     /// The file cannot be read.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// What it says about trust or identity cannot be used.
+    /// Its certificates or credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -87,10 +87,10 @@ impl Default for WebhookSettings {
     fn default() -> Self {
         Self {
             version: ReviewVersion::V1beta1,
-            remember: Duration::from_secs(120),
+            cache_ttl: Duration::from_secs(120),
             audiences: Vec::new(),
             deadline: Duration::from_secs(10),
-            first_pause: Duration::from_millis(500),
+            first_retry_delay: Duration::from_millis(500),
         }
     }
 }
@@ -101,23 +101,28 @@ impl TokenWebhook {
         let context = Kubeconfig::load(path)?.resolve(None)?;
         let options = ClientOptions {
             request_timeout: settings.deadline,
-            max_response_bytes: LARGEST_ANSWER,
+            max_response_bytes: MAX_RESPONSE_BYTES,
             ..ClientOptions::default()
         };
         let client = Client::from_context(&context, UnverifiedTls::Refuse, options)?;
-        Ok(Self { client, settings, known: Remembered::with_capacity(REMEMBER), asking: Flights::new() })
+        Ok(Self {
+            client,
+            settings,
+            cache: TtlCache::with_capacity(CACHE_SIZE),
+            in_flight: SingleFlight::new(),
+        })
     }
 
-    async fn judge(&self, token: &BearerToken<'_>, now: SystemTime) -> Verdict {
-        let ask = || {
+    async fn review_uncached(&self, token: &BearerToken<'_>, now: SystemTime) -> Verdict {
+        let call = || {
             let (client, settings) = (self.client.clone(), self.settings.clone());
             let token = token.as_str().to_owned();
-            async move { ask_patiently(&client, &settings, &token).await }.boxed()
+            async move { review_with_retries(&client, &settings, &token).await }.boxed()
         };
-        match self.asking.join(*token.digest(), ask).await {
+        match self.in_flight.join(*token.digest(), call).await {
             Ok(answer) => {
-                let remember = if answer.is_some() { self.settings.remember } else { REMEMBER_REFUSED };
-                self.known.put(*token.digest(), answer.clone(), now, remember, None);
+                let ttl = if answer.is_some() { self.settings.cache_ttl } else { REJECTION_TTL };
+                self.cache.insert(*token.digest(), answer.clone(), now, ttl, None);
                 verdict(answer)
             }
             Err(problem) => Verdict::Declined(Reason::Unavailable(problem)),
@@ -130,17 +135,17 @@ impl Authenticator for TokenWebhook {
         "webhook"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         let Some(token) = request.token else {
-            return Answer::Ready(Verdict::NoOpinion);
+            return VerdictFuture::Ready(Verdict::NoOpinion);
         };
-        match self.known.get(token.digest(), request.now) {
-            Some(answer) => Answer::Ready(verdict(answer)),
-            None => Answer::Pending(Box::pin(self.judge(token, request.now))),
+        match self.cache.get(token.digest(), request.now) {
+            Some(answer) => VerdictFuture::Ready(verdict(answer)),
+            None => VerdictFuture::Pending(Box::pin(self.review_uncached(token, request.now))),
         }
     }
 }
@@ -148,28 +153,28 @@ impl Authenticator for TokenWebhook {
 fn verdict(answer: Option<Arc<Identity>>) -> Verdict {
     match answer {
         Some(identity) => Verdict::Accepted(identity),
-        None => Verdict::Declined(TokenFault::Refused.into()),
+        None => Verdict::Declined(TokenError::RejectedByWebhook.into()),
     }
 }
 
-async fn ask_patiently(
+async fn review_with_retries(
     client: &Client,
     settings: &WebhookSettings,
     token: &str,
 ) -> Result<Option<Arc<Identity>>, Arc<str>> {
     const TRIES: u32 = 5;
     let deadline = Instant::now() + settings.deadline;
-    let mut pause = settings.first_pause;
+    let mut pause = settings.first_retry_delay;
     let mut tries = 0;
     loop {
         tries += 1;
-        let problem = match timeout_at(deadline, ask(client, settings, token)).await {
+        let problem = match timeout_at(deadline, review(client, settings, token)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(problem)) => problem,
             Err(_) => return Err("the webhook has not answered in time".into()),
         };
-        let worthwhile = problem.may_pass && tries < TRIES && Instant::now() + pause < deadline;
-        if !worthwhile {
+        let retry = problem.is_retryable && tries < TRIES && Instant::now() + pause < deadline;
+        if !retry {
             return Err(problem.text);
         }
         sleep(pause).await;
@@ -177,37 +182,38 @@ async fn ask_patiently(
     }
 }
 
-/// What went wrong with one try.
-struct Problem {
-    may_pass: bool,
+/// The failure of one attempt.
+struct ReviewError {
+    is_retryable: bool,
     text: Arc<str>,
 }
 
-impl From<ClientError> for Problem {
+impl From<ClientError> for ReviewError {
     fn from(error: ClientError) -> Self {
-        // A plain 500 is worth another try, too: asking changes nothing there.
+        // Even 500 is retried, because a review has no side effects.
         let has_failed = error.status().is_some_and(|status| status.code >= 500);
-        Self { may_pass: has_failed || error.is_retryable(), text: error.to_string().into() }
+        Self { is_retryable: has_failed || error.is_retryable(), text: error.to_string().into() }
     }
 }
 
-async fn ask(
+async fn review(
     client: &Client,
     settings: &WebhookSettings,
     token: &str,
-) -> Result<Option<Arc<Identity>>, Problem> {
-    let malformed = || Problem { may_pass: false, text: "the webhook's answer is no TokenReview".into() };
+) -> Result<Option<Arc<Identity>>, ReviewError> {
+    let malformed =
+        || ReviewError { is_retryable: false, text: "the webhook's answer is no TokenReview".into() };
     let review = Review {
         api_version: settings.version.api_version(),
         kind: "TokenReview",
         spec: ReviewSpec { token, audiences: &settings.audiences },
     };
     let body = serde_json::to_vec(&review).map_err(|_| malformed())?;
-    // The server's URL is the webhook's, and has no slash at its end.
+    // The server's URL is the URL of the webhook, without a slash at its end.
     let path = if client.endpoint().prefix().is_empty() { "/" } else { "" };
     let request = Request::new(HttpMethod::POST, path).with_body("application/json", body);
     let response = client.request(request).await?;
-    let answer: ReviewAnswer = serde_json::from_slice(&response.body).map_err(|_| malformed())?;
+    let answer: ReviewResponse = serde_json::from_slice(&response.body).map_err(|_| malformed())?;
     if answer.kind != "TokenReview" || answer.api_version != settings.version.api_version() {
         return Err(malformed());
     }
@@ -231,7 +237,7 @@ struct ReviewSpec<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ReviewAnswer {
+struct ReviewResponse {
     api_version: String,
     kind: String,
     status: ReviewStatus,
@@ -245,7 +251,7 @@ struct ReviewStatus {
     audiences: Option<Vec<String>>,
 }
 
-/// Written by others, who may say `null` for what is empty.
+/// The user of a review. Webhooks may write `null` for empty fields.
 #[derive(Deserialize)]
 struct ReviewUser {
     username: Option<String>,
@@ -255,7 +261,7 @@ struct ReviewUser {
 }
 
 impl ReviewStatus {
-    /// Whom it accepts. A webhook that does not know audiences says nothing of them.
+    /// The identity if the token is accepted. A webhook without support for audiences returns none.
     fn accepted_for(self, wanted: &[String]) -> Option<Identity> {
         let theirs = self.audiences.unwrap_or_default();
         let for_us = wanted.is_empty() || theirs.is_empty() || wanted.iter().any(|one| theirs.contains(one));
@@ -273,7 +279,7 @@ impl ReviewStatus {
                 .map(|(key, values)| (key.to_lowercase(), values.unwrap_or_default()))
                 .collect(),
         };
-        Some(Identity::new(user, Method::BearerToken, None))
+        Some(Identity::new(user, AuthenticationMethod::Webhook, None))
     }
 }
 

@@ -1,52 +1,55 @@
-//! Users of single workspaces: the issuers that a workspace's own configuration trusts.
+//! Authentication of users of single workspaces: the issuers that a workspace's own configuration trusts.
 
 use std::{sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
 use crate::{
-    AUTHENTICATED, Answer, Authenticator, BearerToken, Identity, JwtAuthenticator, JwtSettings, KeyPatience,
-    Method, Presented, Reason, TokenFault, UserInfo, Verdict, remembered::Remembered,
-    service_account::tied_to,
+    AUTHENTICATED, AuthenticationMethod, Authenticator, BearerToken, Identity, JwtAuthenticator, JwtSettings,
+    KeyFetchSettings, Reason, RequestCredentials, TokenError, UserInfo, Verdict, VerdictFuture,
+    service_account::cluster_extras, ttl_cache::TtlCache,
 };
 
-/// As for all tokens.
-const REMEMBER_FOR: Duration = Duration::from_secs(10);
-const REMEMBER: usize = 1024;
+/// The same time as for all tokens.
+const ACCEPTED_TTL: Duration = Duration::from_secs(10);
+const CACHE_SIZE: usize = 1024;
 
 /// Accepts the tokens of the issuers that a `WorkspaceAuthenticationConfiguration`, or several, trust.
 ///
-/// Those issuers are the tenant's. So nobody whom they name is a user of the system (`system:`..), is in one
-/// of its groups or has extras of kcp, and the identity counts in one logical cluster only.
+/// These issuers belong to the tenant. So their users cannot have names or groups of the system (`system:`..) or extras of
+/// kcp, and an identity is valid in one logical cluster only.
 ///
-/// Those issuers are asked for their keys, so whoever writes a configuration can make this process send GET
-/// requests to any https URL that it reaches; nothing of the answers is shown to anybody.
+/// The keys of these issuers are fetched, so the author of a configuration can make this process send GET requests to any
+/// https URL that it reaches; no part of the responses is disclosed.
 ///
-/// Looks for keys when the first token comes; dropped, it ends the tasks that it has started. A token that
-/// was accepted a moment ago costs two SHA-256 and one read lock.
+/// Keys are fetched from the first token on; dropping the authenticator ends its tasks. A token that was accepted recently
+/// costs two SHA-256 and one read lock.
 #[derive(Debug)]
 pub struct WorkspaceAuthenticator {
     issuers: JwtAuthenticator,
-    accepted: Accepted,
+    accepted: AcceptedTokens,
 }
 
-/// By token and logical cluster.
-struct Accepted(Remembered<Arc<Identity>>);
+/// Accepted identities by token and logical cluster.
+struct AcceptedTokens(TtlCache<Arc<Identity>>);
 
 impl WorkspaceAuthenticator {
-    /// Trusts these issuers: the elements of `spec.jwt` of all configurations that a type of workspaces
-    /// names (see [`JwtSettings::from_value`]).
+    /// Trusts these issuers: the elements of `spec.jwt` of all configurations of a workspace type (see
+    /// [`JwtSettings::from_value`]).
     #[must_use]
     pub fn new(issuers: impl IntoIterator<Item = JwtSettings>) -> Self {
-        Self::with_patience(issuers, &KeyPatience::default())
+        Self::with_key_settings(issuers, &KeyFetchSettings::default())
     }
 
-    /// The same with other times.
+    /// Trusts these issuers, with other settings for fetching keys.
     #[must_use]
-    pub fn with_patience(issuers: impl IntoIterator<Item = JwtSettings>, patience: &KeyPatience) -> Self {
+    pub fn with_key_settings(
+        issuers: impl IntoIterator<Item = JwtSettings>,
+        key_settings: &KeyFetchSettings,
+    ) -> Self {
         Self {
-            issuers: JwtAuthenticator::with_patience(issuers, patience),
-            accepted: Accepted(Remembered::with_capacity(REMEMBER)),
+            issuers: JwtAuthenticator::with_key_settings(issuers, key_settings),
+            accepted: AcceptedTokens(TtlCache::with_capacity(CACHE_SIZE)),
         }
     }
 
@@ -56,9 +59,9 @@ impl WorkspaceAuthenticator {
         &self.issuers
     }
 
-    /// Judges the token of a request to a logical cluster. Without one, and for tokens of other issuers, it
-    /// has no opinion.
-    pub(crate) async fn authenticate(&self, request: &Presented<'_>, cluster: &str) -> Verdict {
+    /// Authenticates the token of a request to a logical cluster. Without a token, and for tokens of other issuers, the
+    /// verdict is [`Verdict::NoOpinion`].
+    pub(crate) async fn authenticate(&self, request: &RequestCredentials<'_>, cluster: &str) -> Verdict {
         let Some(token) = request.token else {
             return Verdict::NoOpinion;
         };
@@ -67,20 +70,20 @@ impl WorkspaceAuthenticator {
             return Verdict::Accepted(identity);
         }
         let verdict = match self.issuers.authenticate(request) {
-            Answer::Ready(verdict) => verdict,
-            Answer::Pending(verdict) => verdict.await,
+            VerdictFuture::Ready(verdict) => verdict,
+            VerdictFuture::Pending(verdict) => verdict.await,
         };
         let Verdict::Accepted(identity) = verdict else {
             return verdict;
         };
-        match confine(&identity, cluster) {
+        match restrict_to_cluster(&identity, cluster) {
             Ok(identity) => {
                 let identity = Arc::new(identity);
                 let expires = identity.expires();
                 if request.observer.is_some() {
                     return Verdict::Accepted(identity);
                 }
-                self.accepted.0.put(key, Arc::clone(&identity), request.now, REMEMBER_FOR, expires);
+                self.accepted.0.insert(key, Arc::clone(&identity), request.now, ACCEPTED_TTL, expires);
                 Verdict::Accepted(identity)
             }
             Err(fault) => Verdict::Declined(Reason::InvalidToken(fault)),
@@ -88,12 +91,12 @@ impl WorkspaceAuthenticator {
     }
 }
 
-/// The identity, as far as a tenant's issuer may say, in one logical cluster.
-fn confine(identity: &Identity, cluster: &str) -> Result<Identity, TokenFault> {
+/// The identity with the attributes that a tenant's issuer may assert, restricted to one logical cluster.
+fn restrict_to_cluster(identity: &Identity, cluster: &str) -> Result<Identity, TokenError> {
     let is_reserved = |name: &str| name.starts_with("system:");
     let UserInfo { name, uid, groups, extra } = identity.user();
     if is_reserved(name) {
-        return Err(TokenFault::ReservedName);
+        return Err(TokenError::ReservedName);
     }
     let groups = groups
         .iter()
@@ -105,23 +108,23 @@ fn confine(identity: &Identity, cluster: &str) -> Result<Identity, TokenFault> {
         .iter()
         .filter(|(key, _)| !key.contains("kcp.io"))
         .map(|(key, values)| (key.clone(), values.clone()))
-        .chain(tied_to(cluster))
+        .chain(cluster_extras(cluster))
         .collect();
     let user = UserInfo { name: name.clone(), uid: uid.clone(), groups, extra };
-    Ok(Identity::new(user, Method::BearerToken, identity.expires()))
+    Ok(Identity::new(user, AuthenticationMethod::Jwt, identity.expires()))
 }
 
 fn key(token: &BearerToken<'_>, cluster: &str) -> [u8; 32] {
     let mut digest = Sha256::new();
-    // The first part always has the same length, so no two pairs look alike.
+    // The first part has a fixed length, so different pairs have different digests.
     digest.update(token.digest());
     digest.update(cluster);
     digest.finalize().into()
 }
 
-impl std::fmt::Debug for Accepted {
+impl std::fmt::Debug for AcceptedTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Accepted(..)")
+        f.write_str("AcceptedTokens(..)")
     }
 }
 
@@ -138,11 +141,11 @@ mod tests {
             groups: groups.iter().map(ToString::to_string).collect(),
             extra: extra.iter().map(|key| (key.to_string(), vec!["v".to_owned()])).collect(),
         };
-        Identity::new(user, Method::BearerToken, Some(SystemTime::UNIX_EPOCH))
+        Identity::new(user, AuthenticationMethod::Jwt, Some(SystemTime::UNIX_EPOCH))
     }
 
     #[test]
-    fn tenants_say_who_their_users_are_and_nothing_about_the_system() {
+    fn issuers_of_tenants_cannot_assert_groups_and_extras_of_the_system() {
         let groups =
             ["team", "system:masters", "system:authenticated", "System:odd", "system:kcp:admin", "team"];
         let extra = [
@@ -152,7 +155,7 @@ mod tests {
             "authorization.kcp.io/warrant",
             "notkcp.io.example.com/k",
         ];
-        let confined = confine(&identity("ann", &groups, &extra), "2vhzq").unwrap();
+        let confined = restrict_to_cluster(&identity("ann", &groups, &extra), "2vhzq").unwrap();
         let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let expected = UserInfo {
             name: "ann".to_owned(),
@@ -169,12 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_system_are_not_theirs_to_give() {
+    fn issuers_of_tenants_cannot_assert_users_of_the_system() {
         for name in ["system:admin", "system:", "system:serviceaccount:default:default", "system:anonymous"] {
-            assert_eq!(confine(&identity(name, &[], &[]), "a"), Err(TokenFault::ReservedName), "{name}");
+            assert_eq!(
+                restrict_to_cluster(&identity(name, &[], &[]), "a"),
+                Err(TokenError::ReservedName),
+                "{name}"
+            );
         }
         for name in ["systemd", "my:system:admin", "System:admin"] {
-            assert!(confine(&identity(name, &[], &[]), "a").is_ok(), "{name}");
+            assert!(restrict_to_cluster(&identity(name, &[], &[]), "a").is_ok(), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Chains of authenticators in front of connections with good, bad and no credentials.
+//! Chains of authenticators, for connections with valid, invalid and no credentials.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
@@ -10,10 +10,10 @@ use std::{
 };
 
 use fairlead_authn::{
-    Answer, Authenticator, CertificateAuthorities, Chain, ClientCertificateAuthenticator,
-    ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method, Observer, Outcome, Presented,
-    Reason, RequestHeaderAuthenticator, RequestHeaderNames, SharedAuthorities, TokenFile, TokenUnion,
-    TrustPurpose, UserInfo, Verdict,
+    AuthenticationMethod, Authenticator, CertificateAuthorities, Chain, ClientCertificateAuthenticator,
+    ConnectionCredentials, CredentialKind, GroupFilter, Identity, Observer, Outcome, Reason,
+    RequestCredentials, RequestHeaderAuthenticator, RequestHeaderNames, SharedAuthorities, TokenFile,
+    TokenUnion, TrustPurpose, UserInfo, Verdict, VerdictFuture,
 };
 use fairlead_certs::{Client, Inventory, Layout, Plan, Renewal, Server};
 use futures_util::FutureExt;
@@ -26,7 +26,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A real PKI of ours, issued once for all tests.
+/// A PKI of `fairlead-certs`, issued once for all tests.
 struct Pki {
     _directory: tempfile::TempDir,
     layout: Layout,
@@ -51,12 +51,12 @@ fn authorities() -> CertificateAuthorities {
         .unwrap()
 }
 
-fn presented(path: &Path) -> ConnectionCredentials {
+fn credentials_from(path: &Path) -> ConnectionCredentials {
     ConnectionCredentials::new(Arc::new([CertificateDer::from_pem_file(path).unwrap()]))
 }
 
 fn client(client: &Client) -> ConnectionCredentials {
-    presented(&PKI.layout.client_cert(client).certificate)
+    credentials_from(&PKI.layout.client_cert(client).certificate)
 }
 
 fn none() -> ConnectionCredentials {
@@ -92,14 +92,14 @@ fn ask_at(
     lines: &[(&str, &str)],
     now: SystemTime,
 ) -> Outcome {
-    chain.authenticate(connection, &headers(lines), now).now_or_never().expect("nobody here waits")
+    chain.authenticate(connection, &headers(lines), now).now_or_never().expect("no I/O")
 }
 
 fn ask(chain: &Chain, connection: &ConnectionCredentials, lines: &[(&str, &str)]) -> Outcome {
     ask_at(chain, connection, lines, PKI.start)
 }
 
-/// `name: group group` of an identity, `anonymous`, or `rejected: why`.
+/// `name: group group` of an identity, `anonymous`, or `rejected: reason`.
 fn summary(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Identified(identity) => {
@@ -118,13 +118,13 @@ fn identity(outcome: Outcome) -> Arc<Identity> {
 }
 
 #[test]
-fn a_shard_knows_its_callers() {
+fn a_shard_authenticates_its_callers() {
     type Lines<'a> = &'a [(&'a str, &'a str)];
     let chain = shard(&SharedAuthorities::new(authorities()));
     let forged: Lines<'_> = &[("x-remote-user", "root"), ("x-remote-group", "system:masters")];
     let stamped: Lines<'_> =
         &[("x-remote-user", "bob"), ("x-remote-group", "team"), ("x-remote-group", "system:authenticated")];
-    let server = presented(&PKI.layout.serving_cert(&Server::Gateway).certificate);
+    let server = credentials_from(&PKI.layout.serving_cert(&Server::Gateway).certificate);
     let proxy = || client(&Client::FrontProxy);
     let admin = || client(&Client::Admin);
     let unknown_issuer = "not signed by the client CA";
@@ -200,18 +200,18 @@ fn a_shard_knows_its_callers() {
     ];
     for (name, connection, lines, expected) in cases {
         assert_eq!(summary(&ask(&chain, &connection, lines)), expected, "{name}");
-        // A connection remembers its judgement; the second request must come out the same.
+        // The connection caches the verification; the second request must have the same result.
         assert_eq!(summary(&ask(&chain, &connection, lines)), expected, "{name}, again");
     }
 }
 
 #[test]
-fn identities_say_how_they_came_about_and_when_they_end() {
+fn identities_have_a_method_and_an_expiry() {
     let chain = shard(&SharedAuthorities::new(authorities()));
     let connection = client(&Client::Admin);
     let by_certificate = identity(ask(&chain, &connection, &[]));
     let certificate = connection.certificate().unwrap().unwrap();
-    assert_eq!(by_certificate.method(), Method::ClientCertificate);
+    assert_eq!(by_certificate.method(), AuthenticationMethod::ClientCertificate);
     assert_eq!(by_certificate.expires(), Some(PKI.start + 365 * DAY));
     assert_eq!(certificate.not_after, PKI.start + 365 * DAY);
     let credential_id = &by_certificate.user().extra["authentication.kubernetes.io/credential-id"];
@@ -219,14 +219,14 @@ fn identities_say_how_they_came_about_and_when_they_end() {
     assert_eq!(credential_id, &[format!("X509SHA256={hexadecimal}")]);
 
     let by_header = identity(ask(&chain, &client(&Client::FrontProxy), &[("x-remote-user", "bob")]));
-    assert_eq!((by_header.method(), by_header.expires()), (Method::RequestHeader, None));
+    assert_eq!((by_header.method(), by_header.expires()), (AuthenticationMethod::RequestHeader, None));
     let by_token = identity(ask(&chain, &none(), &[("authorization", "Bearer good-token")]));
-    assert_eq!((by_token.method(), by_token.expires()), (Method::BearerToken, None));
+    assert_eq!((by_token.method(), by_token.expires()), (AuthenticationMethod::TokenFile, None));
     assert_eq!(by_token.user().uid.as_deref(), Some("7"));
 }
 
 #[test]
-fn what_a_gateway_stamps_is_what_a_shard_reads() {
+fn a_shard_reads_what_a_gateway_stamps() {
     let authorities = SharedAuthorities::new(authorities());
     let gateway = Chain::builder()
         .with(ClientCertificateAuthenticator::new(authorities.clone()))
@@ -242,7 +242,7 @@ fn what_a_gateway_stamps_is_what_a_shard_reads() {
 }
 
 #[test]
-fn a_gateway_takes_power_away() {
+fn a_gateway_drops_privileged_groups_of_certificates() {
     let gateway = Chain::builder()
         .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(authorities())))
         .filter_groups(GroupFilter::privileged())
@@ -258,8 +258,8 @@ fn a_gateway_takes_power_away() {
     ] {
         assert_eq!(summary(&ask(&gateway, &client(&who), &[])), expected);
     }
-    assert!(!gateway.judges_tokens());
-    assert!(shard(&SharedAuthorities::new(authorities())).judges_tokens());
+    assert!(!gateway.authenticates_tokens());
+    assert!(shard(&SharedAuthorities::new(authorities())).authenticates_tokens());
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn two_chains_on_one_connection_do_not_mix_their_results() {
 }
 
 #[test]
-fn a_certificate_counts_only_in_its_time_also_on_an_open_connection() {
+fn a_certificate_is_checked_for_expiry_on_an_open_connection() {
     let chain = shard(&SharedAuthorities::new(authorities()));
     let connection = client(&Client::Admin);
     let known = "kcp-admin: system:kcp:admin system:authenticated";
@@ -339,7 +339,7 @@ fn a_certificate_counts_only_in_its_time_also_on_an_open_connection() {
 }
 
 #[test]
-fn other_authorities_count_from_the_next_request_on() {
+fn replaced_authorities_apply_from_the_next_request() {
     let shared = SharedAuthorities::new(authorities());
     let chain = shard(&shared);
     let connection = client(&Client::Admin);
@@ -385,7 +385,7 @@ fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
 /// Object identifiers and values, in order.
 type Subject<'a> = &'a [(&'a [u64], &'a str)];
 
-/// An authority made for one test, and leaves of it with odd subjects.
+/// An authority of one test, for leaves with unusual subjects.
 struct Workshop {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -408,7 +408,7 @@ impl Workshop {
         params.distinguished_name = rcgen::DistinguishedName::new();
         let mut seen: Vec<&[u64]> = Vec::new();
         for (oid, value) in subject {
-            // The builder holds one value per type; a second one comes under another name for the same type.
+            // The builder holds one value per type; a second value uses another name of the same type.
             let kind = match *oid {
                 [2, 5, 4, 3] if !seen.contains(oid) => DnType::CommonName,
                 [2, 5, 4, 10] if !seen.contains(oid) => DnType::OrganizationName,
@@ -438,7 +438,7 @@ impl Workshop {
 }
 
 #[test]
-fn subjects_name_users_or_nobody() {
+fn only_subjects_with_one_common_name_are_users() {
     const CN: &[u64] = &[2, 5, 4, 3];
     const O: &[u64] = &[2, 5, 4, 10];
     let workshop = Workshop::new();
@@ -461,7 +461,7 @@ fn subjects_name_users_or_nobody() {
 }
 
 #[test]
-fn certificates_that_prove_nothing_are_rejected() {
+fn invalid_certificates_are_rejected() {
     let workshop = Workshop::new();
     let chain = workshop.chain();
     let subject: Subject<'_> = &[(&[2, 5, 4, 3], "ann")];
@@ -487,7 +487,7 @@ fn certificates_that_prove_nothing_are_rejected() {
 }
 
 #[test]
-fn intermediates_come_with_the_leaf() {
+fn intermediates_are_taken_from_the_presented_chain() {
     let workshop = Workshop::new();
     let intermediate = CertifiedIssuer::signed_by(
         Workshop::authority("intermediate"),
@@ -505,7 +505,7 @@ fn intermediates_come_with_the_leaf() {
 }
 
 #[test]
-fn an_intermediate_that_expires_takes_open_connections_with_it() {
+fn an_expired_intermediate_is_noticed_on_an_open_connection() {
     let workshop = Workshop::new();
     let mut params = Workshop::authority("intermediate");
     params.not_after = date_time_ymd(2030, 1, 1);
@@ -525,7 +525,7 @@ fn an_intermediate_that_expires_takes_open_connections_with_it() {
 }
 
 #[test]
-fn a_proxy_is_believed_only_while_its_certificate_is_valid() {
+fn a_proxy_is_trusted_only_while_its_certificate_is_valid() {
     let chain = shard(&SharedAuthorities::new(authorities()));
     let connection = client(&Client::FrontProxy);
     let user = [("x-remote-user", "bob")];
@@ -560,7 +560,7 @@ fn bad_bundles_are_refused() {
 }
 
 #[test]
-fn the_handshake_can_name_each_authority_once() {
+fn the_subjects_for_the_handshake_are_unique() {
     assert_eq!(CertificateAuthorities::none().subjects().len(), 0);
     assert_eq!(authorities().subjects().len(), 2);
     let bundle = fs::read(PKI.layout.client_ca()).unwrap();
@@ -568,7 +568,7 @@ fn the_handshake_can_name_each_authority_once() {
     assert_eq!(twice.subjects().len(), 1);
 }
 
-/// Stands for a webhook: needs to wait before it answers.
+/// Acts like a webhook: its verdict is pending.
 struct Remote {
     verdict: Verdict,
 }
@@ -578,23 +578,24 @@ impl Authenticator for Remote {
         "remote"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         if request.token.is_none() {
-            return Answer::Ready(Verdict::NoOpinion);
+            return VerdictFuture::Ready(Verdict::NoOpinion);
         }
-        Answer::Pending(Box::pin(async move { self.verdict.clone() }))
+        VerdictFuture::Pending(Box::pin(async move { self.verdict.clone() }))
     }
 }
 
 #[test]
-fn authenticators_may_ask_somebody_else() {
+fn authenticators_may_call_another_server() {
     let user = UserInfo { name: "remote-user".to_owned(), ..UserInfo::default() };
-    let accepting =
-        Remote { verdict: Verdict::Accepted(Arc::new(Identity::new(user, Method::BearerToken, None))) };
+    let accepting = Remote {
+        verdict: Verdict::Accepted(Arc::new(Identity::new(user, AuthenticationMethod::Webhook, None))),
+    };
     let away = Remote { verdict: Verdict::Declined(Reason::Unavailable("connection refused".into())) };
     let file = || TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap();
 
@@ -614,16 +615,16 @@ fn authenticators_may_ask_somebody_else() {
     assert!(rejection.is_retryable());
     assert_eq!(
         rejection.to_string(),
-        "remote: cannot be judged now: connection refused; token file: the bearer token is not known"
+        "remote: cannot be verified now: connection refused; token file: the bearer token is not known"
     );
 }
 
-/// What an observer is told, one line each.
+/// Collects the calls of an observer, one line each.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<String>>);
+struct ReportedSteps(Mutex<Vec<String>>);
 
-impl Observer for Heard {
-    fn heard(&self, authenticator: &'static str, verdict: &Verdict) {
+impl Observer for ReportedSteps {
+    fn on_verdict(&self, authenticator: &'static str, verdict: &Verdict) {
         let word = match verdict {
             Verdict::Accepted(_) => "accepts",
             Verdict::NoOpinion => "has no opinion",
@@ -632,18 +633,18 @@ impl Observer for Heard {
         self.0.lock().unwrap().push(format!("{authenticator} {word}"));
     }
 
-    fn remembered(&self, authenticator: &'static str, identity: &Identity) {
+    fn on_cached_identity(&self, authenticator: &'static str, identity: &Identity) {
         self.0.lock().unwrap().push(format!("{authenticator} remembers {}", identity.user().name));
     }
 
-    fn finished(&self, before: &Identity, after: &Identity) {
+    fn on_accepted(&self, before: &Identity, after: &Identity) {
         let groups = [before, after].map(|identity| identity.user().groups.join(" "));
         self.0.lock().unwrap().push(groups.join(" -> "));
     }
 }
 
 #[test]
-fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
+fn an_observed_authentication_reports_all_steps_and_is_not_cached() {
     let other = TokenFile::parse("other,bob,8\n", Path::new("other.csv")).unwrap();
     let tokens =
         TokenUnion::new().with(other).with(TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap());
@@ -654,11 +655,11 @@ fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
         .build();
     let token = headers(&[("authorization", "Bearer good-token")]);
     let observed = || {
-        let (heard, connection) = (Heard::default(), none());
-        let judged = chain.authenticate_before(Some(&heard), &connection, &token, PKI.start);
-        let outcome = judged.now_or_never().expect("nobody here waits");
+        let (steps, connection) = (ReportedSteps::default(), none());
+        let outcome = chain.authenticate_observed(Some(&steps), &connection, &token, PKI.start);
+        let outcome = outcome.now_or_never().expect("no I/O");
         assert_eq!(summary(&outcome), "ann: system:authenticated team-a");
-        heard.0.into_inner().unwrap()
+        steps.0.into_inner().unwrap()
     };
     let groups = "team-a system:masters system:authenticated -> system:authenticated team-a";
     for _ in 0..2 {
@@ -671,7 +672,7 @@ fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
         ];
         assert_eq!(observed(), expected);
     }
-    // What a real request has left behind is told.
+    // The cache entry of a real request is reported.
     assert!(summary(&ask(&chain, &none(), &[("authorization", "Bearer good-token")])).starts_with("ann:"));
     let expected =
         ["client certificate has no opinion", "bearer token remembers ann", "bearer token accepts", groups];
@@ -679,18 +680,18 @@ fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
 }
 
 #[test]
-fn a_credential_that_nobody_judges_is_rejected() {
+fn a_credential_without_authenticator_is_rejected() {
     let chain = Chain::builder().build();
-    let expected = "rejected: chain: no authenticator judges this credential";
+    let expected = "rejected: chain: no authenticator exists for this credential";
     assert_eq!(summary(&ask(&chain, &none(), &[("authorization", "Bearer x")])), expected);
     assert_eq!(summary(&ask(&chain, &client(&Client::Admin), &[])), expected);
     assert_eq!(summary(&ask(&chain, &none(), &[])), "anonymous");
 }
 
 #[test]
-fn the_anonymous_identity_is_kubernetes_own() {
+fn the_anonymous_identity_is_that_of_kubernetes() {
     let anonymous = Identity::anonymous();
     assert_eq!(anonymous.user().name, "system:anonymous");
     assert_eq!(anonymous.user().groups, ["system:unauthenticated"]);
-    assert_eq!(anonymous.method(), Method::Anonymous);
+    assert_eq!(anonymous.method(), AuthenticationMethod::Anonymous);
 }

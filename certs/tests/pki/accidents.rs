@@ -1,4 +1,4 @@
-//! Lost, garbled and mixed up files, and other people at work.
+//! Lost, damaged and swapped files, and concurrent processes.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn loose_permissions_are_tightened_and_reported() {
 }
 
 #[test]
-fn accidents_with_leaves_heal() {
+fn damaged_leaves_are_issued_again() {
     type Accident = fn(&Pki);
     let cases: [(&str, Accident, Reason); 6] = [
         ("certificate lost", |pki| fs::remove_file(pki.gateway().certificate).unwrap(), Reason::Damaged),
@@ -63,7 +63,7 @@ fn accidents_with_leaves_heal() {
 }
 
 #[test]
-fn a_leftover_of_a_crash_is_no_obstacle() {
+fn a_temporary_file_of_a_crash_is_replaced() {
     let pki = Pki::issued();
     let key = pki.gateway().key;
     fs::write(key.with_file_name(".gateway.key.tmp"), "half a key").unwrap();
@@ -96,7 +96,7 @@ fn an_authority_without_key_serves_until_something_must_be_signed() {
 }
 
 #[test]
-fn what_everything_hangs_on_is_never_replaced() {
+fn damaged_authorities_and_service_account_keys_are_never_replaced() {
     type Accident = fn(&Pki);
     let cases: [(&str, Accident, &str); 6] = [
         (
@@ -137,7 +137,7 @@ fn what_everything_hangs_on_is_never_replaced() {
 }
 
 #[test]
-fn a_newer_or_unreadable_format_is_refused_in_one_sentence() {
+fn a_newer_or_unreadable_format_is_refused() {
     let pki = Pki::issued();
     let format = pki.layout.directory().join("format");
     assert_eq!(fs::read_to_string(&format).unwrap(), format!("{FORMAT}\n"));
@@ -169,7 +169,7 @@ fn a_newer_or_unreadable_format_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn two_processes_do_not_work_at_once() {
+fn two_processes_cannot_apply_at_once() {
     let pki = Pki::issued();
     let lock = pki.layout.directory().join(".lock");
     let held: File = OpenOptions::new().write(true).open(lock).unwrap();

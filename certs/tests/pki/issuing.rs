@@ -1,9 +1,9 @@
-//! What a fresh directory holds, and that strict verifiers agree with it.
+//! The contents of a new directory, checked by strict verifiers.
 
 use super::*;
 
 #[test]
-fn the_first_run_issues_everything_and_the_second_touches_nothing() {
+fn the_first_run_issues_everything_and_the_second_changes_nothing() {
     let pki = Pki::planned();
     let first = pki.apply_after(0);
     assert_eq!(first.rows.len(), pki.plan.items().len());
@@ -19,7 +19,7 @@ fn the_first_run_issues_everything_and_the_second_touches_nothing() {
 }
 
 #[test]
-fn observing_tells_what_applying_does_and_does_nothing() {
+fn observing_returns_the_steps_of_applying_without_changes() {
     let pki = Pki::planned();
     let steps = pki.plan.observe(&pki.layout, pki.start, Renewal::WhenDue).unwrap();
     assert!(!pki.layout.directory().exists());
@@ -56,7 +56,7 @@ fn the_report_is_a_table() {
 }
 
 #[test]
-fn keys_are_for_their_owner_only() {
+fn keys_are_readable_by_their_owner_only() {
     let pki = Pki::issued();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = pki.files();
@@ -72,7 +72,7 @@ fn keys_are_for_their_owner_only() {
 }
 
 #[test]
-fn servers_are_recognised_under_all_their_names_and_by_their_authority_only() {
+fn servers_are_valid_for_all_their_names_and_their_authority_only() {
     let pki = Pki::issued();
     let layout = &pki.layout;
     for server in [Server::Gateway, Server::Cache, Server::Shard("root".parse().unwrap())] {
@@ -88,7 +88,7 @@ fn servers_are_recognised_under_all_their_names_and_by_their_authority_only() {
 }
 
 #[test]
-fn clients_are_recognised_by_their_authority_only() {
+fn clients_are_valid_for_their_authority_only() {
     let pki = Pki::issued();
     let layout = &pki.layout;
     for item in pki.plan.items() {

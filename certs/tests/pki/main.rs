@@ -1,4 +1,4 @@
-//! What a PKI directory looks like after a run, after a second run, and after accidents.
+//! A PKI directory after a first run, after further runs, and after damage.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
@@ -105,7 +105,7 @@ fn reasons(report: &Report) -> BTreeMap<String, (Action, Reason)> {
     report
         .rows
         .iter()
-        .filter(|row| row.action != Action::Kept)
+        .filter(|row| row.action != Action::Unchanged)
         .map(|row| (row.name.clone(), (row.action, row.reason)))
         .collect()
 }

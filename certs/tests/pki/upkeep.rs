@@ -1,9 +1,9 @@
-//! What changes when time passes or the installation does.
+//! Renewal over time, and after changes of the installation.
 
 use super::*;
 
 #[test]
-fn a_leaf_is_renewed_when_a_third_of_its_life_is_left() {
+fn a_leaf_is_renewed_when_a_third_of_its_lifetime_is_left() {
     for (days, expected) in [
         (200, None),
         (240, None),
@@ -15,7 +15,7 @@ fn a_leaf_is_renewed_when_a_third_of_its_life_is_left() {
         let report = pki.apply_after(days);
         assert_eq!(reasons(&report).get("gateway serving").copied(), expected, "after {days} days");
         for authority in Authority::ALL {
-            assert_eq!(report.row(&pki.layout.trust(authority)).unwrap().action, Action::Kept);
+            assert_eq!(report.row(&pki.layout.trust(authority)).unwrap().action, Action::Unchanged);
         }
         assert!(pki.apply_after(days).is_unchanged(), "after {days} days");
         assert!(is_server(
@@ -52,7 +52,7 @@ fn every_leaf_can_be_rotated_on_demand() {
 }
 
 #[test]
-fn another_host_renews_the_servers_and_nobody_else() {
+fn another_host_renews_only_the_servers() {
     let mut pki = Pki::issued();
     pki.plan = plan(&["kcp.example.com", "10.1.2.3"]);
     let report = pki.apply_after(0);
@@ -81,7 +81,7 @@ fn another_shard_gets_its_leaves_and_nothing_else_changes() {
 }
 
 #[test]
-fn near_the_end_of_an_authority_leaves_end_with_it_and_are_not_renewed_in_vain() {
+fn near_the_expiry_of_an_authority_leaves_expire_with_it_and_are_not_renewed() {
     let pki = Pki::issued();
     let end = 3650;
     let report = pki.apply_after(end - 100);

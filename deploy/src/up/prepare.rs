@@ -132,8 +132,13 @@ fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<S
     let program = std::env::current_exe().map_err(UpError::NoOwnPath)?;
     let arguments = login_arguments(installation, topology);
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    Kubeconfig::signed_in(&certificates, &topology.edge_url(), &program.to_string_lossy(), &arguments)?
-        .write(&installation.edge_kubeconfig())?;
+    Kubeconfig::with_credential_plugin(
+        &certificates,
+        &topology.edge_url(),
+        &program.to_string_lossy(),
+        &arguments,
+    )?
+    .write(&installation.edge_kubeconfig())?;
     if !installation.users().exists() {
         replace(&installation.users(), USERS.as_bytes())?;
     }

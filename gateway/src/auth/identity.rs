@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlead_authn::{Identity, Observer, Outcome, WorkspaceAuthenticator, shows_token};
+use fairlead_authn::{Identity, Observer, Outcome, WorkspaceAuthenticator, contains_token};
 use http::Uri;
 use http::header::HeaderMap;
 
@@ -58,7 +58,7 @@ pub(crate) async fn identify(
     let presented = connection.credentials.is_presented();
     if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
-            UnauthenticatedTokenPolicy::Refuse if shows_token(headers) => {
+            UnauthenticatedTokenPolicy::Refuse if contains_token(headers) => {
                 Err(Rejected(format!("tokens are not accepted at listener {}", connection.listener.name)))
             }
             _ => Ok(RequestIdentity::PassedOn),
@@ -66,7 +66,7 @@ pub(crate) async fn identify(
     }
     let now = SystemTime::now();
     let outcome = match home {
-        None => policy.chain.authenticate_before(observer, &connection.credentials, headers, now).await,
+        None => policy.chain.authenticate_observed(observer, &connection.credentials, headers, now).await,
         Some(WorkspaceAuthScope { authenticator, cluster }) => {
             let (chain, credentials) = (&policy.chain, &connection.credentials);
             // Boxed, because few workspaces have issuers, and every request's task would reserve space for it.
@@ -82,7 +82,7 @@ pub(crate) async fn identify(
                 && !presented
                 && !policy.credentials_needed
                 && policy.tokens == UnauthenticatedTokenPolicy::PassOn
-                && rejection.is_unjudged() =>
+                && rejection.lacks_authenticator() =>
         {
             Ok(RequestIdentity::PassedOn)
         }

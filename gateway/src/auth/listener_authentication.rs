@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fairlead_authn::{
     Algorithm, AuthenticationConfiguration, BundleError, CertificateAuthorities, Chain,
-    ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings,
-    LookUp, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames, ServiceAccountKeyError,
-    ServiceAccountKeys, ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens,
-    SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook, TrustPurpose,
-    UnknownAlgorithm, WebhookError, WebhookSettings,
+    ClientCertificateAuthenticator, ConfigurationError, FieldError, GroupFilter, JwtAuthenticator,
+    JwtSettings, LookupPolicy, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames,
+    ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup, ServiceAccountSettings,
+    ServiceAccountTokens, SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook,
+    TrustPurpose, UnknownAlgorithm, WebhookError, WebhookSettings,
 };
 use fairlead_client::Kubeconfig;
 use fairlead_config::{KcpBehaviour, ListenerConfig, OidcConfig, ReviewVersion, Timespan, TokenPolicy};
@@ -262,8 +262,8 @@ impl ListenerAuthentication {
                 audiences: accounts.audiences.clone(),
             };
             let look_up = match accounts.lookup {
-                true => LookUp::All(Arc::clone(&self.lookup)),
-                false => LookUp::Nothing,
+                true => LookupPolicy::All(Arc::clone(&self.lookup)),
+                false => LookupPolicy::Nothing,
             };
             union = union.with(ServiceAccountTokens::new(keys, settings, look_up));
         }
@@ -293,7 +293,7 @@ impl ListenerAuthentication {
                     ReviewVersion::V1beta1 => fairlead_authn::ReviewVersion::V1beta1,
                     ReviewVersion::V1 => fairlead_authn::ReviewVersion::V1,
                 },
-                remember: webhook.cache_ttl.get(),
+                cache_ttl: webhook.cache_ttl.get(),
                 audiences: accounts.audiences.clone(),
                 ..WebhookSettings::default()
             };
@@ -338,7 +338,7 @@ fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticationError> {
         required_claims: oidc.required_claims.clone(),
     };
     JwtSettings::from_flags(&flags).map_err(|faults| {
-        let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        let faults: Vec<String> = faults.iter().map(FieldError::to_string).collect();
         AuthenticationError::Issuer(faults.join("; "))
     })
 }

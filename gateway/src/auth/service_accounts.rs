@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairlead_authn::{FoundObject, LookupFailed, ObjectReference, ServiceAccountLookup};
+use fairlead_authn::{FoundObject, LookupError, ObjectReference, ServiceAccountLookup};
 use fairlead_client::Client;
 use rustc_hash::FxHashMap;
 
@@ -26,12 +26,12 @@ impl ShardLookup {
         Self { router, clients, known: ArcSwap::default() }
     }
 
-    async fn look(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupFailed> {
+    async fn look(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupError> {
         let reference = object.cluster.as_deref().and_then(|cluster| Reference::parse(cluster).ok());
         let Some(reference) = reference else {
             return Ok(None);
         };
-        let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
+        let failed = |why: &dyn std::fmt::Display| LookupError::new(object, why);
         let (name, url, cluster) = match self.router.route(&reference, CallerKind::Gateway).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::Busy => {
@@ -66,7 +66,7 @@ impl ServiceAccountLookup for ShardLookup {
     fn find<'a>(
         &'a self,
         object: &'a ObjectReference,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupFailed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupError>> + Send + 'a>> {
         Box::pin(self.look(object))
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use fairlead_authn::{Fault, JwtSettings, WorkspaceAuthenticator};
+use fairlead_authn::{FieldError, JwtSettings, WorkspaceAuthenticator};
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -69,7 +69,7 @@ fn issuers(name: &str, spec: &[u8]) -> Vec<JwtSettings> {
     let settings = elements.filter_map(|element| match JwtSettings::from_value(element) {
         Ok(settings) => Some(settings),
         Err(faults) => {
-            let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            let faults: Vec<String> = faults.iter().map(FieldError::to_string).collect();
             tracing::warn!(
                 configuration = name,
                 faults = faults.join("; "),

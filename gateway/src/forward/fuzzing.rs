@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use fairlead_authn::{Identity, Method, UserInfo};
+use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -112,5 +112,5 @@ fn alice() -> RequestIdentity {
         extra: [("scopes".to_owned(), vec!["a".to_owned()])].into(),
         uid: None,
     };
-    RequestIdentity::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+    RequestIdentity::Known(Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)))
 }

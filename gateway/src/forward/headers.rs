@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 use fairlead_authn::{
-    IdentityHeaders, Unstampable, is_identity_header, remove_bearer_token, strip_identity_headers,
+    IdentityHeaders, InvalidIdentity, is_identity_header, remove_bearer_token, strip_identity_headers,
 };
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -39,7 +39,7 @@ pub(crate) struct Forwarded<'f> {
 pub(crate) enum NotForwarded {
     /// The identity cannot be written as headers.
     #[error(transparent)]
-    Identity(#[from] Unstampable),
+    Identity(#[from] InvalidIdentity),
     /// The target for the upstream is invalid.
     #[error("the server's target cannot be written")]
     Target(#[from] http::uri::InvalidUriParts),
@@ -91,11 +91,11 @@ pub(crate) fn prepare(
         + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
     if let RequestIdentity::Known(identity) = forwarded.sender {
         // A token that was verified here is not sent on; one beside a certificate is, as in kcp.
-        if identity.method() == fairlead_authn::Method::BearerToken {
+        if identity.method().is_bearer_token() {
             remove_bearer_token(headers);
         }
         match forwarded.asserted_by {
-            None => identity.headers().map_err(Unstampable::clone)?.stamp(headers),
+            None => identity.headers().map_err(InvalidIdentity::clone)?.stamp(headers),
             // Written anew for each request: backends with header names of their own are rare.
             Some(IdentityHeaderNames { user, group, extra_prefix }) => {
                 IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
@@ -184,7 +184,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use fairlead_authn::{Identity, Method, UserInfo};
+    use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 
     fn alice() -> RequestIdentity {
         let user = UserInfo {
@@ -193,7 +193,7 @@ mod tests {
             extra: [("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])].into(),
             uid: None,
         };
-        RequestIdentity::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+        RequestIdentity::Known(Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)))
     }
 
     /// Identity and hop-by-hop fields that arrive at the shard, one line per field.

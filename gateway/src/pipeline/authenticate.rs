@@ -1,6 +1,6 @@
 //! Authentication of a request, by the listener's authenticators and those of the workspace that it is for.
 
-use fairlead_authn::shows_token;
+use fairlead_authn::contains_token;
 use fairlead_config::KcpBehaviour;
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ impl RequestPipeline {
             return Ok(sender.clone());
         }
         let addresses = &asked.connection.listener.quotas.addresses;
-        let shows_one = shows_token(asked.headers);
+        let shows_one = contains_token(asked.headers);
         if shows_one {
             let limited = |wait| self.limited(asked, Exceeded::of_address(LimitKind::Failures, wait));
             addresses.may_try(asked.address).map_err(limited)?;

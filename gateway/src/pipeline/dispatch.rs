@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_authn::{in_cluster_claim, shows_token};
+use fairlead_authn::{contains_token, unverified_cluster_claim};
 use fairlead_config::KcpBehaviour;
 use fairlead_process::Status;
 use http::StatusCode;
@@ -82,7 +82,7 @@ impl RequestPipeline {
         {
             return None;
         }
-        let cluster = in_cluster_claim(asked.headers)?;
+        let cluster = unverified_cluster_claim(asked.headers)?;
         let path = cluster_path(&cluster, other.raw);
         asked.tell(Stage::Path, StageResult::Noted, || {
             format!("a service account's token, not judged yet, makes it {path}")
@@ -194,7 +194,7 @@ impl RequestPipeline {
         reference: &Reference<'_>,
     ) -> Result<Route, LocalResponse> {
         let start = Instant::now();
-        let caller = if shows_token(asked.headers) || asked.connection.credentials.is_presented() {
+        let caller = if contains_token(asked.headers) || asked.connection.credentials.is_presented() {
             CallerKind::WithCredentials(asked.address)
         } else {
             CallerKind::Anonymous

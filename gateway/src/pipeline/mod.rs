@@ -185,7 +185,7 @@ impl RequestPipeline {
             RequestClass::Upgrade => RequestKind::Upgrade,
         };
         let (identity, groups) = match &forward.sender {
-            RequestIdentity::Known(identity) => match (identity.user(), identity.user().tied_to()) {
+            RequestIdentity::Known(identity) => match (identity.user(), identity.user().cluster_name()) {
                 (user, None) => (QuotaIdentity::User(&user.name), user.groups.as_slice()),
                 (user, Some(cluster)) => (QuotaIdentity::WorkspaceUser(cluster, &user.name), &[][..]),
             },

@@ -79,7 +79,7 @@ impl DecisionLog {
 }
 
 impl Observer for DecisionLog {
-    fn heard(&self, authenticator: &'static str, verdict: &Verdict) {
+    fn on_verdict(&self, authenticator: &'static str, verdict: &Verdict) {
         let (outcome, says) = match verdict {
             // Those behind it have been heard.
             Verdict::Declined(_) | Verdict::Refused(_) | Verdict::Accepted(_) if authenticator == UNION => {
@@ -97,14 +97,14 @@ impl Observer for DecisionLog {
         self.tell(Stage::Credential, outcome, || format!("{authenticator}: {says}"));
     }
 
-    fn remembered(&self, authenticator: &'static str, identity: &Identity) {
+    fn on_cached_identity(&self, authenticator: &'static str, identity: &Identity) {
         self.tell(Stage::Credential, StageResult::Passed, || {
             let name = &identity.user().name;
             format!("{authenticator}: accepted as {name:?} a moment ago, so nobody is asked again")
         });
     }
 
-    fn finished(&self, before: &Identity, after: &Identity) {
+    fn on_accepted(&self, before: &Identity, after: &Identity) {
         let kept = &after.user().groups;
         let dropped = before.user().groups.iter().filter(|group| !kept.contains(group)).cloned();
         let dropped: Vec<String> = dropped.collect();

@@ -17,7 +17,7 @@ use fairlead_apiserver::registry::{
 use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
 use fairlead_apiserver::resource::{Verb, built_in_resources, is_built_in};
 use fairlead_apiserver::{Admission, Admitted, Scope, ScopeSelector};
-use fairlead_authn::{Identity, Method, UserInfo};
+use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_process::{Shutdown, Status, Tasks};
 use fairlead_store::{MemoryStore, Mutation, Range, Store};
@@ -277,7 +277,7 @@ impl Shard {
             name: None,
             subresource: None,
             verb,
-            identity: Arc::new(Identity::new(user, Method::ClientCertificate, None)),
+            identity: Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)),
             every_origin: false,
         })
     }

@@ -1,4 +1,4 @@
-//! Ways to sign a token with a private key.
+//! Signature algorithms and elliptic curves.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{
 };
 use thiserror::Error;
 
-/// A signature algorithm of RFC 7518 with a public key: all that Kubernetes accepts.
+/// A signature algorithm of RFC 7518 with a public key: all algorithms that Kubernetes accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names of RFC 7518 say it")]
 pub enum Algorithm {
@@ -24,13 +24,13 @@ pub enum Algorithm {
     Es512,
 }
 
-/// A name that is none of a signature algorithm with a public key.
+/// An unknown name of a signature algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not one of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512")]
 pub struct UnknownAlgorithm(String);
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 9] = [
         Self::Rs256,
         Self::Rs384,
@@ -59,7 +59,7 @@ impl Algorithm {
         }
     }
 
-    /// How an RSA key of 2048 bits or more verifies it; `None` if it is for elliptic curves.
+    /// The parameters for an RSA key of 2048 bits or more; `None` for algorithms of elliptic curves.
     pub(crate) fn rsa(self) -> Option<&'static RsaParameters> {
         match self {
             Self::Rs256 => Some(&RSA_PKCS1_2048_8192_SHA256),
@@ -84,7 +84,7 @@ pub(crate) enum Curve {
 impl Curve {
     pub(crate) const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
 
-    /// By the name that JWKs use.
+    /// The curve with this name in JWKs.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         match name {
             "P-256" => Some(Self::P256),
@@ -118,7 +118,7 @@ impl Curve {
         }
     }
 
-    /// Bytes of one coordinate.
+    /// Number of bytes of a coordinate.
     pub(crate) fn coordinate(self) -> usize {
         match self {
             Self::P256 => 32,

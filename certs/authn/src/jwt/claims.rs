@@ -1,10 +1,10 @@
-//! What a verified token claims, and until when.
+//! The claims of a verified token, and its validity period.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-use super::TokenFault;
+use super::TokenError;
 
 /// The payload of a token whose signature was verified.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub(crate) struct Claims(pub(crate) Map<String, Value>);
 pub(crate) struct Leeway {
     pub(crate) after_expiry: Duration,
     pub(crate) before_start: Duration,
-    /// `None`: whatever it says about when it was issued, if anything, is not looked at.
+    /// `None`: the time of issue is ignored.
     pub(crate) before_issue: Option<Duration>,
 }
 
@@ -25,17 +25,17 @@ impl Claims {
     }
 
     /// A claim that must be text.
-    pub(crate) fn text(&self, name: &str) -> Result<&str, TokenFault> {
+    pub(crate) fn text(&self, name: &str) -> Result<&str, TokenError> {
         match self.get(name) {
-            None => Err(TokenFault::claim(name, "is missing")),
+            None => Err(TokenError::claim(name, "is missing")),
             Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(TokenFault::claim(name, "is not a string")),
+            Some(_) => Err(TokenError::claim(name, "is not a string")),
         }
     }
 
-    /// Those for whom the token is meant.
-    pub(crate) fn audiences(&self) -> Result<Vec<&str>, TokenFault> {
-        let wrong = || TokenFault::claim("aud", "is neither a string nor a list of strings");
+    /// The audiences of the token.
+    pub(crate) fn audiences(&self) -> Result<Vec<&str>, TokenError> {
+        let wrong = || TokenError::claim("aud", "is neither a string nor a list of strings");
         match self.get("aud") {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::String(audience)) => Ok(vec![audience]),
@@ -46,32 +46,36 @@ impl Claims {
         }
     }
 
-    /// Whether it is the time of this token, and until when it will be; `None` means for ever.
-    pub(crate) fn in_force(&self, now: SystemTime, leeway: Leeway) -> Result<Option<SystemTime>, TokenFault> {
+    /// Checks the times of the token and returns the end of its validity; `None` means without end.
+    pub(crate) fn check_times(
+        &self,
+        now: SystemTime,
+        leeway: Leeway,
+    ) -> Result<Option<SystemTime>, TokenError> {
         let lies_ahead =
             |time, leeway| now.checked_add(leeway).is_some_and(|latest: SystemTime| latest < time);
         if let Some(start) = self.time("nbf")?
             && lies_ahead(start, leeway.before_start)
         {
-            return Err(TokenFault::NotYetValid);
+            return Err(TokenError::NotYetValid);
         }
         if let Some(before_issue) = leeway.before_issue
             && let Some(issued) = self.time("iat")?
             && lies_ahead(issued, before_issue)
         {
-            return Err(TokenFault::IssuedInFuture);
+            return Err(TokenError::IssuedInFuture);
         }
-        // A time too far away to be expressed is for ever.
+        // A time too far away to be represented means without end.
         let end = self.time("exp")?.and_then(|end| end.checked_add(leeway.after_expiry));
         match end {
-            Some(end) if end <= now => Err(TokenFault::Expired),
+            Some(end) if end <= now => Err(TokenError::Expired),
             end => Ok(end),
         }
     }
 
     /// A NumericDate of RFC 7519: seconds since 1970, perhaps with a fraction.
-    fn time(&self, name: &'static str) -> Result<Option<SystemTime>, TokenFault> {
-        let wrong = || TokenFault::claim(name, "is not a time");
+    fn time(&self, name: &'static str) -> Result<Option<SystemTime>, TokenError> {
+        let wrong = || TokenError::claim(name, "is not a time");
         let seconds = match self.get(name) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::Number(number)) => number.as_f64().ok_or_else(wrong)?,
@@ -93,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn time_has_two_ends_and_some_leeway() {
+    fn tokens_are_valid_between_their_times_with_leeway() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let leeway = Leeway {
             after_expiry: Duration::from_secs(10),
@@ -105,33 +109,33 @@ mod tests {
             (json!({ "exp": null }), Ok(None)),
             (json!({ "exp": 1000 }), Ok(Some(at(1010)))),
             (json!({ "exp": 991 }), Ok(Some(at(1001)))),
-            (json!({ "exp": 990 }), Err(TokenFault::Expired)),
-            (json!({ "exp": 0 }), Err(TokenFault::Expired)),
+            (json!({ "exp": 990 }), Err(TokenError::Expired)),
+            (json!({ "exp": 0 }), Err(TokenError::Expired)),
             (json!({ "exp": 1000.5 }), Ok(Some(at(1010) + Duration::from_millis(500)))),
             (json!({ "exp": 1000, "nbf": 1020 }), Ok(Some(at(1010)))),
-            (json!({ "exp": 1000, "nbf": 1021 }), Err(TokenFault::NotYetValid)),
-            (json!({ "exp": "1000" }), Err(TokenFault::claim("exp", "is not a time"))),
-            (json!({ "exp": -1 }), Err(TokenFault::claim("exp", "is not a time"))),
-            (json!({ "exp": 1e300 }), Err(TokenFault::claim("exp", "is not a time"))),
-            (json!({ "nbf": true }), Err(TokenFault::claim("nbf", "is not a time"))),
+            (json!({ "exp": 1000, "nbf": 1021 }), Err(TokenError::NotYetValid)),
+            (json!({ "exp": "1000" }), Err(TokenError::claim("exp", "is not a time"))),
+            (json!({ "exp": -1 }), Err(TokenError::claim("exp", "is not a time"))),
+            (json!({ "exp": 1e300 }), Err(TokenError::claim("exp", "is not a time"))),
+            (json!({ "nbf": true }), Err(TokenError::claim("nbf", "is not a time"))),
             (json!({ "iat": 1030 }), Ok(None)),
             (json!({ "iat": null }), Ok(None)),
-            (json!({ "iat": 1031 }), Err(TokenFault::IssuedInFuture)),
-            (json!({ "iat": 1031, "nbf": 1021 }), Err(TokenFault::NotYetValid)),
-            (json!({ "iat": "990" }), Err(TokenFault::claim("iat", "is not a time"))),
+            (json!({ "iat": 1031 }), Err(TokenError::IssuedInFuture)),
+            (json!({ "iat": 1031, "nbf": 1021 }), Err(TokenError::NotYetValid)),
+            (json!({ "iat": "990" }), Err(TokenError::claim("iat", "is not a time"))),
         ];
         for (payload, expected) in cases {
-            assert_eq!(claims(payload.clone()).in_force(at(1000), leeway), expected, "{payload}");
+            assert_eq!(claims(payload.clone()).check_times(at(1000), leeway), expected, "{payload}");
         }
         let leeway = Leeway { before_issue: None, ..leeway };
         for issued in [json!(1031), json!("990")] {
             let claims = claims(json!({ "iat": issued, "exp": 1000 }));
-            assert_eq!(claims.in_force(at(1000), leeway), Ok(Some(at(1010))), "{issued}");
+            assert_eq!(claims.check_times(at(1000), leeway), Ok(Some(at(1010))), "{issued}");
         }
     }
 
     #[test]
-    fn audiences_are_one_or_many() {
+    fn audiences_are_a_string_or_a_list() {
         for (payload, expected) in [
             (json!({}), Ok(vec![])),
             (json!({ "aud": "a" }), Ok(vec!["a"])),

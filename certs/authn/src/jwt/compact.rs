@@ -1,16 +1,19 @@
-//! The three parts of a token.
+//! The three parts of a token in the compact serialization.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::Deserialize;
+use serde::{
+    Deserialize,
+    de::{Deserializer, IgnoredAny},
+};
 
-use super::{Algorithm, Claims, TokenFault};
+use super::{Algorithm, Claims, TokenError};
 
-/// More than a request's headers may have anyway. Whatever is longer is not even decoded.
-const LONGEST: usize = 64 << 10;
+/// Longer tokens are not decoded. The limit for the headers of a request is lower anyway.
+const MAX_TOKEN_BYTES: usize = 64 << 10;
 
-/// A token that is well formed. Nothing in it is to be believed before its signature is verified.
+/// A well-formed token. Its contents are not trusted before its signature is verified.
 pub(crate) struct CompactToken<'a> {
-    /// Header and payload, encoded: what the signature is about.
+    /// The signing input of RFC 7515: header and payload, encoded.
     pub(crate) signed: &'a str,
     pub(crate) algorithm: Algorithm,
     pub(crate) key_id: Option<String>,
@@ -18,55 +21,62 @@ pub(crate) struct CompactToken<'a> {
     payload: Vec<u8>,
 }
 
-/// The fields of a header that mean something to us.
+/// The header fields in use.
 #[derive(Deserialize)]
 pub(crate) struct Header {
     pub(crate) alg: String,
     pub(crate) kid: Option<String>,
-    /// Extensions that whoever verifies must understand. We know none.
-    crit: Option<serde::de::IgnoredAny>,
+    /// Extensions that the verifier must support (RFC 7515, 4.1.11). None are supported.
+    #[serde(default, deserialize_with = "is_present")]
+    crit: bool,
+}
+
+/// Reads any value, also `null`, as true.
+fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|IgnoredAny| true)
 }
 
 impl<'a> CompactToken<'a> {
-    /// Takes a token apart.
-    pub(crate) fn parse(token: &'a str) -> Result<Self, TokenFault> {
-        let parts = Parts::of(token).ok_or(TokenFault::Malformed("it is not three parts in base64url"))?;
-        let header = parts.header().ok_or(TokenFault::Malformed("its header is not readable"))?;
-        if header.crit.is_some() {
-            return Err(TokenFault::Malformed("its header names extensions"));
+    /// Parses a token.
+    pub(crate) fn parse(token: &'a str) -> Result<Self, TokenError> {
+        let parts =
+            TokenParts::of(token).ok_or(TokenError::Malformed("it is not three parts in base64url"))?;
+        let header = parts.header().ok_or(TokenError::Malformed("its header is not readable"))?;
+        if header.crit {
+            return Err(TokenError::Malformed("its header names extensions"));
         }
         let decode = |part: &str| {
-            URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenFault::Malformed("it is not base64url"))
+            URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed("it is not base64url"))
         };
         Ok(Self {
             signed: parts.signed,
-            algorithm: header.alg.parse().map_err(|_| TokenFault::Algorithm)?,
+            algorithm: header.alg.parse().map_err(|_| TokenError::Algorithm)?,
             key_id: header.kid.filter(|id| !id.is_empty()),
             signature: decode(parts.signature)?,
             payload: decode(parts.payload)?,
         })
     }
 
-    /// What it claims. Only for those who have verified its signature.
-    pub(crate) fn claims(&self) -> Result<Claims, TokenFault> {
+    /// The claims. Only for use after the signature is verified.
+    pub(crate) fn claims(&self) -> Result<Claims, TokenError> {
         serde_json::from_slice(&self.payload)
             .map(Claims)
-            .map_err(|_| TokenFault::Malformed("its payload is not a JSON object"))
+            .map_err(|_| TokenError::Malformed("its payload is not a JSON object"))
     }
 }
 
-/// The parts as text.
-pub(crate) struct Parts<'a> {
+/// The encoded parts of a token.
+pub(crate) struct TokenParts<'a> {
     pub(crate) signed: &'a str,
     pub(crate) header: &'a str,
     pub(crate) payload: &'a str,
     pub(crate) signature: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    /// The parts of what might be a token: three, none empty, of the right characters. Allocates nothing.
+impl<'a> TokenParts<'a> {
+    /// Splits a text into three non-empty parts of base64url characters. Allocates nothing.
     pub(crate) fn of(token: &'a str) -> Option<Self> {
-        if token.len() > LONGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let (signed, signature) = token.rsplit_once('.')?;
@@ -84,6 +94,9 @@ impl<'a> Parts<'a> {
     }
 
     pub(crate) fn header(&self) -> Option<Header> {
-        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(self.header).ok()?).ok()
+        let json = URL_SAFE_NO_PAD.decode(self.header).ok()?;
+        // Serde would read a list as a struct, too.
+        let is_object = json.trim_ascii_start().starts_with(b"{");
+        is_object.then(|| serde_json::from_slice(&json).ok())?
     }
 }

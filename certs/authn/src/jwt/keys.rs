@@ -1,19 +1,18 @@
-//! Public keys and what they verify.
+//! Public keys that verify signatures.
 
 use aws_lc_rs::signature::{ParsedPublicKey, RsaPublicKeyComponents};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use serde_json::Value;
-use thiserror::Error;
 
 use super::{
-    Algorithm, CompactToken,
+    Algorithm, CompactToken, KeyError,
     algorithm::Curve,
     pem::{self, PublicKeyInfo},
 };
 
-/// So many keys of one set count; each may have to be tried for a token that does not name one.
-const MOST_KEYS: usize = 100;
+/// Limit for the keys of one set: each may have to be tried for a token without a key ID.
+const MAX_KEYS: usize = 100;
 
 /// A set of public keys. `Debug` shows their IDs.
 #[derive(Default)]
@@ -21,65 +20,40 @@ pub struct VerificationKeys {
     keys: Vec<VerificationKey>,
 }
 
-/// Keys that cannot be read. Whoever has written them is to blame. Never quotes a key.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// Not PEM.
-    #[error("it is not readable PEM")]
-    NotPem,
-    /// PEM without a key in it.
-    #[error("it contains no RSA or EC key")]
-    NoKey,
-    /// A key that cannot be used.
-    #[error("its PEM block {position} ({label}) cannot be used: {problem}")]
-    Block {
-        /// Which one, counted from 1.
-        position: usize,
-        /// What it calls itself.
-        label: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// Not a JSON Web Key Set.
-    #[error("it is not a JSON Web Key Set")]
-    NotAKeySet,
-}
-
-/// What is tried for a token that names a key which is not in the set.
+/// The keys that are tried for a token whose key ID is not in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyChoice {
-    /// Nothing.
+    /// No key.
     ByName,
-    /// All, because those who sign and those who verify may name keys differently.
+    /// All keys, because signer and verifier may name keys differently.
     AnyIfUnknown,
 }
 
-/// Why no key verifies a token.
+/// The reason why no key verifies a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unverified {
-    /// There is no key that should: a newer set may have one.
+pub(crate) enum VerificationError {
+    /// The set has no key for the token; a newer set may have one.
     NoSuchKey,
-    /// The keys that should do not.
+    /// The keys for the token do not verify its signature.
     WrongSignature,
 }
 
 struct VerificationKey {
     id: Option<String>,
-    /// The only algorithm that it is for.
+    /// The only algorithm of the key.
     only: Option<Algorithm>,
     material: Material,
 }
 
 enum Material {
-    /// Big-endian, without zeros in front.
+    /// Big-endian, without leading zeros.
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
     EllipticCurve(Curve, ParsedPublicKey),
 }
 
 impl VerificationKeys {
-    /// The keys of a PEM text: public ones, the public halves of private ones, and those of certificates.
-    /// They get the IDs that Kubernetes gives its service-account keys.
+    /// Reads PEM: public keys, the public halves of private keys, and the keys of certificates. Keys get the IDs that
+    /// Kubernetes gives its service-account keys.
     pub fn from_pem(text: &[u8]) -> Result<Self, KeyError> {
         let keys = pem::public_keys(text)?
             .into_iter()
@@ -96,8 +70,8 @@ impl VerificationKeys {
         if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(Self { keys }) }
     }
 
-    /// The keys of a JSON Web Key Set (RFC 7517) that are for signatures and of a kind that we know. The
-    /// others are left out, as the standard asks.
+    /// Reads a JSON Web Key Set (RFC 7517). Keys that are not for signatures, or of an unknown type, are skipped as the RFC
+    /// requires.
     pub fn from_jwks(json: &[u8]) -> Result<Self, KeyError> {
         #[derive(Deserialize)]
         struct KeySet {
@@ -107,38 +81,42 @@ impl VerificationKeys {
         let keys = keys
             .into_iter()
             .filter_map(|key| serde_json::from_value::<Jwk>(key).ok()?.into_key())
-            .take(MOST_KEYS)
+            .take(MAX_KEYS)
             .collect();
         Ok(Self { keys })
     }
 
-    /// Takes in the keys of another set.
+    /// Adds the keys of another set.
     pub fn extend(&mut self, others: Self) {
         self.keys.extend(others.keys);
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// How many there are.
+    /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Checks a token's signature; 40 to 60 µs per key that is tried.
-    pub(crate) fn verify(&self, token: &CompactToken<'_>, choice: KeyChoice) -> Result<(), Unverified> {
+    /// Verifies a token's signature; 40 to 60 µs per key that is tried.
+    pub(crate) fn verify(
+        &self,
+        token: &CompactToken<'_>,
+        choice: KeyChoice,
+    ) -> Result<(), VerificationError> {
         let named = |key: &VerificationKey| token.key_id.is_some() && key.id == token.key_id;
         let any =
             token.key_id.is_none() || (choice == KeyChoice::AnyIfUnknown && !self.keys.iter().any(named));
-        let mut result = Err(Unverified::NoSuchKey);
-        for key in self.keys.iter().filter(|key| any || named(key)).take(MOST_KEYS) {
+        let mut result = Err(VerificationError::NoSuchKey);
+        for key in self.keys.iter().filter(|key| any || named(key)).take(MAX_KEYS) {
             match key.verify(token) {
                 Some(true) => return Ok(()),
-                Some(false) => result = Err(Unverified::WrongSignature),
+                Some(false) => result = Err(VerificationError::WrongSignature),
                 None => {}
             }
         }
@@ -147,7 +125,7 @@ impl VerificationKeys {
 }
 
 impl VerificationKey {
-    /// `None` if it is not for the token's algorithm.
+    /// `None` if the key is not for the token's algorithm.
     fn verify(&self, token: &CompactToken<'_>) -> Option<bool> {
         if self.only.is_some_and(|only| only != token.algorithm) {
             return None;
@@ -191,7 +169,7 @@ impl Material {
     }
 }
 
-/// A JSON Web Key, as far as it matters here.
+/// The used fields of a JSON Web Key.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -211,7 +189,7 @@ impl Jwk {
         if self.usage.as_deref().is_some_and(|usage| usage != "sig") {
             return None;
         }
-        // A key for an algorithm that we do not know is not for one that we do.
+        // A key for an unknown algorithm must not be used with a known one.
         let only = self.alg.as_deref().map(str::parse).transpose().ok()?;
         let decode =
             |field: &Option<String>| URL_SAFE_NO_PAD.decode(field.as_deref()?.trim_end_matches('=')).ok();
@@ -222,7 +200,7 @@ impl Jwk {
                 let mut point = vec![4];
                 for field in [&self.x, &self.y] {
                     let coordinate = decode(field)?;
-                    // Some writers leave zeros in front away.
+                    // Some writers omit leading zeros.
                     point.resize(point.len() + curve.coordinate().checked_sub(coordinate.len())?, 0);
                     point.extend(coordinate);
                 }
@@ -244,12 +222,12 @@ impl std::fmt::Debug for VerificationKeys {
 mod tests {
     use super::*;
 
-    fn verify(jwk: &str, token: &str) -> Result<(), Unverified> {
+    fn verify(jwk: &str, token: &str) -> Result<(), VerificationError> {
         let keys = VerificationKeys::from_jwks(format!("{{\"keys\":[{jwk}]}}").as_bytes()).unwrap();
         keys.verify(&CompactToken::parse(token).unwrap(), KeyChoice::ByName)
     }
 
-    /// The claims of the examples in RFC 7515.
+    /// The payload of the examples in RFC 7515.
     const PAYLOAD: &str =
         "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
 
@@ -263,18 +241,21 @@ mod tests {
         "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
 
     #[test]
-    fn the_examples_of_the_standard_are_verified() {
+    fn the_examples_of_rfc_7515_are_verified() {
         let rsa = format!("eyJhbGciOiJSUzI1NiJ9.{PAYLOAD}.{RSA_SIGNATURE}");
         let curve = format!("eyJhbGciOiJFUzI1NiJ9.{PAYLOAD}.{EC_SIGNATURE}");
         assert_eq!(verify(RSA, &rsa), Ok(()));
         assert_eq!(verify(EC, &curve), Ok(()));
-        assert_eq!(verify(EC, &rsa), Err(Unverified::NoSuchKey));
-        assert_eq!(verify(RSA, &curve), Err(Unverified::NoSuchKey));
-        assert_eq!(verify(RSA, &format!("{}AA", &rsa[..rsa.len() - 2])), Err(Unverified::WrongSignature));
+        assert_eq!(verify(EC, &rsa), Err(VerificationError::NoSuchKey));
+        assert_eq!(verify(RSA, &curve), Err(VerificationError::NoSuchKey));
+        assert_eq!(
+            verify(RSA, &format!("{}AA", &rsa[..rsa.len() - 2])),
+            Err(VerificationError::WrongSignature)
+        );
     }
 
     #[test]
-    fn keys_for_other_purposes_are_left_out() {
+    fn keys_for_other_purposes_are_skipped() {
         let with = |field: &str| EC.replacen('{', &format!("{{{field},"), 1);
         let cases = [
             (EC.to_owned(), 1),

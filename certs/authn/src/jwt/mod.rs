@@ -1,11 +1,12 @@
-//! Signed tokens (JWT in the compact form of RFC 7515): taken apart strictly, verified with public keys only.
+//! Signed tokens (JWT in the compact serialization of RFC 7515): strict parsing, verification with public keys only.
 //!
-//! Shared secrets (HS256 and its kin) and `none` do not exist here, so no public key can be taken for a
-//! secret.
+//! Algorithms with shared secrets (HS256, HS384, HS512) and `none` are not implemented, so a public key cannot be used as a
+//! shared secret.
 
 mod algorithm;
 mod claims;
 mod compact;
+mod key_error;
 mod keys;
 mod pem;
 mod unverified;
@@ -15,66 +16,67 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use self::algorithm::{Algorithm, UnknownAlgorithm};
-pub use self::keys::{KeyError, VerificationKeys};
-pub use self::unverified::in_cluster_claim;
+pub use self::key_error::KeyError;
+pub use self::keys::VerificationKeys;
+pub use self::unverified::unverified_cluster_claim;
 pub(crate) use self::{
     claims::{Claims, Leeway},
     compact::CompactToken,
-    keys::{KeyChoice, Unverified},
+    keys::{KeyChoice, VerificationError},
     unverified::UnverifiedClaims,
 };
 
-/// What is wrong with a token that we are the ones to judge. Holds nothing of the token but names of claims.
+/// The reason why a token is not valid. Contains nothing of the token but names of claims.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum TokenFault {
-    /// Not a signed JWT, or one that could be read in two ways.
+pub enum TokenError {
+    /// The token is not a signed JWT, or is ambiguous.
     #[error("the token is malformed: {0}")]
     Malformed(&'static str),
-    /// Signed in a way that is not accepted.
+    /// The signature algorithm is not accepted.
     #[error("the token's algorithm is not accepted")]
     Algorithm,
-    /// None of the keys has the ID that the token names.
+    /// No key has the ID in the token.
     #[error("the token's key is not known")]
     UnknownKey,
     /// No key verifies the signature.
     #[error("the token's signature is not valid")]
     Signature,
-    /// It is too late.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// It is too early.
+    /// The token is not valid yet.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// It says to come from the future, so nothing else that it says of time can be believed.
+    /// The time of issue is in the future, so its other times cannot be trusted.
     #[error("the token was issued in the future")]
     IssuedInFuture,
-    /// It is meant for others.
+    /// The token is for other audiences.
     #[error("the token's audiences do not include this server")]
     Audience,
-    /// A claim is missing or not what it should be.
+    /// A claim is missing or invalid.
     #[error("claim {name:?} {problem}")]
     Claim {
         /// The claim.
         name: Arc<str>,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// A rule of the configuration does not hold.
+    /// A validation rule of the configuration is not satisfied.
     #[error("a rule of the configuration does not hold: {0}")]
     Rule(Arc<str>),
-    /// What it is bound to does not exist any more, or is not the same.
+    /// An object that the token is bound to does not exist any more, or was replaced.
     #[error("the token is not valid any more: {0}")]
     Revoked(&'static str),
-    /// The user's name is one that this authenticator must not assert.
+    /// The authenticator must not assert this user name.
     #[error("user names that begin with \"system:\" are not accepted here")]
     ReservedName,
-    /// Somebody else was asked and has refused it.
+    /// The webhook has rejected the token.
     #[error("the webhook does not accept the token")]
-    Refused,
+    RejectedByWebhook,
 }
 
-impl TokenFault {
+impl TokenError {
     pub(crate) fn claim(name: &str, problem: &'static str) -> Self {
         Self::Claim { name: name.into(), problem }
     }

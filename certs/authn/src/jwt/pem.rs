@@ -1,4 +1,4 @@
-//! Public keys from PEM files of all the kinds that Kubernetes accepts.
+//! Public keys from PEM, in all forms that Kubernetes accepts.
 
 use aws_lc_rs::{
     encoding::{AsDer, PublicKeyX509Der},
@@ -14,8 +14,8 @@ use x509_parser::{
 
 use super::{KeyError, algorithm::Curve};
 
-/// A key and where it stood.
-pub(crate) struct Found {
+/// A key and its PEM block.
+pub(crate) struct PemKey {
     pub(crate) position: usize,
     pub(crate) label: String,
     pub(crate) key: PublicKeyInfo,
@@ -27,8 +27,8 @@ pub(crate) enum PublicKeyInfo {
     EllipticCurve { point: Vec<u8>, digest: [u8; 32] },
 }
 
-/// The keys of a text, in its order. Blocks that hold no key (parameters of curves) are skipped.
-pub(crate) fn public_keys(text: &[u8]) -> Result<Vec<Found>, KeyError> {
+/// The keys of a text in their order. Blocks of curve parameters are skipped.
+pub(crate) fn public_keys(text: &[u8]) -> Result<Vec<PemKey>, KeyError> {
     let mut keys = Vec::new();
     for (index, block) in Pem::iter_from_buffer(text).enumerate() {
         let Pem { label, contents } = block.map_err(|_| KeyError::NotPem)?;
@@ -43,7 +43,7 @@ pub(crate) fn public_keys(text: &[u8]) -> Result<Vec<Found>, KeyError> {
         };
         let position = index + 1;
         match key {
-            Some(key) => keys.push(Found { position, label, key }),
+            Some(key) => keys.push(PemKey { position, label, key }),
             None => {
                 let problem = "it is no certificate and no RSA or EC key";
                 return Err(KeyError::Block { position, label, problem });
@@ -54,7 +54,7 @@ pub(crate) fn public_keys(text: &[u8]) -> Result<Vec<Found>, KeyError> {
 }
 
 impl PublicKeyInfo {
-    /// The ID under which Kubernetes signs with this key.
+    /// The ID that Kubernetes gives the key.
     pub(crate) fn id(&self) -> String {
         match self {
             Self::Rsa { digest, .. } | Self::EllipticCurve { digest, .. } => URL_SAFE_NO_PAD.encode(digest),

@@ -1,15 +1,15 @@
-//! What a token says about itself before anybody has verified it: good for routing, and for nothing else.
+//! Unverified claims of a token: for routing only.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, header::AUTHORIZATION};
 use serde::Deserialize;
 
-use super::compact::Parts;
+use super::compact::TokenParts;
 
-/// The claims by which the right authenticator, or the right workspace, is found.
+/// The claims that select an authenticator or a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct UnverifiedClaims {
-    /// Who says to have issued it.
+    /// The claimed issuer.
     #[serde(rename = "iss")]
     pub(crate) issuer: Option<String>,
     /// The claims of a bound service-account token.
@@ -27,28 +27,27 @@ struct BoundClaims {
 }
 
 impl UnverifiedClaims {
-    /// Reads a token; `None` if it is not a signed JWT. One pass over the payload that keeps nothing else.
+    /// Reads the claims of a token; `None` if it is not a signed JWT. One pass over the payload.
     pub(crate) fn read(token: &str) -> Option<Self> {
-        let parts = Parts::of(token)?;
+        let parts = TokenParts::of(token)?;
         parts.header()?;
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(parts.payload).ok()?).ok()
     }
 
-    /// The logical cluster that a service account says to be of.
+    /// The claimed logical cluster of a service account.
     pub(crate) fn cluster(self) -> Option<String> {
         let bound = self.bound.and_then(|claims| claims.cluster);
         bound.or(self.legacy_cluster).filter(|cluster| !cluster.is_empty())
     }
 }
 
-/// The logical cluster that the bearer token of a request claims to be of: where a client goes that knows
-/// host and port only, as those inside a pod do. As in kcp, the scheme is `Bearer` in exactly this case, and
-/// nobody has verified the token: the claim picks a path, never an identity. It may be any text, so the
-/// resulting path has to be matched from scratch.
+/// The claimed logical cluster of a request's bearer token. It routes requests of clients that know host and port only, such
+/// as clients in a pod. As in kcp, the scheme must be `Bearer` in exactly this case. The token is not verified: the claim
+/// selects a path, never an identity. It may be any text, so the resulting path has to be parsed like one of a client.
 ///
-/// Costs nothing without such a header, else two Base64 decodings and one pass over the claims (6 µs).
+/// Costs nothing without such a header, else two base64 decodings and one pass over the claims (6 µs).
 #[must_use]
-pub fn in_cluster_claim(headers: &HeaderMap) -> Option<String> {
+pub fn unverified_cluster_claim(headers: &HeaderMap) -> Option<String> {
     let token = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
     UnverifiedClaims::read(token.trim())?.cluster()
 }
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_say_where_they_are_from() {
+    fn the_logical_cluster_of_a_service_account_is_found() {
         let cases = [
             (r#"{"kubernetes.io":{"clusterName":"abc","namespace":"default"}}"#, Some("abc")),
             (r#"{"kubernetes.io/serviceaccount/clusterName":"def"}"#, Some("def")),
@@ -85,12 +84,12 @@ mod tests {
             let mut headers = HeaderMap::new();
             let value = format!("Bearer {}", token(payload));
             headers.insert(AUTHORIZATION, HeaderValue::try_from(value).unwrap());
-            assert_eq!(in_cluster_claim(&headers).as_deref(), expected, "{payload}");
+            assert_eq!(unverified_cluster_claim(&headers).as_deref(), expected, "{payload}");
         }
     }
 
     #[test]
-    fn other_credentials_say_nothing() {
+    fn other_credentials_have_no_cluster_claim() {
         let good = token(r#"{"kubernetes.io":{"clusterName":"abc"}}"#);
         let (unsigned, _) = good.rsplit_once('.').unwrap();
         let cases = [
@@ -105,8 +104,8 @@ mod tests {
         for value in cases {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::try_from(value.as_str()).unwrap());
-            assert_eq!(in_cluster_claim(&headers), None, "{value}");
+            assert_eq!(unverified_cluster_claim(&headers), None, "{value}");
         }
-        assert_eq!(in_cluster_claim(&HeaderMap::new()), None);
+        assert_eq!(unverified_cluster_claim(&HeaderMap::new()), None);
     }
 }

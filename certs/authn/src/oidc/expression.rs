@@ -1,8 +1,8 @@
-//! CEL expressions over the claims of a token or over the user that was made of them.
+//! CEL expressions over the claims of a token or over the mapped user.
 //!
-//! What Kubernetes finds out when it compiles an expression, we find out, too: unknown variables, fields and
-//! functions, and rules that are no yes-or-no questions. What it bounds by a cost limit is bounded here by
-//! how deep loops are nested and how large the claims are, because the interpreter itself cannot be stopped.
+//! Errors that Kubernetes finds at compile time are found here, too: unknown variables, fields and functions, and rules that
+//! are not boolean. Kubernetes limits the cost at run time. Here the depth of loops and the size of the claims are limited
+//! before the evaluation, because the interpreter cannot be stopped.
 
 use std::{
     collections::HashMap,
@@ -17,62 +17,30 @@ use cel::{
 use serde_json::Value;
 use thiserror::Error;
 
-use super::expression_check::{Check, Kind, Size};
+use super::expression_check::{Analysis, ExpressionError, ResultType, Size, Variable};
 
-/// Longer ones are refused; people write less than 1 KiB.
-const LONGEST: usize = 4 << 10;
+/// Longer expressions are refused; usual ones are shorter than 1 KiB.
+const MAX_LENGTH: usize = 4 << 10;
 
-/// The parser calls itself for each operator of a chain, thousands of times for the worst text of that
-/// length. A stack of this size is enough; only what is used of it costs memory.
+/// Stack for the parser, which recurses for each operator of a chain, thousands of times for the worst text of that length.
+/// Only the used part of the stack costs memory.
 const PARSER_STACK: usize = 64 << 20;
 
-/// So many steps of its loops an expression may need at most; about 50 ms.
-const MOST_STEPS: u64 = 100_000;
+/// Limit for the loop steps of an evaluation; about 50 ms.
+const MAX_STEPS: u64 = 100_000;
 
-/// So many bytes its texts may have at most.
-const MOST_BYTES: u64 = 64 << 20;
+/// Limit for the bytes of texts that an evaluation creates.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// An expression that was checked.
+/// A checked expression.
 pub(crate) struct Expression {
     source: String,
     variable: Variable,
-    check: Check,
+    analysis: Analysis,
     program: Program,
 }
 
-/// What an expression is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variable {
-    /// `claims`, of any shape.
-    Claims,
-    /// `user`, with `username`, `uid`, `groups` and `extra`.
-    User,
-}
-
-/// Why an expression cannot be used. Its author is to blame.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum ExpressionError {
-    #[error("it is empty")]
-    Empty,
-    #[error("it is longer than 4 KiB")]
-    TooLong,
-    #[error("it is not CEL: {0}")]
-    Syntax(String),
-    #[error("{0:?} is not known here: expressions are about {1:?}")]
-    UnknownVariable(String, &'static str),
-    #[error("a user has no field {0:?}, only username, uid, groups and extra")]
-    UnknownField(String),
-    #[error("the function {0:?} is not supported")]
-    UnknownFunction(String),
-    #[error("it creates an object, which is not supported")]
-    Object,
-    #[error("it does not evaluate to true or false")]
-    NotBoolean,
-    #[error("it is nested too deeply, or its loops are")]
-    TooDeep,
-}
-
-/// Why an expression has no value for a token. Holds nothing of the token.
+/// The reason why an evaluation has failed. Contains nothing of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum EvaluationError {
     #[error("cannot be evaluated for this token")]
@@ -83,56 +51,47 @@ pub(crate) enum EvaluationError {
     WrongType,
 }
 
-/// What expressions are evaluated for; made once per token.
+/// The input of expressions, built once per token.
 pub(crate) struct Input {
     variable: Variable,
     value: CelValue,
     size: Size,
 }
 
-impl Variable {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Claims => "claims",
-            Self::User => "user",
-        }
-    }
-}
-
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut environment = Env::stdlib();
-    // It can only fail where something of the same name is there already; then that serves.
+    // An extension fails only if a function of that name exists; then that function is used.
     let _ = environment.add_extension(extensions::strings);
     let _ = environment.add_extension(extensions::encoders);
     Arc::new(environment)
 });
 
 impl Expression {
-    /// Reads an expression of any type.
+    /// Parses an expression of any type.
     pub(crate) fn new(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
         if source.trim().is_empty() {
             return Err(ExpressionError::Empty);
         }
-        if source.len() > LONGEST {
+        if source.len() > MAX_LENGTH {
             return Err(ExpressionError::TooLong);
         }
-        // The parser is not ours, and tenants write expressions, too. What is nested too deeply is taken
-        // apart where there is room for that; what comes out of here is safe on any stack.
+        // The parser is a library, and tenants write expressions, too. A thread with a large stack parses deeply nested
+        // texts; accepted expressions are safe on any stack.
         let parsed = std::thread::scope(|scope| {
             let parser = std::thread::Builder::new().stack_size(PARSER_STACK);
             parser.spawn_scoped(scope, || parse(source, variable)).ok()?.join().ok()
         });
         let cannot = || ExpressionError::Syntax("it cannot be parsed".to_owned());
-        let (program, check) = parsed.ok_or_else(cannot)??;
-        Ok(Self { source: source.to_owned(), variable, check, program })
+        let (program, analysis) = parsed.ok_or_else(cannot)??;
+        Ok(Self { source: source.to_owned(), variable, analysis, program })
     }
 
-    /// Reads one that is a yes-or-no question.
+    /// Parses a boolean expression.
     pub(crate) fn rule(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
         let expression = Self::new(source, variable)?;
-        match expression.check.kind {
-            Kind::Boolean => Ok(expression),
-            Kind::Other => Err(ExpressionError::NotBoolean),
+        match expression.analysis.result_type {
+            ResultType::Boolean => Ok(expression),
+            ResultType::Other => Err(ExpressionError::NotBoolean),
         }
     }
 
@@ -140,12 +99,12 @@ impl Expression {
         &self.source
     }
 
-    /// Whether it looks at this field of its variable.
+    /// Whether it uses this field of its variable.
     pub(crate) fn uses(&self, field: &str) -> bool {
-        self.check.fields.contains(field)
+        self.analysis.fields.contains(field)
     }
 
-    /// As a yes-or-no question.
+    /// Evaluates it to a boolean.
     pub(crate) fn holds(&self, input: &Input) -> Result<bool, EvaluationError> {
         match self.evaluate(input)? {
             CelValue::Bool(holds) => Ok(holds),
@@ -153,7 +112,7 @@ impl Expression {
         }
     }
 
-    /// As text.
+    /// Evaluates it to a string.
     pub(crate) fn text(&self, input: &Input) -> Result<String, EvaluationError> {
         match self.evaluate(input)? {
             CelValue::String(text) => Ok(text.to_string()),
@@ -161,7 +120,7 @@ impl Expression {
         }
     }
 
-    /// As a list of texts, or as one. As in Kubernetes, empty texts and `null` are none.
+    /// Evaluates it to a list of strings, or to one string. As in Kubernetes, empty strings and `null` are dropped.
     pub(crate) fn texts(&self, input: &Input) -> Result<Vec<String>, EvaluationError> {
         let texts = match self.evaluate(input)? {
             CelValue::Null => Vec::new(),
@@ -180,8 +139,8 @@ impl Expression {
 
     fn evaluate(&self, input: &Input) -> Result<CelValue, EvaluationError> {
         debug_assert_eq!(self.variable, input.variable);
-        let cost = self.check.cost(input.size);
-        if cost.steps > MOST_STEPS || cost.bytes > MOST_BYTES {
+        let cost = self.analysis.cost(input.size);
+        if cost.steps > MAX_STEPS || cost.bytes > MAX_BYTES {
             return Err(EvaluationError::TooCostly);
         }
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
@@ -192,12 +151,12 @@ impl Expression {
     }
 }
 
-fn parse(source: &str, variable: Variable) -> Result<(Program, Check), ExpressionError> {
+fn parse(source: &str, variable: Variable) -> Result<(Program, Analysis), ExpressionError> {
     let program = ENVIRONMENT
         .compile(source)
         .map_err(|errors| ExpressionError::Syntax(first_line(&errors.to_string())))?;
-    let check = Check::of(program.expression(), variable)?;
-    Ok((program, check))
+    let analysis = Analysis::of(program.expression(), variable)?;
+    Ok((program, analysis))
 }
 
 impl Input {
@@ -206,7 +165,7 @@ impl Input {
     }
 }
 
-/// Numbers are integers if they can be, as in Kubernetes.
+/// Converts JSON to CEL. Numbers become integers if possible, as in Kubernetes.
 fn convert(value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -241,7 +200,7 @@ fn size(value: &Value) -> Size {
     size
 }
 
-/// Parsers like to draw pictures below.
+/// The first line of a parser's message; further lines mark the position in the text.
 fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it cannot be parsed").to_owned()
 }
@@ -296,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_yes_or_no() {
+    fn rules_are_evaluated_to_booleans() {
         let cases = [
             ("claims.exp - 400 <= 600", Ok(true)),
             ("claims.?email_verified.orValue(true) == true", Ok(true)),
@@ -316,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_found_before_any_token_comes() {
+    fn mistakes_are_found_when_an_expression_is_parsed() {
         use ExpressionError as E;
         let unknown = |name: &str| E::UnknownVariable(name.to_owned(), "claims");
         let cases = [
@@ -345,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_used_are_known() {
+    fn used_fields_are_recorded() {
         let uses = |source: &str| {
             let expression = Expression::new(source, Variable::Claims).unwrap();
             ["email", "email_verified"].map(|field| expression.uses(field))
@@ -357,9 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn no_expression_is_too_deep_for_a_stack() {
+    fn deep_expressions_do_not_overflow_the_stack() {
         let repeat = |head: &str, part: &str, tail: &str| {
-            let times = (LONGEST - head.len() - tail.len()) / part.len();
+            let times = (MAX_LENGTH - head.len() - tail.len()) / part.len();
             format!("{head}{}{tail}", part.repeat(times))
         };
         let deep = [
@@ -390,10 +349,10 @@ mod tests {
             format!("{}1{}", "size([".repeat(40), "])".repeat(40)),
         ];
         for source in &odd {
-            // That it returns is enough.
+            // Returning without a crash is enough.
             let _ = Expression::new(source, Variable::Claims);
         }
-        // What is accepted can be evaluated on a small stack.
+        // Accepted expressions can be evaluated on a small stack.
         for source in [format!("1{} == 61", "+1".repeat(60)), "true && ".repeat(400) + "true"] {
             let rule = Expression::rule(&source, Variable::Claims).unwrap();
             let small = std::thread::Builder::new().stack_size(256 << 10);
@@ -403,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_take_long_is_not_even_started() {
+    fn costly_expressions_are_not_evaluated() {
         let many: Vec<_> = (0..400).map(|number| number.to_string()).collect();
         let large = Input::new(Variable::Claims, &json!({ "l": many, "s": "x".repeat(10_000) }));
         let cases = [

@@ -1,4 +1,4 @@
-//! What can be said about an expression without evaluating it.
+//! Static analysis of expressions: variables, functions, result type and cost.
 
 use std::collections::BTreeSet;
 
@@ -6,86 +6,126 @@ use cel::{
     IdedExpr,
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators},
 };
+use thiserror::Error;
 
-use super::expression::{ExpressionError, Variable};
+/// Limit for nested loops.
+const MAX_LOOP_DEPTH: u32 = 3;
 
-/// More nested loops are no access rule any more.
-const DEEPEST: u32 = 3;
+/// Limit for the depth of the tree: the interpreter recurses for each level.
+const MAX_TREE_DEPTH: u32 = 64;
 
-/// The tree may be so deep: whoever evaluates it calls himself for each level.
-const DEEPEST_TREE: u32 = 64;
+/// Limits for operations that double their operand, lengthen it by [`SHORT`] for each byte, or lengthen it by another
+/// operand. In a chain their effects multiply.
+const MAX_DOUBLING: u32 = 4;
+const MAX_MILD: u32 = 3;
+const MAX_GROWING: u32 = 2;
 
-/// So many operations may double what they are about, so many lengthen it by [`SHORT`] for each byte, and so
-/// many by whatever there is. In a chain each of them multiplies what the others have made.
-const MOST_DOUBLING: u32 = 4;
-const MOST_MILD: u32 = 3;
-const MOST_GROWING: u32 = 2;
-
-/// A literal that makes a text longer by a small factor only.
+/// Length of a literal that lengthens a text by a small factor only.
 const SHORT: usize = 8;
 
-/// A step that compiles a regular expression costs as much as so many others.
+/// Number of usual steps that cost as much as compiling a regular expression.
 const COST_OF_MATCHING: u64 = 100;
 
-/// So many bytes are compared or copied in one step.
+/// Number of bytes that are compared or copied in one step.
 const BYTES_PER_STEP: u64 = 32;
 
-/// The result of a walk over the tree.
-pub(crate) struct Check {
-    pub(crate) kind: Kind,
-    /// Fields of the variable that are looked at.
+/// The variable of an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variable {
+    /// `claims`, of any structure.
+    Claims,
+    /// `user`, with `username`, `uid`, `groups` and `extra`.
+    User,
+}
+
+/// The reason why an expression cannot be used; its author has to correct it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ExpressionError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is longer than 4 KiB")]
+    TooLong,
+    #[error("it is not CEL: {0}")]
+    Syntax(String),
+    #[error("{0:?} is not known here: expressions are about {1:?}")]
+    UnknownVariable(String, &'static str),
+    #[error("a user has no field {0:?}, only username, uid, groups and extra")]
+    UnknownField(String),
+    #[error("the function {0:?} is not supported")]
+    UnknownFunction(String),
+    #[error("it creates an object, which is not supported")]
+    Object,
+    #[error("it does not evaluate to true or false")]
+    NotBoolean,
+    #[error("it is nested too deeply, or its loops are")]
+    TooDeep,
+}
+
+/// The result of the analysis of a tree.
+pub(crate) struct Analysis {
+    pub(crate) result_type: ResultType,
+    /// Fields of the variable that are used.
     pub(crate) fields: BTreeSet<String>,
     counts: Counts,
 }
 
-/// What makes an expression costly.
+/// The costly parts of an expression.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// How deep loops are nested.
+    /// Depth of nested loops.
     loops: u32,
-    /// Sums of which no part is a literal.
+    /// Number of sums without a literal operand.
     sums: u64,
     doubling: u32,
     mild: u32,
     growing: u32,
-    /// Values and bytes of texts that the expression brings along.
+    /// Values and bytes of texts of literals.
     literals: Size,
-    /// Whether texts become lists.
+    /// Whether texts are split into lists.
     splits: bool,
     /// Whether loops compile regular expressions.
     matches: bool,
-    /// Whether loops look at the whole variable again.
+    /// Whether loops use the whole variable again.
     looks_back: bool,
 }
 
-/// How large the input of an expression is.
+/// The size of an expression's input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
-    /// Values, at all levels.
+    /// Number of values, at all levels.
     pub(crate) values: u64,
-    /// Bytes of texts, all together.
+    /// Total bytes of texts.
     pub(crate) text: u64,
 }
 
-/// What an evaluation may need at most, roughly and rather too high.
+/// An upper estimate of the cost of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Steps of loops.
+    /// Number of loop steps.
     pub(crate) steps: u64,
-    /// Bytes of texts that are made.
+    /// Bytes of created texts.
     pub(crate) bytes: u64,
 }
 
-/// What an expression evaluates to, as far as it matters.
+/// The result type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ResultType {
     Boolean,
     Other,
 }
 
-impl Check {
+impl Variable {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::User => "user",
+        }
+    }
+}
+
+impl Analysis {
     pub(crate) fn of(expression: &IdedExpr, variable: Variable) -> Result<Self, ExpressionError> {
-        let mut walk = Walk {
+        let mut analyzer = Analyzer {
             variable,
             bound: Vec::new(),
             fields: BTreeSet::new(),
@@ -94,23 +134,23 @@ impl Check {
             in_range: false,
             counts: Counts::default(),
         };
-        walk.visit(expression)?;
-        let Walk { fields, counts, .. } = walk;
+        analyzer.visit(expression)?;
+        let Analyzer { fields, counts, .. } = analyzer;
         let Counts { loops, doubling, growing, .. } = counts;
-        if loops > DEEPEST || doubling > MOST_DOUBLING || growing > MOST_GROWING {
+        if loops > MAX_LOOP_DEPTH || doubling > MAX_DOUBLING || growing > MAX_GROWING {
             return Err(ExpressionError::TooDeep);
         }
-        Ok(Self { kind: kind(&expression.expr), fields, counts })
+        Ok(Self { result_type: result_type(&expression.expr), fields, counts })
     }
 
-    /// What it needs at most for an input of this size.
+    /// The upper limit of the cost for an input of this size.
     pub(crate) fn cost(&self, input: Size) -> Cost {
         let Counts { loops, sums, doubling, mild, growing, literals, .. } = self.counts;
         let larger = sums.saturating_add(1).saturating_mul(2u64.saturating_pow(doubling));
         let values = input.values.saturating_add(literals.values).saturating_mul(larger);
         let longer = larger.saturating_mul(9u64.saturating_pow(mild));
         let text = input.text.saturating_add(literals.text).saturating_mul(longer);
-        let turns = if self.counts.splits { values.max(text) } else { values }.saturating_pow(loops);
+        let iterations = if self.counts.splits { values.max(text) } else { values }.saturating_pow(loops);
         let mut each = 1;
         if self.counts.matches {
             each = COST_OF_MATCHING;
@@ -119,26 +159,26 @@ impl Check {
             each = values.saturating_add(text / BYTES_PER_STEP).saturating_mul(each);
         }
         let bytes = if longer > 1 || growing > 0 { text.saturating_pow(growing + 1) } else { 0 };
-        Cost { steps: turns.saturating_mul(each), bytes: turns.saturating_mul(bytes) }
+        Cost { steps: iterations.saturating_mul(each), bytes: iterations.saturating_mul(bytes) }
     }
 }
 
-struct Walk {
+struct Analyzer {
     variable: Variable,
-    /// Variables of the loops around.
+    /// Variables of the enclosing loops.
     bound: Vec<String>,
     fields: BTreeSet<String>,
     level: u32,
-    /// How many loops are around.
+    /// Number of enclosing loops.
     loops: u32,
-    /// Whether this is what a loop goes over.
+    /// Whether the current expression is the range of a loop.
     in_range: bool,
     counts: Counts,
 }
 
-impl Walk {
+impl Analyzer {
     fn visit(&mut self, expression: &IdedExpr) -> Result<(), ExpressionError> {
-        if self.level > DEEPEST_TREE {
+        if self.level > MAX_TREE_DEPTH {
             return Err(ExpressionError::TooDeep);
         }
         self.level += 1;
@@ -224,24 +264,24 @@ impl Walk {
 
     fn count(&mut self, name: &str, arguments: &[IdedExpr]) {
         let is_literal = |argument: &IdedExpr| matches!(argument.expr, Expr::Literal(_));
-        // Nobody can write such a name.
-        let is_gathered =
+        // Expressions cannot contain such a name; the macros create it.
+        let is_accumulator =
             |argument: &IdedExpr| matches!(&argument.expr, Expr::Ident(name) if name.starts_with('@'));
         let is_short = |argument: &IdedExpr| match &argument.expr {
             Expr::Literal(LiteralValue::String(text)) => text.inner().len() <= SHORT,
             other => matches!(other, Expr::Literal(_)),
         };
         match name {
-            // What `map` and `filter` gather element by element is no sum.
-            operators::ADD if arguments.iter().any(is_gathered) => {}
+            // `map` and `filter` append element by element; that is not counted as a sum.
+            operators::ADD if arguments.iter().any(is_accumulator) => {}
             operators::ADD if !arguments.iter().any(is_literal) => {
                 self.counts.sums += 1;
-                // Something of a loop with something of a loop may be something with itself.
+                // If both operands depend on loop variables, a value may be added to itself.
                 let of_loops = arguments.iter().all(|argument| self.mentions_bound(argument));
                 self.counts.doubling += u32::from(of_loops);
             }
             "encode" => self.counts.doubling += 1,
-            "replace" | "join" if arguments.iter().all(is_short) && self.counts.mild < MOST_MILD => {
+            "replace" | "join" if arguments.iter().all(is_short) && self.counts.mild < MAX_MILD => {
                 self.counts.mild += 1;
             }
             "replace" | "join" => self.counts.growing += 1,
@@ -272,7 +312,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Whether a variable of a loop is part of it.
+    /// Whether the expression contains a loop variable.
     fn mentions_bound(&self, expression: &IdedExpr) -> bool {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) => false,
@@ -282,7 +322,7 @@ impl Walk {
                 let mut parts = call.target.iter().map(AsRef::as_ref).chain(&call.args);
                 parts.any(|part| self.mentions_bound(part))
             }
-            // What a loop inside makes is counted there, and may be of the loop outside.
+            // Operations of an inner loop are counted there, but may depend on the outer loop.
             Expr::Comprehension(_) | Expr::Map(_) => true,
             Expr::List(list) => list.elements.iter().any(|element| self.mentions_bound(element)),
         }
@@ -298,7 +338,7 @@ impl Walk {
     }
 }
 
-/// Types are values, too.
+/// Types, which are values in CEL.
 const TYPES: [&str; 10] =
     ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
@@ -325,11 +365,11 @@ const OPERATORS: [&str; 18] = [
     operators::IN,
 ];
 
-/// What answers yes or no.
+/// Functions with a boolean result.
 const PREDICATES: [&str; 6] = ["startsWith", "endsWith", "contains", "matches", "hasValue", "bool"];
 
 const FUNCTIONS: [&str; 30] = [
-    // Of the language.
+    // The language's own functions.
     "size",
     "string",
     "int",
@@ -347,7 +387,7 @@ const FUNCTIONS: [&str; 30] = [
     "value",
     "or",
     "orValue",
-    // Of texts.
+    // Functions of strings.
     "charAt",
     "indexOf",
     "lastIndexOf",
@@ -359,7 +399,7 @@ const FUNCTIONS: [&str; 30] = [
     "substring",
     "trim",
     "reverse",
-    // Of encodings.
+    // Functions of encodings.
     "encode",
     "decode",
 ];
@@ -369,14 +409,14 @@ fn is_operator(name: &str) -> bool {
         || [operators::OPT_INDEX, operators::OPT_SELECT, operators::NOT_STRICTLY_FALSE].contains(&name)
 }
 
-fn kind(expression: &Expr) -> Kind {
+fn result_type(expression: &Expr) -> ResultType {
     let boolean = match expression {
         Expr::Literal(LiteralValue::Boolean(_)) => true,
         Expr::Select(select) => select.test,
         Expr::Comprehension(loop_) => {
-            // `all` and `exists` gather one yes or no; `exists_one` counts and compares at the end.
-            let gathers = matches!(loop_.accu_init.expr, Expr::Literal(LiteralValue::Boolean(_)));
-            gathers || kind(&loop_.result.expr) == Kind::Boolean
+            // `all` and `exists` accumulate a boolean; `exists_one` counts and compares at the end.
+            let accumulates_boolean = matches!(loop_.accu_init.expr, Expr::Literal(LiteralValue::Boolean(_)));
+            accumulates_boolean || result_type(&loop_.result.expr) == ResultType::Boolean
         }
         Expr::Call(call) => match call.func_name.as_str() {
             operators::LOGICAL_AND
@@ -390,11 +430,11 @@ fn kind(expression: &Expr) -> Kind {
             | operators::LESS
             | operators::IN => true,
             operators::CONDITIONAL => {
-                call.args.iter().skip(1).all(|branch| kind(&branch.expr) == Kind::Boolean)
+                call.args.iter().skip(1).all(|branch| result_type(&branch.expr) == ResultType::Boolean)
             }
             name => PREDICATES.contains(&name),
         },
         _ => false,
     };
-    if boolean { Kind::Boolean } else { Kind::Other }
+    if boolean { ResultType::Boolean } else { ResultType::Other }
 }

@@ -1,59 +1,68 @@
-//! Reading a tree field by field, so that every fault is found at once and with its path.
+//! Reads a tree field by field and collects all errors with their paths.
 
-use std::{cell::RefCell, sync::LazyLock};
+use std::{cell::RefCell, fmt, sync::LazyLock};
 
 use serde_json::{Map, Value};
 
-/// Something that is wrong with a configuration.
+/// An invalid field of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldError {
     /// The field, e.g. `jwt[0].issuer.url`.
     pub path: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// What to do with fields that nobody knows.
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => write!(f, "the file {}", self.problem),
+            path => write!(f, "{path} {}", self.problem),
+        }
+    }
+}
+
+/// How unknown fields are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
-    /// They are faults: somebody has written the file.
+    /// They are errors: a person has written the file.
     Refuse,
-    /// They are ignored: an API server has had its say already, and may be newer.
+    /// They are ignored: an API server has validated the object, and may be newer.
     Ignore,
 }
 
-/// A mapping somewhere in the tree. Whatever is wrong with it is noted, and reading goes on.
+/// A mapping in the tree. Errors are collected, and reading goes on.
 #[derive(Clone)]
 pub(crate) struct Fields<'a> {
     path: String,
     fields: &'a Map<String, Value>,
-    notes: &'a Notes,
+    errors: &'a FieldErrors,
 }
 
-/// Where faults are noted.
-pub(crate) struct Notes {
+/// Collects errors.
+pub(crate) struct FieldErrors {
     unknown: UnknownFields,
-    faults: RefCell<Vec<Fault>>,
+    errors: RefCell<Vec<FieldError>>,
 }
 
 static NO_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
-impl Notes {
+impl FieldErrors {
     pub(crate) fn new(unknown: UnknownFields) -> Self {
-        Self { unknown, faults: RefCell::default() }
+        Self { unknown, errors: RefCell::default() }
     }
 
-    /// The root of a tree; empty, and a fault, if it is no mapping.
+    /// The root of a tree; empty, with an error, if it is not a mapping.
     pub(crate) fn root<'a>(&'a self, value: &'a Value) -> Fields<'a> {
         self.fields(String::new(), value)
     }
 
-    pub(crate) fn into_faults(self) -> Vec<Fault> {
-        self.faults.into_inner()
+    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+        self.errors.into_inner()
     }
 
     fn add(&self, path: String, problem: String) {
-        self.faults.borrow_mut().push(Fault { path, problem });
+        self.errors.borrow_mut().push(FieldError { path, problem });
     }
 
     fn fields<'a>(&'a self, path: String, value: &'a Value) -> Fields<'a> {
@@ -65,14 +74,14 @@ impl Notes {
                 &NO_FIELDS
             }
         };
-        Fields { path, fields, notes: self }
+        Fields { path, fields, errors: self }
     }
 }
 
 impl<'a> Fields<'a> {
-    /// Notes the fields that are none of these, with the one that may have been meant.
-    pub(crate) fn only(&self, known: &[&str]) {
-        if self.notes.unknown == UnknownFields::Ignore {
+    /// Adds an error for each unknown field, with the most similar known one.
+    pub(crate) fn allow_only(&self, known: &[&str]) {
+        if self.errors.unknown == UnknownFields::Ignore {
             return;
         }
         for name in self.fields.keys().filter(|name| !known.contains(&name.as_str())) {
@@ -80,49 +89,49 @@ impl<'a> Fields<'a> {
                 Some(meant) => format!("is not a known field; did you mean {meant}?"),
                 None => format!("is not a known field, expected one of {}", known.join(", ")),
             };
-            self.notes.add(self.join(name), problem);
+            self.errors.add(self.join(name), problem);
         }
     }
 
-    /// Notes that a field is wrong.
-    pub(crate) fn fault(&self, name: &str, problem: impl Into<String>) {
-        self.notes.add(self.join(name), problem.into());
+    /// Adds an error for a field.
+    pub(crate) fn add(&self, name: &str, problem: impl Into<String>) {
+        self.errors.add(self.join(name), problem.into());
     }
 
-    /// Notes that the whole is wrong.
-    pub(crate) fn wrong(&self, problem: impl Into<String>) {
-        self.notes.add(self.path.clone(), problem.into());
+    /// Adds an error for the mapping itself.
+    pub(crate) fn add_here(&self, problem: impl Into<String>) {
+        self.errors.add(self.path.clone(), problem.into());
     }
 
-    /// Whether a field is there, were it empty.
+    /// Whether a field is present, possibly empty.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// A text; as in Go, an empty one is none.
+    /// A string; as in Go, an empty one counts as absent.
     pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
         self.any_text(name).filter(|text| !text.is_empty())
     }
 
-    /// A text that may be empty.
+    /// A string that may be empty.
     pub(crate) fn any_text(&self, name: &str) -> Option<&'a str> {
         match self.fields.get(name) {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text),
             Some(_) => {
-                self.fault(name, "is not a string");
+                self.add(name, "is not a string");
                 None
             }
         }
     }
 
-    /// A text that must be there.
+    /// A required string.
     pub(crate) fn required(&self, name: &str) -> &'a str {
         let text = self.text(name);
         if text.is_none()
             && !self.fields.get(name).is_some_and(|value| !value.is_null() && !value.is_string())
         {
-            self.fault(name, "is required");
+            self.add(name, "is required");
         }
         text.unwrap_or_default()
     }
@@ -132,7 +141,7 @@ impl<'a> Fields<'a> {
             None | Some(Value::Null) => false,
             Some(Value::Bool(flag)) => *flag,
             Some(_) => {
-                self.fault(name, "is neither true nor false");
+                self.add(name, "is neither true nor false");
                 false
             }
         }
@@ -145,16 +154,16 @@ impl<'a> Fields<'a> {
             .filter_map(|(index, value)| {
                 let text = value.as_str();
                 if text.is_none() {
-                    self.fault(&format!("{name}[{index}]"), "is not a string");
+                    self.add(&format!("{name}[{index}]"), "is not a string");
                 }
                 text
             })
             .collect()
     }
 
-    /// A mapping; empty if it is not there.
+    /// A mapping; empty if absent.
     pub(crate) fn child(&self, name: &str) -> Fields<'a> {
-        self.notes.fields(self.join(name), self.fields.get(name).unwrap_or(&Value::Null))
+        self.errors.fields(self.join(name), self.fields.get(name).unwrap_or(&Value::Null))
     }
 
     /// A list of mappings.
@@ -163,7 +172,7 @@ impl<'a> Fields<'a> {
         self.list(name)
             .iter()
             .enumerate()
-            .map(|(index, value)| self.notes.fields(format!("{path}[{index}]"), value))
+            .map(|(index, value)| self.errors.fields(format!("{path}[{index}]"), value))
             .collect()
     }
 
@@ -172,7 +181,7 @@ impl<'a> Fields<'a> {
             None | Some(Value::Null) => &[],
             Some(Value::Array(list)) => list,
             Some(_) => {
-                self.fault(name, "is not a list");
+                self.add(name, "is not a list");
                 &[]
             }
         }
@@ -183,13 +192,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The known name that is only one or two slips away.
+/// The known name at an edit distance of at most two.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let (distance, nearest) = known.iter().map(|known| (distance(name, known), *known)).min()?;
     (distance <= 2 && distance < name.len()).then_some(nearest)
 }
 
-/// How many letters have to be put in, taken out or changed, whatever their case.
+/// The edit distance (Levenshtein), ignoring case.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

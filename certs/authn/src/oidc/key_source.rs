@@ -1,8 +1,9 @@
-//! The keys of an issuer, found by discovery (OpenID Connect Discovery 1.0) and kept fresh.
+//! The keys of an issuer, found by discovery (OpenID Connect Discovery 1.0) and refreshed.
 //!
-//! One task per issuer asks: at once, then every five minutes, and soon again after a failure or when a token
-//! names a key that is not known; very soon to begin with, because an issuer may be starting together with us. Requests never ask themselves; at most they wait a moment for the task. The
-//! last good keys stay until there are better ones.
+//! One task per issuer fetches the keys: at the start, then every five minutes, and sooner after a failure or when a token
+//! names an unknown key. The first retries follow quickly, because an issuer may be starting together with this process.
+//! Requests never fetch keys themselves; they wait a bounded time for the task. The last good keys stay in use until newer
+//! ones are fetched.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -20,55 +21,55 @@ use tokio::{
 };
 
 use crate::{
-    Reason, TokenFault, VerificationKeys,
-    jwt::{CompactToken, KeyChoice, Unverified},
+    Reason, TokenError, VerificationKeys,
+    jwt::{CompactToken, KeyChoice, VerificationError},
 };
 
-/// How patient a source of keys is.
+/// Intervals and limits for fetching keys.
 #[derive(Clone, Debug)]
-pub struct KeyPatience {
-    /// Between two looks at the keys while all is well.
-    pub refresh: Duration,
-    /// Between two looks otherwise: after a failure, and for tokens with keys that are not known. This is what
-    /// somebody who sends made-up tokens can make us ask.
-    pub again: Duration,
-    /// After the first failure, while there have never been keys; it doubles with each until it is [`KeyPatience::again`].
-    /// Requests wait that long for the first keys.
-    pub first: Duration,
-    /// The longest that a request waits for keys.
-    pub wait: Duration,
-    /// Limit for each of the two questions to an issuer.
-    pub answer: Duration,
+pub struct KeyFetchSettings {
+    /// Interval between successful fetches.
+    pub refresh_interval: Duration,
+    /// Interval after a failure, and the least interval of fetches for tokens with unknown keys: the rate that a client with
+    /// made-up tokens can cause.
+    pub retry_interval: Duration,
+    /// Interval after the first failure before the first success. It doubles with each failure up to
+    /// [`KeyFetchSettings::retry_interval`]; until then requests wait for the first keys.
+    pub first_retry_interval: Duration,
+    /// The longest time that a request waits for keys.
+    pub max_wait: Duration,
+    /// Limit for each of the two requests to an issuer.
+    pub response_timeout: Duration,
 }
 
-impl Default for KeyPatience {
+impl Default for KeyFetchSettings {
     fn default() -> Self {
         Self {
-            refresh: Duration::from_secs(300),
-            again: Duration::from_secs(10),
-            first: Duration::from_millis(100),
-            wait: Duration::from_secs(5),
-            answer: Duration::from_secs(10),
+            refresh_interval: Duration::from_secs(300),
+            retry_interval: Duration::from_secs(10),
+            first_retry_interval: Duration::from_millis(100),
+            max_wait: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
         }
     }
 }
 
-/// The discovery document is looked at anew after this long, or when its keys cannot be had.
-const REDISCOVER: Duration = Duration::from_secs(3600);
+/// The discovery document is fetched again after this time, or when its keys cannot be fetched.
+const DISCOVERY_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// No issuer's documents are as large as this.
-const LARGEST_ANSWER: usize = 1 << 20;
+/// Limit for the size of an issuer's documents.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Keys of one issuer. Its task starts with the first question and ends when this is dropped.
+/// The keys of one issuer. Its task starts at the first use and ends when this is dropped.
 pub(crate) struct KeySource {
     issuer: Issuer,
-    patience: KeyPatience,
-    state: Arc<watch::Sender<State>>,
-    wanted: Arc<Notify>,
+    settings: KeyFetchSettings,
+    state: Arc<watch::Sender<KeyState>>,
+    refresh_requested: Arc<Notify>,
     task: OnceLock<Task>,
 }
 
-/// Where and whom to ask.
+/// The location of an issuer's documents.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Issuer {
     pub(crate) url: Arc<str>,
@@ -76,25 +77,25 @@ pub(crate) struct Issuer {
     pub(crate) roots: TrustRoots,
 }
 
-/// What the task has found so far.
+/// The last result of the task.
 #[derive(Clone, Default)]
-pub(crate) struct State {
+pub(crate) struct KeyState {
     pub(crate) keys: Option<Arc<VerificationKeys>>,
-    /// Why the last look has failed.
+    /// The error of the last fetch.
     pub(crate) problem: Option<Arc<str>>,
-    looks: u64,
-    last_look: Option<Instant>,
-    outlook: Outlook,
+    fetches: u64,
+    last_fetch: Option<Instant>,
+    first_keys: FirstKeys,
 }
 
-/// When there may be first keys.
+/// When the first keys may be available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Outlook {
-    /// With the next look, which comes soon.
+enum FirstKeys {
+    /// With the next fetch, which follows soon.
     #[default]
-    Soon,
-    /// Nobody knows.
-    Open,
+    ExpectedSoon,
+    /// At an unknown time.
+    Unknown,
 }
 
 struct Task(AbortHandle);
@@ -106,27 +107,27 @@ impl Drop for Task {
 }
 
 impl KeySource {
-    pub(crate) fn new(issuer: Issuer, patience: KeyPatience) -> Self {
+    pub(crate) fn new(issuer: Issuer, settings: KeyFetchSettings) -> Self {
         Self {
             issuer,
-            patience,
+            settings,
             state: Arc::new(watch::Sender::default()),
-            wanted: Arc::default(),
+            refresh_requested: Arc::default(),
             task: OnceLock::new(),
         }
     }
 
-    /// Starts looking for keys, if that has not happened yet. Does nothing outside a runtime.
+    /// Starts the task, if it is not running yet. Does nothing outside a runtime.
     pub(crate) fn start(&self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         self.task.get_or_init(|| {
-            let looking = look_for_ever(
+            let refreshing = refresh_keys(
                 self.issuer.clone(),
-                self.patience.clone(),
+                self.settings.clone(),
                 Arc::clone(&self.state),
-                Arc::clone(&self.wanted),
+                Arc::clone(&self.refresh_requested),
             );
-            Task(runtime.spawn(looking).abort_handle())
+            Task(runtime.spawn(refreshing).abort_handle())
         });
     }
 
@@ -134,29 +135,29 @@ impl KeySource {
         &self.issuer
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> KeyState {
         self.state.borrow().clone()
     }
 
-    /// Checks the signature of a token that says to be of this issuer.
+    /// Verifies the signature of a token that claims this issuer.
     pub(crate) async fn verify(&self, token: &CompactToken<'_>) -> Result<(), Reason> {
         self.start();
         let mut state = self.state();
         if !state.is_settled() {
-            state = self.state_when(State::is_settled).await;
+            state = self.state_when(KeyState::is_settled).await;
         }
         let unverified = match state.verify(token) {
             Some(Ok(())) => return Ok(()),
             Some(Err(unverified)) => unverified,
             None => return Err(state.unavailable()),
         };
-        // The issuer may have new keys. Not everybody who makes up a token may ask for them, though.
-        if state.last_look.is_some_and(|last| last.elapsed() < self.patience.again) {
+        // The issuer may have new keys. The interval limits the fetches that made-up tokens cause.
+        if state.last_fetch.is_some_and(|last| last.elapsed() < self.settings.retry_interval) {
             return Err(fault(unverified));
         }
-        self.wanted.notify_one();
-        let looks = state.looks;
-        let state = self.state_when(|state| state.looks > looks).await;
+        self.refresh_requested.notify_one();
+        let fetches = state.fetches;
+        let state = self.state_when(|state| state.fetches > fetches).await;
         match state.verify(token) {
             Some(Ok(())) => Ok(()),
             Some(Err(unverified)) => Err(fault(unverified)),
@@ -164,23 +165,23 @@ impl KeySource {
         }
     }
 
-    /// Waits until the state is as wanted, or for as long as patience lasts.
-    async fn state_when(&self, wanted: impl Fn(&State) -> bool) -> State {
+    /// Waits until the state fulfils a condition, at most `max_wait`.
+    async fn state_when(&self, is_met: impl Fn(&KeyState) -> bool) -> KeyState {
         let mut state = self.state.subscribe();
-        // Neither too late nor never is a failure here: the state says what there is.
-        let _ = timeout(self.patience.wait, state.wait_for(|state| wanted(state))).await;
+        // A timeout is not an error here: the current state is returned.
+        let _ = timeout(self.settings.max_wait, state.wait_for(|state| is_met(state))).await;
         self.state()
     }
 }
 
-impl State {
-    fn verify(&self, token: &CompactToken<'_>) -> Option<Result<(), Unverified>> {
+impl KeyState {
+    fn verify(&self, token: &CompactToken<'_>) -> Option<Result<(), VerificationError>> {
         Some(self.keys.as_ref()?.verify(token, KeyChoice::ByName))
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether waiting for the next fetch is useless.
     fn is_settled(&self) -> bool {
-        self.keys.is_some() || self.outlook == Outlook::Open
+        self.keys.is_some() || self.first_keys == FirstKeys::Unknown
     }
 
     fn unavailable(&self) -> Reason {
@@ -189,33 +190,34 @@ impl State {
     }
 }
 
-fn fault(unverified: Unverified) -> Reason {
+fn fault(unverified: VerificationError) -> Reason {
     Reason::InvalidToken(match unverified {
-        Unverified::NoSuchKey => TokenFault::UnknownKey,
-        Unverified::WrongSignature => TokenFault::Signature,
+        VerificationError::NoSuchKey => TokenError::UnknownKey,
+        VerificationError::WrongSignature => TokenError::Signature,
     })
 }
 
-async fn look_for_ever(
+async fn refresh_keys(
     issuer: Issuer,
-    patience: KeyPatience,
-    state: Arc<watch::Sender<State>>,
-    wanted: Arc<Notify>,
+    settings: KeyFetchSettings,
+    state: Arc<watch::Sender<KeyState>>,
+    refresh_requested: Arc<Notify>,
 ) {
     let mut discovered: Option<(Uri, Instant)> = None;
-    let mut next = patience.first;
+    let mut next = settings.first_retry_interval;
     loop {
-        let found = look(&issuer, &patience, &mut discovered).await;
+        let found = fetch(&issuer, &settings, &mut discovered).await;
         if found.is_ok() {
-            next = patience.again;
+            next = settings.retry_interval;
         }
-        let failing = next.min(patience.again);
+        let failing = next.min(settings.retry_interval);
         next = failing.saturating_mul(2);
-        let pause = if found.is_ok() { patience.refresh } else { failing };
+        let pause = if found.is_ok() { settings.refresh_interval } else { failing };
         state.send_modify(|state| {
-            state.looks += 1;
-            state.last_look = Some(Instant::now());
-            state.outlook = if failing < patience.again { Outlook::Soon } else { Outlook::Open };
+            state.fetches += 1;
+            state.last_fetch = Some(Instant::now());
+            state.first_keys =
+                if failing < settings.retry_interval { FirstKeys::ExpectedSoon } else { FirstKeys::Unknown };
             match found {
                 Ok(keys) => {
                     if state.problem.take().is_some() {
@@ -231,26 +233,26 @@ async fn look_for_ever(
                 }
             }
         });
-        // A wish from before this look is fulfilled.
-        let _ = wanted.notified().now_or_never();
+        // A request from before this fetch is fulfilled.
+        let _ = refresh_requested.notified().now_or_never();
         tokio::select! {
             () = sleep(pause) => {}
-            () = wanted.notified() => {}
+            () = refresh_requested.notified() => {}
         }
     }
 }
 
-async fn look(
+async fn fetch(
     issuer: &Issuer,
-    patience: &KeyPatience,
+    settings: &KeyFetchSettings,
     discovered: &mut Option<(Uri, Instant)>,
 ) -> Result<VerificationKeys, String> {
-    let known = discovered.take().filter(|(_, since)| since.elapsed() < REDISCOVER);
+    let known = discovered.take().filter(|(_, since)| since.elapsed() < DISCOVERY_LIFETIME);
     let (uri, since) = match known {
         Some(known) => known,
-        None => (discover(issuer, patience).await?, Instant::now()),
+        None => (discover(issuer, settings).await?, Instant::now()),
     };
-    let text = get(&uri, &issuer.roots, patience).await?;
+    let text = get(&uri, &issuer.roots, settings).await?;
     let keys = VerificationKeys::from_jwks(&text).map_err(|error| format!("{uri}: {error}"))?;
     if keys.is_empty() {
         return Err(format!("{uri}: it has no key for signatures that can be used"));
@@ -259,8 +261,8 @@ async fn look(
     Ok(keys)
 }
 
-/// Where the keys are.
-async fn discover(issuer: &Issuer, patience: &KeyPatience) -> Result<Uri, String> {
+/// The URL of the keys.
+async fn discover(issuer: &Issuer, settings: &KeyFetchSettings) -> Result<Uri, String> {
     #[derive(Deserialize)]
     struct Document {
         issuer: String,
@@ -268,7 +270,7 @@ async fn discover(issuer: &Issuer, patience: &KeyPatience) -> Result<Uri, String
     }
     let url = &issuer.discovery_url;
     let uri = url.parse().map_err(|_| format!("{url} is not a URL"))?;
-    let text = get(&uri, &issuer.roots, patience).await?;
+    let text = get(&uri, &issuer.roots, settings).await?;
     let document: Document =
         serde_json::from_slice(&text).map_err(|_| format!("{url} is not a discovery document"))?;
     if document.issuer != *issuer.url {
@@ -281,15 +283,15 @@ async fn discover(issuer: &Issuer, patience: &KeyPatience) -> Result<Uri, String
     Ok(uri)
 }
 
-/// GET over a connection of its own: minutes pass until the next one.
-async fn get(uri: &Uri, roots: &TrustRoots, patience: &KeyPatience) -> Result<Vec<u8>, String> {
+/// GET over a new connection, because the next request follows minutes later.
+async fn get(uri: &Uri, roots: &TrustRoots, settings: &KeyFetchSettings) -> Result<Vec<u8>, String> {
     let authority = uri.authority().ok_or_else(|| format!("{uri} has no host"))?;
     let endpoint = Endpoint::parse(&format!("https://{authority}")).map_err(|error| error.to_string())?;
     let credentials = Credentials::new(roots.clone()).map_err(|error| error.to_string())?;
     let options = ClientOptions {
-        connect_timeout: patience.answer,
-        request_timeout: patience.answer,
-        max_response_bytes: LARGEST_ANSWER,
+        connect_timeout: settings.response_timeout,
+        request_timeout: settings.response_timeout,
+        max_response_bytes: MAX_RESPONSE_BYTES,
         ..ClientOptions::default()
     };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());

@@ -1,13 +1,16 @@
-//! What the claims of a verified token make of its bearer.
+//! Maps the claims of a verified token to a user.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use serde_json::Value;
 
-use super::expression::{Expression, Input, Variable};
-use crate::{TokenFault, UserInfo, jwt::Claims, service_account::add_credential_id};
+use super::{
+    expression::{EvaluationError, Expression, Input},
+    expression_check::Variable,
+};
+use crate::{TokenError, UserInfo, jwt::Claims, service_account::add_credential_id};
 
-/// From which claims a user is made.
+/// The claims or expressions for the attributes of a user.
 #[derive(Debug)]
 pub(crate) struct Mappings {
     pub(crate) username: ClaimOrExpression,
@@ -16,32 +19,32 @@ pub(crate) struct Mappings {
     pub(crate) extra: Vec<(String, Expression)>,
 }
 
-/// A claim as it is, or what an expression makes of all claims.
+/// A claim with a prefix, or the value of an expression over all claims.
 #[derive(Debug)]
 pub(crate) enum ClaimOrExpression {
     Claim { name: String, prefix: String },
     Expression(Expression),
 }
 
-/// What must hold for a token to be accepted.
+/// The rules that an accepted token satisfies.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// Claims with the texts that they must be.
+    /// Claims with their required values.
     pub(crate) required: Vec<(String, String)>,
-    /// With the messages for who fails them.
+    /// Expressions with the messages of their failure.
     pub(crate) of_claims: Vec<(Expression, String)>,
     pub(crate) of_user: Vec<(Expression, String)>,
 }
 
-/// The claims, and what expressions see of them: made when the first one is evaluated.
+/// The claims, and the input of expressions, which is built when the first one is evaluated.
 struct Evaluation<'a> {
     claims: &'a Claims,
     input: OnceCell<Input>,
 }
 
 impl Mappings {
-    /// The user, if all rules hold.
-    pub(crate) fn user(&self, rules: &Rules, claims: &Claims) -> Result<UserInfo, TokenFault> {
+    /// The user, if all rules are satisfied.
+    pub(crate) fn user(&self, rules: &Rules, claims: &Claims) -> Result<UserInfo, TokenError> {
         let evaluation = Evaluation { claims, input: OnceCell::new() };
         let mut user = UserInfo {
             name: self.username(&evaluation)?,
@@ -60,23 +63,23 @@ impl Mappings {
         Ok(user)
     }
 
-    fn username(&self, evaluation: &Evaluation<'_>) -> Result<String, TokenFault> {
+    fn username(&self, evaluation: &Evaluation<'_>) -> Result<String, TokenError> {
         let name = self.username.text(evaluation)?;
         if let ClaimOrExpression::Claim { name: claim, .. } = &self.username
             && claim == "email"
         {
             match evaluation.claims.get("email_verified") {
                 None | Some(Value::Bool(true)) => {}
-                Some(_) => return Err(TokenFault::claim("email_verified", "is not true")),
+                Some(_) => return Err(TokenError::claim("email_verified", "is not true")),
             }
         }
         if name.is_empty() {
-            return Err(TokenFault::Rule("the user name is empty".into()));
+            return Err(TokenError::Rule("the user name is empty".into()));
         }
         Ok(name)
     }
 
-    fn groups(&self, evaluation: &Evaluation<'_>) -> Result<Vec<String>, TokenFault> {
+    fn groups(&self, evaluation: &Evaluation<'_>) -> Result<Vec<String>, TokenError> {
         let (name, prefix) = match &self.groups {
             None => return Ok(Vec::new()),
             Some(ClaimOrExpression::Expression(expression)) => {
@@ -84,13 +87,13 @@ impl Mappings {
             }
             Some(ClaimOrExpression::Claim { name, prefix }) => (name, prefix),
         };
-        let wrong = || TokenFault::claim(name, "is neither a string nor a list of strings");
+        let wrong = || TokenError::claim(name, "is neither a string nor a list of strings");
         let prefixed =
             |value: &Value| value.as_str().map(|group| format!("{prefix}{group}")).ok_or_else(wrong);
         match evaluation.claims.get(name) {
-            // Without them the user would lose groups, and with those perhaps restrictions, unnoticed.
-            None if evaluation.is_elsewhere(name) => {
-                Err(TokenFault::claim(name, "is kept elsewhere (distributed claims), which is not supported"))
+            // Ignoring them would silently drop groups, and perhaps restrictions with them.
+            None if evaluation.is_distributed(name) => {
+                Err(TokenError::claim(name, "is kept elsewhere (distributed claims), which is not supported"))
             }
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(groups)) => groups.iter().map(prefixed).collect(),
@@ -98,14 +101,14 @@ impl Mappings {
         }
     }
 
-    fn uid(&self, evaluation: &Evaluation<'_>) -> Result<Option<String>, TokenFault> {
+    fn uid(&self, evaluation: &Evaluation<'_>) -> Result<Option<String>, TokenError> {
         let uid = self.uid.as_ref().map(|uid| uid.text(evaluation)).transpose()?;
         Ok(uid.filter(|uid| !uid.is_empty()))
     }
 }
 
 impl ClaimOrExpression {
-    fn text(&self, evaluation: &Evaluation<'_>) -> Result<String, TokenFault> {
+    fn text(&self, evaluation: &Evaluation<'_>) -> Result<String, TokenError> {
         match self {
             Self::Claim { name, prefix } => Ok(format!("{prefix}{}", evaluation.claims.text(name)?)),
             Self::Expression(expression) => {
@@ -116,10 +119,10 @@ impl ClaimOrExpression {
 }
 
 impl Rules {
-    fn check(&self, evaluation: &Evaluation<'_>, user: &UserInfo) -> Result<(), TokenFault> {
+    fn check(&self, evaluation: &Evaluation<'_>, user: &UserInfo) -> Result<(), TokenError> {
         for (claim, value) in &self.required {
             if evaluation.claims.text(claim)? != value {
-                return Err(TokenFault::claim(claim, "is not what it is required to be"));
+                return Err(TokenError::claim(claim, "is not what it is required to be"));
             }
         }
         check_all(&self.of_claims, || evaluation.input())?;
@@ -131,12 +134,12 @@ impl Rules {
     }
 }
 
-fn check_all<'a>(rules: &[(Expression, String)], input: impl Fn() -> &'a Input) -> Result<(), TokenFault> {
+fn check_all<'a>(rules: &[(Expression, String)], input: impl Fn() -> &'a Input) -> Result<(), TokenError> {
     for (expression, message) in rules {
         match expression.holds(input()) {
             Ok(true) => {}
-            Ok(false) if message.is_empty() => return Err(TokenFault::Rule(expression.source().into())),
-            Ok(false) => return Err(TokenFault::Rule(message.as_str().into())),
+            Ok(false) if message.is_empty() => return Err(TokenError::Rule(expression.source().into())),
+            Ok(false) => return Err(TokenError::Rule(message.as_str().into())),
             Err(error) => return Err(rule(expression, &error)),
         }
     }
@@ -148,17 +151,17 @@ impl Evaluation<'_> {
         self.input.get_or_init(|| Input::new(Variable::Claims, &Value::Object(self.claims.0.clone())))
     }
 
-    /// OpenID Connect Core 1.0, section 5.6.2.
-    fn is_elsewhere(&self, claim: &str) -> bool {
+    /// Whether it is a distributed claim (OpenID Connect Core 1.0, section 5.6.2).
+    fn is_distributed(&self, claim: &str) -> bool {
         self.claims.get("_claim_names").is_some_and(|names| names.get(claim).is_some())
     }
 }
 
-fn rule(expression: &Expression, error: &super::expression::EvaluationError) -> TokenFault {
-    TokenFault::Rule(format!("{:?} {error}", expression.source()).into())
+fn rule(expression: &Expression, error: &EvaluationError) -> TokenError {
+    TokenError::Rule(format!("{:?} {error}", expression.source()).into())
 }
 
-/// As `UserInfo` of Kubernetes in JSON: what is empty is not there.
+/// The user as `UserInfo` of Kubernetes in JSON, without empty fields.
 fn as_value(user: &UserInfo) -> Value {
     serde_json::to_value(user).unwrap_or(Value::Null)
 }

@@ -1,9 +1,8 @@
-//! JSON Web Tokens of issuers outside: OpenID Connect by flags, and structured authentication configuration.
+//! JSON Web Tokens of external issuers: OpenID Connect by flags, and structured authentication configuration.
 //!
-//! Behaves as Kubernetes but for this: redirects of issuers are not followed and no proxies of the environment
-//! are used; a token whose groups are kept elsewhere (distributed claims) is declined; RSA keys have 2048 bits
-//! at least; expressions have no dates and none of Kubernetes' own libraries (URLs, addresses, quantities,
-//! sets), which is said when the configuration is read.
+//! Differences from Kubernetes: redirects of issuers are not followed and proxies of the environment are not used; tokens
+//! with distributed groups claims are declined; RSA keys must have at least 2048 bits; expressions have no dates and none of
+//! Kubernetes' own libraries (URLs, addresses, quantities, sets), which is an error when the configuration is read.
 
 mod configuration;
 mod expression;
@@ -11,8 +10,8 @@ mod expression_check;
 mod fields;
 mod key_source;
 mod mapping;
-mod outline;
 mod settings;
+mod yaml_lines;
 
 use std::{
     collections::HashMap,
@@ -25,75 +24,77 @@ use fairlead_client::TrustRoots;
 
 use self::key_source::{Issuer, KeySource};
 pub use self::{
-    configuration::{AnonymousAccess, AuthenticationConfiguration, ConfigurationError, Place},
-    fields::Fault,
-    key_source::KeyPatience,
+    configuration::{AnonymousAccess, AuthenticationConfiguration, ConfigurationError, LineNumber},
+    fields::FieldError,
+    key_source::KeyFetchSettings,
     settings::{JwtSettings, OidcFlags},
 };
 use crate::{
-    Answer, Authenticator, BearerToken, CredentialKind, Identity, Method, Presented, Reason, TokenFault,
-    Verdict,
+    AuthenticationMethod, Authenticator, BearerToken, CredentialKind, Identity, Reason, RequestCredentials,
+    TokenError, Verdict, VerdictFuture,
     jwt::{CompactToken, Leeway},
 };
 
-/// As Kubernetes: a token ends when it says so, but may begin a little early, and when it was issued does not
-/// matter.
+/// The same as in Kubernetes: no leeway after the expiry, some before the start; the time of issue is ignored.
 const CLOCK_SKEW: Leeway =
     Leeway { after_expiry: Duration::ZERO, before_start: Duration::from_secs(60), before_issue: None };
 
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
-/// Accepts the tokens of some issuers.
+/// Accepts the tokens of the configured issuers.
 ///
-/// A token of another issuer costs one look-up; one of these a signature check (40 to 60 µs) and what the
-/// expressions of its issuer cost (about 20 µs each). A [`TokenUnion`](crate::TokenUnion) in front saves
-/// that. Whoever drops it ends the tasks that keep the keys fresh.
+/// A token of another issuer costs one look-up. A token of a configured issuer costs a signature check (40 to 60 µs) and the
+/// evaluation of its expressions (about 20 µs each). The cache of a [`TokenUnion`](crate::TokenUnion) saves that. Dropping
+/// the authenticator ends the tasks that refresh the keys.
 pub struct JwtAuthenticator {
-    issuers: HashMap<String, Vec<Trusted>>,
+    issuers: HashMap<String, Vec<TrustedIssuer>>,
 }
 
-/// One issuer and what its tokens mean.
-struct Trusted {
+/// One issuer and its keys.
+struct TrustedIssuer {
     settings: JwtSettings,
     keys: Arc<KeySource>,
 }
 
-/// How it stands with the keys of an issuer.
+/// The state of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerStatus {
     /// The issuer.
     pub issuer: String,
-    /// How many keys are in use; with none of them no token of this issuer is accepted.
+    /// Number of keys in use; without keys no token of this issuer is accepted.
     pub keys: usize,
-    /// Why the last look at its keys has failed, if it has.
+    /// The error of the last fetch.
     pub problem: Option<Arc<str>>,
 }
 
 impl JwtAuthenticator {
-    /// Knows these issuers. One that comes several times, as in workspaces, may mean different things: the
-    /// first that accepts a token decides.
+    /// Trusts these issuers. An issuer may occur several times with different settings, as in workspaces: the first settings
+    /// that accept a token decide.
     #[must_use]
     pub fn new(issuers: impl IntoIterator<Item = JwtSettings>) -> Self {
-        Self::with_patience(issuers, &KeyPatience::default())
+        Self::with_key_settings(issuers, &KeyFetchSettings::default())
     }
 
-    /// The same with other times.
+    /// Trusts these issuers, with other settings for fetching keys.
     #[must_use]
-    pub fn with_patience(issuers: impl IntoIterator<Item = JwtSettings>, patience: &KeyPatience) -> Self {
-        let mut known: HashMap<String, Vec<Trusted>> = HashMap::new();
+    pub fn with_key_settings(
+        issuers: impl IntoIterator<Item = JwtSettings>,
+        key_settings: &KeyFetchSettings,
+    ) -> Self {
+        let mut known: HashMap<String, Vec<TrustedIssuer>> = HashMap::new();
         for settings in issuers {
-            let keys = Arc::new(KeySource::new(settings.key_issuer(), patience.clone()));
-            known.entry(settings.issuer.clone()).or_default().push(Trusted { settings, keys });
+            let keys = Arc::new(KeySource::new(settings.key_issuer(), key_settings.clone()));
+            known.entry(settings.issuer.clone()).or_default().push(TrustedIssuer { settings, keys });
         }
         Self { issuers: known }
     }
 
-    /// Goes on with the keys of another one, where issuers are the same and asked in the same way. For a
-    /// reload: tokens are accepted all the while, were an issuer down just then.
+    /// Takes over the keys of another authenticator for equal issuers. For a reload: tokens are accepted without interruption,
+    /// even if an issuer is down.
     #[must_use]
     pub fn with_keys_of(mut self, before: &Self) -> Self {
         for trusted in self.issuers.values_mut().flatten() {
-            let same = |known: &&Trusted| known.keys.issuer() == trusted.keys.issuer();
+            let same = |known: &&TrustedIssuer| known.keys.issuer() == trusted.keys.issuer();
             if let Some(known) = before.issuers.values().flatten().find(same) {
                 trusted.keys = Arc::clone(&known.keys);
             }
@@ -101,13 +102,12 @@ impl JwtAuthenticator {
         self
     }
 
-    /// Starts to look for keys, so that the first token need not wait for them. Without this, the first
-    /// token of an issuer does it.
+    /// Starts to fetch keys, so that the first token does not wait for them.
     pub fn start(&self) {
         self.issuers.values().flatten().for_each(|trusted| trusted.keys.start());
     }
 
-    /// How it stands with each issuer, for metrics and probes.
+    /// The state of each issuer, for metrics and probes.
     pub fn status(&self) -> impl Iterator<Item = IssuerStatus> {
         self.issuers.values().flatten().map(|trusted| {
             let state = trusted.keys.state();
@@ -119,7 +119,7 @@ impl JwtAuthenticator {
         })
     }
 
-    fn concerned(&self, token: &BearerToken<'_>) -> Option<&[Trusted]> {
+    fn trusted_issuers(&self, token: &BearerToken<'_>) -> Option<&[TrustedIssuer]> {
         let issuer = token.unverified()?.issuer.as_deref()?;
         Some(self.issuers.get(canonical(issuer))?.as_slice())
     }
@@ -130,29 +130,31 @@ impl Authenticator for JwtAuthenticator {
         "jwt"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         let Some(token) = request.token else {
-            return Answer::Ready(Verdict::NoOpinion);
+            return VerdictFuture::Ready(Verdict::NoOpinion);
         };
-        match self.concerned(token) {
-            Some(concerned) => Answer::Pending(Box::pin(judge(concerned, token, request.now))),
-            None => Answer::Ready(Verdict::NoOpinion),
+        match self.trusted_issuers(token) {
+            Some(candidates) => {
+                VerdictFuture::Pending(Box::pin(authenticate(candidates, token, request.now)))
+            }
+            None => VerdictFuture::Ready(Verdict::NoOpinion),
         }
     }
 }
 
-async fn judge(concerned: &[Trusted], token: &BearerToken<'_>, now: SystemTime) -> Verdict {
+async fn authenticate(candidates: &[TrustedIssuer], token: &BearerToken<'_>, now: SystemTime) -> Verdict {
     let token = match CompactToken::parse(token.as_str()) {
         Ok(token) => token,
         Err(fault) => return Verdict::Declined(fault.into()),
     };
     let mut reasons = Vec::new();
-    for trusted in concerned {
-        match trusted.judge(&token, now).await {
+    for trusted in candidates {
+        match trusted.verify(&token, now).await {
             Ok(identity) => return Verdict::Accepted(Arc::new(identity)),
             Err(reason) => reasons.push(reason),
         }
@@ -163,10 +165,10 @@ async fn judge(concerned: &[Trusted], token: &BearerToken<'_>, now: SystemTime) 
     })
 }
 
-impl Trusted {
-    async fn judge(&self, token: &CompactToken<'_>, now: SystemTime) -> Result<Identity, Reason> {
+impl TrustedIssuer {
+    async fn verify(&self, token: &CompactToken<'_>, now: SystemTime) -> Result<Identity, Reason> {
         if !self.settings.algorithms.contains(&token.algorithm) {
-            return Err(TokenFault::Algorithm.into());
+            return Err(TokenError::Algorithm.into());
         }
         self.keys.verify(token).await?;
         Ok(self.settings.identity(token, now)?)
@@ -174,20 +176,20 @@ impl Trusted {
 }
 
 impl JwtSettings {
-    /// Whom a token stands for whose signature was verified.
-    fn identity(&self, token: &CompactToken<'_>, now: SystemTime) -> Result<Identity, TokenFault> {
+    /// The identity of a token whose signature is verified.
+    fn identity(&self, token: &CompactToken<'_>, now: SystemTime) -> Result<Identity, TokenError> {
         let claims = token.claims()?;
         if canonical(claims.text("iss")?) != self.issuer {
-            return Err(TokenFault::claim("iss", "is another issuer"));
+            return Err(TokenError::claim("iss", "is another issuer"));
         }
         let audiences = claims.audiences()?;
         if !self.audiences.iter().any(|ours| audiences.contains(&ours.as_str())) {
-            return Err(TokenFault::Audience);
+            return Err(TokenError::Audience);
         }
-        let expires = claims.in_force(now, CLOCK_SKEW)?;
-        let expires = expires.ok_or_else(|| TokenFault::claim("exp", "is missing"))?;
+        let expires = claims.check_times(now, CLOCK_SKEW)?;
+        let expires = expires.ok_or_else(|| TokenError::claim("exp", "is missing"))?;
         let user = self.mappings.user(&self.rules, &claims)?;
-        Ok(Identity::new(user, Method::BearerToken, Some(expires)))
+        Ok(Identity::new(user, AuthenticationMethod::Jwt, Some(expires)))
     }
 
     fn key_issuer(&self) -> Issuer {
@@ -203,7 +205,7 @@ impl JwtSettings {
     }
 }
 
-/// Google is known under two names (OpenID Connect Core 1.0, section 15.6.2).
+/// Google has two issuer names (OpenID Connect Core 1.0, section 15.6.2).
 fn canonical(issuer: &str) -> &str {
     match issuer {
         "accounts.google.com" => "https://accounts.google.com",

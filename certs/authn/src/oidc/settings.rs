@@ -1,4 +1,4 @@
-//! One issuer and what its tokens mean, from flags or from a tree of the structure that Kubernetes has.
+//! The settings of one issuer, from flags or from a tree with Kubernetes' structure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,19 @@ use http::Uri;
 use serde_json::Value;
 
 use super::{
-    expression::{Expression, ExpressionError, Variable},
-    fields::{Fault, Fields, Notes, UnknownFields},
+    expression::Expression,
+    expression_check::{ExpressionError, Variable},
+    fields::{FieldError, FieldErrors, Fields, UnknownFields},
     mapping::{ClaimOrExpression, Mappings, Rules},
 };
 use crate::jwt::Algorithm;
 
-/// An issuer of tokens and what its tokens mean: read, checked, and its expressions compiled.
+/// The validated settings of an issuer, with compiled expressions.
 #[derive(Debug)]
 pub struct JwtSettings {
     pub(crate) issuer: String,
     pub(crate) discovery_url: Option<String>,
-    /// PEM; the system's roots if there is none.
+    /// PEM; the system's roots if `None`.
     pub(crate) certificate_authority: Option<String>,
     pub(crate) audiences: Vec<String>,
     pub(crate) algorithms: Vec<Algorithm>,
@@ -32,7 +33,7 @@ pub struct OidcFlags {
     pub issuer_url: String,
     /// `--oidc-client-id`.
     pub client_id: String,
-    /// The content of `--oidc-ca-file`; the system's roots if there is none.
+    /// The content of `--oidc-ca-file`; the system's roots if `None`.
     pub certificate_authority: Option<String>,
     /// `--oidc-username-claim`.
     pub username_claim: String,
@@ -65,11 +66,11 @@ impl Default for OidcFlags {
 }
 
 impl JwtSettings {
-    /// The issuer that flags describe. A fault's path is the flag.
-    pub fn from_flags(flags: &OidcFlags) -> Result<Self, Vec<Fault>> {
-        let mut faults = Vec::new();
+    /// Settings from flags. The path of an error is the flag.
+    pub fn from_flags(flags: &OidcFlags) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
         let mut fault = |flag: &str, problem: &str| {
-            faults.push(Fault { path: flag.to_owned(), problem: problem.to_owned() });
+            errors.push(FieldError { path: flag.to_owned(), problem: problem.to_owned() });
         };
         if let Err(problem) = check_url(&flags.issuer_url) {
             fault("--oidc-issuer-url", problem);
@@ -88,8 +89,8 @@ impl JwtSettings {
         if flags.signing_algorithms.is_empty() {
             fault("--oidc-signing-algs", "is empty");
         }
-        if !faults.is_empty() {
-            return Err(faults);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let username_prefix = match flags.username_prefix.as_str() {
             "-" => String::new(),
@@ -122,31 +123,31 @@ impl JwtSettings {
         })
     }
 
-    /// One element of `spec.jwt` of a `WorkspaceAuthenticationConfiguration`, or of a list of the same
-    /// structure. Fields that are not known are ignored, because an API server has checked the object.
-    pub fn from_value(element: &Value) -> Result<Self, Vec<Fault>> {
-        let notes = Notes::new(UnknownFields::Ignore);
-        let settings = Self::read(&notes.root(element));
-        match (settings, notes.into_faults()) {
-            (Some(settings), faults) if faults.is_empty() => Ok(settings),
-            (_, faults) => Err(faults),
+    /// Settings from one element of `spec.jwt` of a `WorkspaceAuthenticationConfiguration`, or of a list with the same
+    /// structure. Unknown fields are ignored, because an API server has validated the object.
+    pub fn from_value(element: &Value) -> Result<Self, Vec<FieldError>> {
+        let errors = FieldErrors::new(UnknownFields::Ignore);
+        let settings = Self::read(&errors.root(element));
+        match (settings, errors.into_vec()) {
+            (Some(settings), errors) if errors.is_empty() => Ok(settings),
+            (_, errors) => Err(errors),
         }
     }
 
-    /// The issuer whose tokens these are.
+    /// The URL of the issuer.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// `None` only together with a fault; but not every fault makes it `None`.
+    /// `None` only together with an error; but not every error makes it `None`.
     pub(crate) fn read(fields: &Fields<'_>) -> Option<Self> {
-        fields.only(&["issuer", "claimValidationRules", "claimMappings", "userValidationRules"]);
+        fields.allow_only(&["issuer", "claimValidationRules", "claimMappings", "userValidationRules"]);
         let issuer = fields.child("issuer");
         let (required, of_claims) = read_claim_rules(fields);
         let mappings = read_mappings(&fields.child("claimMappings"), &of_claims);
         let of_user = read_user_rules(fields);
-        issuer.only(&[
+        issuer.allow_only(&[
             "url",
             "discoveryURL",
             "certificateAuthority",
@@ -158,23 +159,23 @@ impl JwtSettings {
         if !url.is_empty()
             && let Err(problem) = check_url(url)
         {
-            issuer.fault("url", problem);
+            issuer.add("url", problem);
         }
         let discovery_url = issuer.text("discoveryURL");
         if let Some(discovery_url) = discovery_url {
             if let Err(problem) = check_url(discovery_url) {
-                issuer.fault("discoveryURL", problem);
+                issuer.add("discoveryURL", problem);
             }
             if discovery_url.trim_end_matches('/') == url.trim_end_matches('/') {
-                issuer.fault("discoveryURL", "is the same as url");
+                issuer.add("discoveryURL", "is the same as url");
             }
         }
         let certificate_authority = issuer.text("certificateAuthority");
         if let Some(Err(problem)) = certificate_authority.map(check_certificates) {
-            issuer.fault("certificateAuthority", problem);
+            issuer.add("certificateAuthority", problem);
         }
         if issuer.text("egressSelectorType").is_some() {
-            issuer.fault("egressSelectorType", "is not supported: there are no egress selectors here");
+            issuer.add("egressSelectorType", "is not supported: there are no egress selectors here");
         }
         Some(Self {
             issuer: url.to_owned(),
@@ -191,53 +192,53 @@ impl JwtSettings {
 fn read_audiences(issuer: &Fields<'_>) -> Vec<String> {
     let audiences = issuer.texts("audiences");
     if audiences.is_empty() {
-        issuer.fault("audiences", "needs at least one");
+        issuer.add("audiences", "needs at least one");
     }
     let mut seen = BTreeSet::new();
     for (index, audience) in audiences.iter().enumerate() {
         if audience.is_empty() {
-            issuer.fault(&format!("audiences[{index}]"), "is empty");
+            issuer.add(&format!("audiences[{index}]"), "is empty");
         } else if !seen.insert(audience) {
-            issuer.fault(&format!("audiences[{index}]"), "is a duplicate");
+            issuer.add(&format!("audiences[{index}]"), "is a duplicate");
         }
     }
     match issuer.text("audienceMatchPolicy") {
         Some("MatchAny") => {}
-        Some(_) => issuer.fault("audienceMatchPolicy", "must be MatchAny"),
+        Some(_) => issuer.add("audienceMatchPolicy", "must be MatchAny"),
         None if audiences.len() > 1 => {
-            issuer.fault("audienceMatchPolicy", "must be MatchAny if there are several audiences");
+            issuer.add("audienceMatchPolicy", "must be MatchAny if there are several audiences");
         }
         None => {}
     }
     audiences.into_iter().map(str::to_owned).collect()
 }
 
-/// Claims with the values that they must have, and rules with their messages.
+/// Claims with their required values, and rules with their messages.
 type ClaimRules = (Vec<(String, String)>, Vec<(Expression, String)>);
 
 fn read_claim_rules(fields: &Fields<'_>) -> ClaimRules {
     let (mut required, mut rules): ClaimRules = Default::default();
     for rule in fields.children("claimValidationRules") {
-        rule.only(&["claim", "requiredValue", "expression", "message"]);
+        rule.allow_only(&["claim", "requiredValue", "expression", "message"]);
         match (rule.text("claim"), rule.text("expression")) {
-            (None, None) => rule.wrong("needs a claim or an expression"),
-            (Some(_), Some(_)) => rule.wrong("has both a claim and an expression"),
+            (None, None) => rule.add_here("needs a claim or an expression"),
+            (Some(_), Some(_)) => rule.add_here("has both a claim and an expression"),
             (Some(claim), None) => {
                 if rule.text("message").is_some() {
-                    rule.fault("message", "must not be set together with a claim");
+                    rule.add("message", "must not be set together with a claim");
                 }
                 if required.iter().any(|(known, _)| known == claim) {
-                    rule.fault("claim", "is a duplicate");
+                    rule.add("claim", "is a duplicate");
                 }
                 let value = rule.any_text("requiredValue").unwrap_or_default();
                 required.push((claim.to_owned(), value.to_owned()));
             }
             (None, Some(source)) => {
                 if rule.text("requiredValue").is_some() {
-                    rule.fault("requiredValue", "must not be set together with an expression");
+                    rule.add("requiredValue", "must not be set together with an expression");
                 }
                 if rules.iter().any(|(known, _)| known.source() == source) {
-                    rule.fault("expression", "is a duplicate");
+                    rule.add("expression", "is a duplicate");
                 }
                 push_rule(&rule, source, Variable::Claims, &mut rules);
             }
@@ -249,10 +250,10 @@ fn read_claim_rules(fields: &Fields<'_>) -> ClaimRules {
 fn read_user_rules(fields: &Fields<'_>) -> Vec<(Expression, String)> {
     let mut rules: Vec<(Expression, String)> = Vec::new();
     for rule in fields.children("userValidationRules") {
-        rule.only(&["expression", "message"]);
+        rule.allow_only(&["expression", "message"]);
         let source = rule.required("expression");
         if rules.iter().any(|(known, _)| known.source() == source) {
-            rule.fault("expression", "is a duplicate");
+            rule.add("expression", "is a duplicate");
         }
         if !source.is_empty() {
             push_rule(&rule, source, Variable::User, &mut rules);
@@ -264,19 +265,19 @@ fn read_user_rules(fields: &Fields<'_>) -> Vec<(Expression, String)> {
 fn push_rule(fields: &Fields<'_>, source: &str, variable: Variable, rules: &mut Vec<(Expression, String)>) {
     match Expression::rule(source, variable) {
         Ok(rule) => rules.push((rule, fields.any_text("message").unwrap_or_default().to_owned())),
-        Err(error) => fields.fault("expression", unusable(&error)),
+        Err(error) => fields.add("expression", unusable(&error)),
     }
 }
 
 fn read_mappings(fields: &Fields<'_>, rules: &[(Expression, String)]) -> Option<Mappings> {
-    fields.only(&["username", "groups", "uid", "extra"]);
+    fields.allow_only(&["username", "groups", "uid", "extra"]);
     let username = fields.child("username");
     let name = read_prefixed(&username);
     if name.is_none() && !username.has("claim") && !username.has("expression") {
-        username.wrong("needs a claim or an expression");
+        username.add_here("needs a claim or an expression");
     }
     let uid = fields.child("uid");
-    uid.only(&["claim", "expression"]);
+    uid.allow_only(&["claim", "expression"]);
     let extra = read_extra(fields);
     let verified = |expression: &Expression| expression.uses("email_verified");
     if let Some(ClaimOrExpression::Expression(expression)) = &name
@@ -285,7 +286,7 @@ fn read_mappings(fields: &Fields<'_>, rules: &[(Expression, String)]) -> Option<
         && !extra.iter().any(|(_, expression)| verified(expression))
         && !rules.iter().any(|(expression, _)| verified(expression))
     {
-        username.fault(
+        username.add(
             "expression",
             "uses claims.email, so claims.email_verified must be used here, in a claim validation rule or in an extra",
         );
@@ -299,12 +300,12 @@ fn read_mappings(fields: &Fields<'_>, rules: &[(Expression, String)]) -> Option<
 }
 
 fn read_prefixed(fields: &Fields<'_>) -> Option<ClaimOrExpression> {
-    fields.only(&["claim", "prefix", "expression"]);
+    fields.allow_only(&["claim", "prefix", "expression"]);
     let prefix = fields.any_text("prefix");
     match (fields.has("claim"), prefix) {
-        (true, None) => fields.fault("prefix", "is required together with a claim; it may be empty"),
+        (true, None) => fields.add("prefix", "is required together with a claim; it may be empty"),
         (false, Some(_)) if fields.has("expression") => {
-            fields.fault("prefix", "must not be set together with an expression");
+            fields.add("prefix", "must not be set together with an expression");
         }
         _ => {}
     }
@@ -315,7 +316,7 @@ fn read_claim_or_expression(fields: &Fields<'_>, prefix: &str) -> Option<ClaimOr
     match (fields.text("claim"), fields.text("expression")) {
         (None, None) => None,
         (Some(_), Some(_)) => {
-            fields.wrong("has both a claim and an expression");
+            fields.add_here("has both a claim and an expression");
             None
         }
         (Some(name), None) => {
@@ -324,7 +325,7 @@ fn read_claim_or_expression(fields: &Fields<'_>, prefix: &str) -> Option<ClaimOr
         (None, Some(source)) => match Expression::new(source, Variable::Claims) {
             Ok(expression) => Some(ClaimOrExpression::Expression(expression)),
             Err(error) => {
-                fields.fault("expression", unusable(&error));
+                fields.add("expression", unusable(&error));
                 None
             }
         },
@@ -334,15 +335,15 @@ fn read_claim_or_expression(fields: &Fields<'_>, prefix: &str) -> Option<ClaimOr
 fn read_extra(fields: &Fields<'_>) -> Vec<(String, Expression)> {
     let mut extra: Vec<(String, Expression)> = Vec::new();
     for mapping in fields.children("extra") {
-        mapping.only(&["key", "valueExpression"]);
+        mapping.allow_only(&["key", "valueExpression"]);
         let key = mapping.required("key");
         if !key.is_empty()
             && let Err(problem) = check_extra_key(key)
         {
-            mapping.fault("key", problem);
+            mapping.add("key", problem);
         }
         if extra.iter().any(|(known, _)| known == key) {
-            mapping.fault("key", "is a duplicate");
+            mapping.add("key", "is a duplicate");
         }
         let source = mapping.required("valueExpression");
         if source.is_empty() {
@@ -350,7 +351,7 @@ fn read_extra(fields: &Fields<'_>) -> Vec<(String, Expression)> {
         }
         match Expression::new(source, Variable::Claims) {
             Ok(expression) => extra.push((key.to_owned(), expression)),
-            Err(error) => mapping.fault("valueExpression", unusable(&error)),
+            Err(error) => mapping.add("valueExpression", unusable(&error)),
         }
     }
     extra
@@ -360,7 +361,7 @@ fn unusable(error: &ExpressionError) -> String {
     format!("cannot be used: {error}")
 }
 
-/// `domain/path`, in lower case, and not one of Kubernetes' own.
+/// Checks that a key is `domain/path`, in lower case, and not reserved for Kubernetes.
 fn check_extra_key(key: &str) -> Result<(), &'static str> {
     let (domain, path) = key.split_once('/').ok_or("is not of the form domain/path")?;
     let is_label = |label: &str| {

@@ -1,52 +1,52 @@
-//! What tokens of service accounts claim, in both forms that Kubernetes has had.
+//! The claims of service-account tokens, legacy and bound.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{TokenFault, UserInfo, jwt::Claims};
+use crate::{TokenError, UserInfo, jwt::Claims};
 
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
-/// The logical cluster that a user comes from.
+/// Key of the extra with the user's logical cluster.
 const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
-/// The logical clusters that a user counts in; elsewhere he is nobody.
+/// Key of the extra with the logical clusters in which the user is valid; in others it has no identity.
 const SCOPES: &str = "authentication.kcp.io/scopes";
 
-/// A service account and what its token depends on, as claimed by a token that was verified.
+/// A service account and the objects that its token is bound to, from the claims of a verified token.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceAccount {
-    /// The logical cluster; a token of a plain Kubernetes has none.
+    /// The logical cluster; a token of plain Kubernetes has none.
     pub(crate) cluster: Option<String>,
     pub(crate) namespace: String,
-    pub(crate) account: Named,
-    pub(crate) pod: Option<Named>,
-    pub(crate) node: Option<Named>,
-    pub(crate) secret: Secret,
+    pub(crate) account: NamedObject,
+    pub(crate) pod: Option<NamedObject>,
+    pub(crate) node: Option<NamedObject>,
+    pub(crate) secret: SecretBinding,
     credential_id: Option<String>,
 }
 
-/// An object and which one of that name.
+/// The name and UID of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Named {
+pub(crate) struct NamedObject {
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
 /// The secret that a token depends on.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Secret {
+pub(crate) enum SecretBinding {
     #[default]
     None,
-    /// It must be this one.
-    Bound(Named),
-    /// It must hold the token.
-    Holding(String),
+    /// The secret with this name and UID must exist.
+    Bound(NamedObject),
+    /// The secret with this name must contain the token.
+    Containing(String),
 }
 
 #[derive(Deserialize)]
@@ -56,22 +56,22 @@ struct BoundClaims {
     #[serde(default)]
     namespace: String,
     #[serde(default, rename = "serviceaccount")]
-    account: Named,
-    pod: Option<Named>,
-    node: Option<Named>,
-    secret: Option<Named>,
+    account: NamedObject,
+    pod: Option<NamedObject>,
+    node: Option<NamedObject>,
+    secret: Option<NamedObject>,
 }
 
 impl ServiceAccount {
-    /// The claims of tokens that are requested: short-lived and bound to objects.
-    pub(crate) fn bound(claims: &Claims) -> Result<Self, TokenFault> {
+    /// Reads the claims of a token of the TokenRequest API: short-lived and bound to objects.
+    pub(crate) fn bound(claims: &Claims) -> Result<Self, TokenError> {
         const CLAIM: &str = "kubernetes.io";
-        let private = claims.get(CLAIM).ok_or_else(|| TokenFault::claim(CLAIM, "is missing"))?;
+        let private = claims.get(CLAIM).ok_or_else(|| TokenError::claim(CLAIM, "is missing"))?;
         let private = BoundClaims::deserialize(private)
-            .map_err(|_| TokenFault::claim(CLAIM, "is not that of a service account"))?;
+            .map_err(|_| TokenError::claim(CLAIM, "is not that of a service account"))?;
         let BoundClaims { cluster, namespace, account, pod, node, secret } = private;
         if namespace.is_empty() || account.name.is_empty() || account.uid.is_empty() {
-            return Err(TokenFault::claim(CLAIM, "does not name a service account"));
+            return Err(TokenError::claim(CLAIM, "does not name a service account"));
         }
         Ok(Self {
             cluster: cluster.filter(|cluster| !cluster.is_empty()),
@@ -79,41 +79,41 @@ impl ServiceAccount {
             account,
             pod,
             node,
-            secret: secret.map_or(Secret::None, Secret::Bound),
+            secret: secret.map_or(SecretBinding::None, SecretBinding::Bound),
             credential_id: credential_id(claims),
         })
     }
 
-    /// The claims of tokens that stand in secrets and live as long as these.
-    pub(crate) fn legacy(claims: &Claims) -> Result<Self, TokenFault> {
+    /// Reads the claims of a legacy token, which is stored in a secret and lives as long as it.
+    pub(crate) fn legacy(claims: &Claims) -> Result<Self, TokenError> {
         let text = |name: &str| match claims.text(name)? {
-            "" => Err(TokenFault::claim(name, "is empty")),
+            "" => Err(TokenError::claim(name, "is empty")),
             text => Ok(text.to_owned()),
         };
-        let account = Named {
+        let account = NamedObject {
             name: text("kubernetes.io/serviceaccount/service-account.name")?,
             uid: text("kubernetes.io/serviceaccount/service-account.uid")?,
         };
         let namespace = text("kubernetes.io/serviceaccount/namespace")?;
         if claims.text("sub")? != username(&namespace, &account.name) {
-            return Err(TokenFault::claim("sub", "names another service account than the rest"));
+            return Err(TokenError::claim("sub", "names another service account than the rest"));
         }
         Ok(Self {
             cluster: match claims.get("kubernetes.io/serviceaccount/clusterName") {
                 None | Some(Value::Null) => None,
                 Some(_) => Some(text("kubernetes.io/serviceaccount/clusterName")?),
             },
-            secret: Secret::Holding(text("kubernetes.io/serviceaccount/secret.name")?),
+            secret: SecretBinding::Containing(text("kubernetes.io/serviceaccount/secret.name")?),
             namespace,
             account,
             pod: None,
             node: None,
-            // Nobody has ever given them an ID, so what one claims is not taken for one.
+            // Legacy tokens have no ID, so a claimed one is ignored.
             credential_id: None,
         })
     }
 
-    /// The user that it is.
+    /// The service account as a user.
     pub(crate) fn user(&self) -> UserInfo {
         let mut extra = BTreeMap::new();
         let mut add = |key: &str, value: &str| {
@@ -132,9 +132,9 @@ impl ServiceAccount {
         if let Some(id) = &self.credential_id {
             add(CREDENTIAL_ID, id);
         }
-        // An account of no logical cluster is tied to one without a name, which does not exist. Without these
-        // extras it would be at home everywhere.
-        extra.extend(tied_to(self.cluster.as_deref().unwrap_or_default()));
+        // An account without a logical cluster is restricted to one without a name, which does not exist. Without these
+        // extras it would be valid in all logical clusters.
+        extra.extend(cluster_extras(self.cluster.as_deref().unwrap_or_default()));
         UserInfo {
             name: username(&self.namespace, &self.account.name),
             uid: Some(self.account.uid.clone()).filter(|uid| !uid.is_empty()),
@@ -147,15 +147,15 @@ impl ServiceAccount {
     }
 }
 
-/// The extras of a user who comes from a logical cluster and counts nowhere else.
-pub(crate) fn tied_to(cluster: &str) -> [(String, Vec<String>); 2] {
+/// The extras that restrict a user to one logical cluster.
+pub(crate) fn cluster_extras(cluster: &str) -> [(String, Vec<String>); 2] {
     [
         (CLUSTER_NAME.to_owned(), vec![cluster.to_owned()]),
         (SCOPES.to_owned(), vec![format!("cluster:{cluster}")]),
     ]
 }
 
-/// `JTI=` and the token's own ID, under which Kubernetes writes it into audit logs (KEP-4193).
+/// `JTI=` and the ID of the token, which Kubernetes writes into audit logs (KEP-4193).
 pub(crate) fn credential_id(claims: &Claims) -> Option<String> {
     let id = claims.get("jti")?.as_str().filter(|id| !id.is_empty())?;
     Some(format!("JTI={id}"))

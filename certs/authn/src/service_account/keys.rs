@@ -1,4 +1,4 @@
-//! The public keys of those who sign tokens of service accounts.
+//! The public keys that verify tokens of service accounts.
 
 use std::{
     fmt, fs, io,
@@ -15,7 +15,7 @@ use crate::jwt::{KeyError, VerificationKeys};
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceAccountKeys;
 
-/// Key files that cannot be used. Their author is to blame; the keys in force should stay in force.
+/// Key files that cannot be used; their author has to correct them. The keys in force should stay in force.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServiceAccountKeyError {
@@ -24,21 +24,21 @@ pub enum ServiceAccountKeyError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file does not hold keys.
+    /// A file contains no usable keys.
     #[error("{path} is no file with keys of service accounts: {source}")]
     Keys {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: KeyError,
     },
 }
 
 impl ServiceAccountKeys {
-    /// The keys of all files: public and private ones and certificates in PEM, RSA or EC, several per file.
+    /// Loads the keys of all files: public keys, private keys and certificates in PEM, RSA or EC, several per file.
     pub fn load<P: AsRef<Path>>(
         files: impl IntoIterator<Item = P>,
     ) -> Result<VerificationKeys, ServiceAccountKeyError> {
@@ -55,21 +55,21 @@ impl ServiceAccountKeys {
     }
 }
 
-/// The keys in force, shared by those who verify with them and whoever reloads them.
+/// The keys in force, shared by authenticators and the reload.
 #[derive(Clone)]
 pub struct SharedKeys {
     current: Arc<ArcSwap<VerificationKeys>>,
 }
 
 impl SharedKeys {
-    /// Starts with these.
+    /// Shares these keys.
     #[must_use]
     pub fn new(keys: VerificationKeys) -> Self {
         Self { current: Arc::new(ArcSwap::from_pointee(keys)) }
     }
 
-    /// Puts others in force. Tokens that were accepted a moment ago are judged by them when they are next
-    /// verified, at the latest after what a [`TokenUnion`](crate::TokenUnion) remembers.
+    /// Replaces the keys. A token in the cache of a [`TokenUnion`](crate::TokenUnion) is verified with the new keys when its
+    /// entry has expired.
     pub fn replace(&self, keys: VerificationKeys) {
         self.current.store(Arc::new(keys));
     }

@@ -1,4 +1,4 @@
-//! Questions about the objects that a token depends on, which whoever knows the shards answers.
+//! The interface for looking up the objects that a token is bound to.
 
 use std::{fmt, pin::Pin, time::SystemTime};
 
@@ -8,21 +8,20 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Finds objects, by asking the shard that owns their logical cluster.
+/// Looks up objects at the shard that owns their logical cluster.
 pub trait ServiceAccountLookup: Send + Sync {
-    /// The object as it is now; `None` if there is none, or no such logical cluster. Every answer is
-    /// remembered for a while, and those who ask the same at the same time ask once; so it need not be done
-    /// again. It should have a deadline of its own, and 10 s are the longest that is waited.
+    /// The current object; `None` if it, or its logical cluster, does not exist. The caller caches results and shares
+    /// concurrent calls for one object, and stops waiting after 10 s; an implementation should have a deadline of its own.
     fn find<'a>(
         &'a self,
         object: &'a ObjectReference,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupFailed>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupError>> + Send + 'a>>;
 }
 
-/// An object that a token depends on.
+/// A reference to an object that a token is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectReference {
-    /// Its logical cluster; a token of a plain Kubernetes names none.
+    /// Its logical cluster; a token of plain Kubernetes has none.
     pub cluster: Option<String>,
     /// Its resource.
     pub kind: ReferencedKind,
@@ -32,7 +31,7 @@ pub struct ObjectReference {
     pub name: String,
 }
 
-/// Kinds of objects that a token may depend on, all of the core group's v1.
+/// Kinds of objects that a token may be bound to, all of the core group's v1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of Kubernetes say it")]
 pub enum ReferencedKind {
@@ -42,28 +41,28 @@ pub enum ReferencedKind {
     Node,
 }
 
-/// What matters of an object that exists.
+/// The checked fields of an existing object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundObject {
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.deletionTimestamp`.
     pub deleted: Option<SystemTime>,
-    /// SHA-256 of the token that a secret holds.
+    /// SHA-256 of the token in a secret.
     pub token: Option<[u8; 32]>,
 }
 
-/// Nobody could say whether the object exists. A retry may help.
+/// The look-up failed, so it is not known whether the object exists. A retry may help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("cannot look up {what}: {why}")]
-pub struct LookupFailed {
+#[error("cannot look up {object}: {reason}")]
+pub struct LookupError {
     /// The object.
-    pub what: String,
-    /// What went wrong.
-    pub why: String,
+    pub object: String,
+    /// The cause.
+    pub reason: String,
 }
 
-/// An answer that is no object.
+/// A response that is not an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the answer is not an object of Kubernetes")]
 pub struct MalformedObject;
@@ -83,13 +82,13 @@ impl ObjectReference {
         format!("/api/v1/namespaces/{}/{resource}/{name}", escape(&self.namespace))
     }
 
-    /// The digest under which the answer is remembered.
+    /// The digest of the reference, the key of the cache.
     pub(crate) fn digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
         for part in
             [self.cluster.as_deref().unwrap_or_default(), &self.kind.to_string(), &self.namespace, &self.name]
         {
-            // With its length, so that no two questions look alike.
+            // With its length, so that different references have different digests.
             digest.update(part.len().to_be_bytes());
             digest.update(part);
         }
@@ -98,7 +97,7 @@ impl ObjectReference {
 }
 
 impl FoundObject {
-    /// Reads an API server's answer, in JSON.
+    /// Reads the JSON response of an API server.
     pub fn from_json(object: &[u8]) -> Result<Self, MalformedObject> {
         #[derive(Deserialize)]
         struct Object {
@@ -130,10 +129,10 @@ impl FoundObject {
     }
 }
 
-impl LookupFailed {
-    /// The question and what went wrong with it.
-    pub fn new(object: &ObjectReference, why: impl fmt::Display) -> Self {
-        Self { what: object.to_string(), why: why.to_string() }
+impl LookupError {
+    /// The failed look-up of an object.
+    pub fn new(object: &ObjectReference, reason: impl fmt::Display) -> Self {
+        Self { object: object.to_string(), reason: reason.to_string() }
     }
 }
 

@@ -1,36 +1,36 @@
-//! Tokens of service accounts, legacy and bound, of whichever logical cluster.
+//! Authentication by tokens of service accounts, legacy and bound, of all logical clusters.
 
 mod claims;
 mod keys;
+mod liveness;
 mod lookup;
-mod standing;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Answer, Authenticator, BearerToken, CredentialKind, Identity, Method, Presented, Reason, TokenFault,
-    Verdict,
-    jwt::{CompactToken, KeyChoice, Leeway, Unverified},
+    AuthenticationMethod, Authenticator, BearerToken, CredentialKind, Identity, Reason, RequestCredentials,
+    TokenError, Verdict, VerdictFuture,
+    jwt::{CompactToken, KeyChoice, Leeway, VerificationError},
 };
 
 use self::claims::ServiceAccount;
-pub(crate) use self::claims::{add_credential_id, tied_to};
-use self::standing::Standing;
+pub(crate) use self::claims::{add_credential_id, cluster_extras};
+use self::liveness::LivenessChecker;
 pub use self::{
     keys::{ServiceAccountKeyError, ServiceAccountKeys, SharedKeys},
+    liveness::LookupPolicy,
     lookup::{
-        FoundObject, LookupFailed, MalformedObject, ObjectReference, ReferencedKind, ServiceAccountLookup,
+        FoundObject, LookupError, MalformedObject, ObjectReference, ReferencedKind, ServiceAccountLookup,
     },
-    standing::LookUp,
 };
 
 /// The issuer that kcp uses if none is configured.
 pub const DEFAULT_SERVICE_ACCOUNT_ISSUER: &str = "https://kcp.default.svc";
 
-/// The issuer of all tokens that stand in secrets.
+/// The issuer of legacy tokens, which are stored in secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What go-jose, and with it Kubernetes, grants to clocks that differ.
+/// The clock skew that go-jose, and so Kubernetes, allows.
 const CLOCK_SKEW: Leeway = Leeway {
     after_expiry: Duration::from_secs(60),
     before_start: Duration::from_secs(60),
@@ -39,23 +39,22 @@ const CLOCK_SKEW: Leeway = Leeway {
 
 /// Accepts tokens of service accounts that one of the keys has signed.
 ///
-/// A token of another issuer costs a comparison; one of ours a signature check (40 to 60 µs), and a question
-/// to the owning shard for each object that it depends on, if that was not asked in the last 10 s. A
-/// [`TokenUnion`](crate::TokenUnion) in front saves most of that.
+/// A token of another issuer costs a comparison. A token of a configured issuer costs a signature check (40 to 60 µs), and
+/// a look-up at the owning shard for each object that it depends on, unless it was looked up in the last 10 s. The cache of a
+/// [`TokenUnion`](crate::TokenUnion) saves most of that.
 pub struct ServiceAccountTokens {
     keys: SharedKeys,
     issuers: Vec<String>,
     audiences: Vec<String>,
-    standing: Standing,
+    liveness: LivenessChecker,
 }
 
-/// Which tokens of service accounts are accepted.
+/// Conditions for tokens of service accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccountSettings {
     /// Issuers of bound tokens (`--service-account-issuer`).
     pub issuers: Vec<String>,
-    /// For whom a token must be meant, one of these (`--api-audiences`); the issuers if that is empty. A token
-    /// that names no audience is meant for all of them.
+    /// Accepted audiences (`--api-audiences`); the issuers if empty. A token without audiences is accepted.
     pub audiences: Vec<String>,
 }
 
@@ -66,29 +65,28 @@ impl Default for ServiceAccountSettings {
 }
 
 impl ServiceAccountTokens {
-    /// Verifies with the keys in force at the time of each request, and asks about accounts as `look_up`
-    /// says.
+    /// Verifies with the keys in force at the time of each request, and looks up accounts by `lookup_policy`.
     #[must_use]
-    pub fn new(keys: SharedKeys, settings: ServiceAccountSettings, look_up: LookUp) -> Self {
+    pub fn new(keys: SharedKeys, settings: ServiceAccountSettings, lookup_policy: LookupPolicy) -> Self {
         let ServiceAccountSettings { issuers, audiences } = settings;
         let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
-        Self { keys, issuers, audiences, standing: Standing::new(look_up) }
+        Self { keys, issuers, audiences, liveness: LivenessChecker::new(lookup_policy) }
     }
 
-    /// Whether the token says to be one that we judge.
-    fn concerns(&self, token: &BearerToken<'_>) -> bool {
+    /// Whether the token claims one of the configured issuers.
+    fn is_from_known_issuer(&self, token: &BearerToken<'_>) -> bool {
         token
             .unverified()
             .and_then(|claims| claims.issuer.as_deref())
             .is_some_and(|issuer| issuer == LEGACY_ISSUER || self.issuers.iter().any(|ours| ours == issuer))
     }
 
-    async fn judge(&self, request: Presented<'_>, token: &BearerToken<'_>) -> Verdict {
+    async fn verify_and_look_up(&self, request: RequestCredentials<'_>, token: &BearerToken<'_>) -> Verdict {
         let (identity, account) = match self.verify(&request, token) {
             Ok(verified) => verified,
             Err(fault) => return Verdict::Declined(fault.into()),
         };
-        match self.standing.check(&account, token, request.now).await {
+        match self.liveness.check(&account, token, request.now).await {
             Ok(()) => Verdict::Accepted(Arc::new(identity)),
             Err(reason) => Verdict::Declined(reason),
         }
@@ -96,28 +94,28 @@ impl ServiceAccountTokens {
 
     fn verify(
         &self,
-        request: &Presented<'_>,
+        request: &RequestCredentials<'_>,
         token: &BearerToken<'_>,
-    ) -> Result<(Identity, ServiceAccount), TokenFault> {
+    ) -> Result<(Identity, ServiceAccount), TokenError> {
         let token = CompactToken::parse(token.as_str())?;
         self.keys.load().verify(&token, KeyChoice::AnyIfUnknown).map_err(|unverified| match unverified {
-            Unverified::NoSuchKey => TokenFault::UnknownKey,
-            Unverified::WrongSignature => TokenFault::Signature,
+            VerificationError::NoSuchKey => TokenError::UnknownKey,
+            VerificationError::WrongSignature => TokenError::Signature,
         })?;
         let claims = token.claims()?;
-        let expires = claims.in_force(request.now, CLOCK_SKEW)?;
+        let expires = claims.check_times(request.now, CLOCK_SKEW)?;
         let audiences = claims.audiences()?;
         if !audiences.is_empty()
             && !audiences.iter().any(|audience| self.audiences.iter().any(|a| a == audience))
         {
-            return Err(TokenFault::Audience);
+            return Err(TokenError::Audience);
         }
         let account = if claims.text("iss")? == LEGACY_ISSUER {
             ServiceAccount::legacy(&claims)?
         } else {
             ServiceAccount::bound(&claims)?
         };
-        Ok((Identity::new(account.user(), Method::BearerToken, expires), account))
+        Ok((Identity::new(account.user(), AuthenticationMethod::ServiceAccount, expires), account))
     }
 }
 
@@ -126,14 +124,16 @@ impl Authenticator for ServiceAccountTokens {
         "service account"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         match request.token {
-            Some(token) if self.concerns(token) => Answer::Pending(Box::pin(self.judge(*request, token))),
-            Some(_) | None => Answer::Ready(Verdict::NoOpinion),
+            Some(token) if self.is_from_known_issuer(token) => {
+                VerdictFuture::Pending(Box::pin(self.verify_and_look_up(*request, token)))
+            }
+            Some(_) | None => VerdictFuture::Ready(Verdict::NoOpinion),
         }
     }
 }
@@ -148,8 +148,8 @@ impl fmt::Debug for ServiceAccountTokens {
     }
 }
 
-impl From<LookupFailed> for Reason {
-    fn from(failed: LookupFailed) -> Self {
+impl From<LookupError> for Reason {
+    fn from(failed: LookupError) -> Self {
         Self::Unavailable(failed.to_string().into())
     }
 }

@@ -1,4 +1,4 @@
-//! Authentication configuration files, and what is said about those that cannot be used.
+//! Authentication configuration files, and the messages for invalid ones.
 
 use std::path::Path;
 
@@ -218,16 +218,16 @@ fn rules_are_checked_too() {
 
 #[test]
 fn flags_are_checked() {
-    let faults = JwtSettings::from_flags(&OidcFlags {
+    let errors = JwtSettings::from_flags(&OidcFlags {
         issuer_url: "http://issuer".to_owned(),
         certificate_authority: Some("nonsense".to_owned()),
         signing_algorithms: Vec::new(),
         ..OidcFlags::default()
     })
     .unwrap_err();
-    let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(
-        faults,
+        errors,
         [
             "--oidc-issuer-url is not an https URL",
             "--oidc-client-id is required together with --oidc-issuer-url",
@@ -238,15 +238,15 @@ fn flags_are_checked() {
 }
 
 #[test]
-fn objects_of_an_api_server_may_be_newer_than_we_are() {
+fn unknown_fields_in_objects_of_an_api_server_are_ignored() {
     let element = json!({
         "issuer": { "url": "https://a.example.com", "audiences": ["a"], "newer": true },
         "claimMappings": { "username": { "claim": "sub", "prefix": "" }, "newer": {} },
         "newer": 7,
     });
     assert_eq!(JwtSettings::from_value(&element).unwrap().issuer(), "https://a.example.com");
-    let faults = JwtSettings::from_value(&json!({ "issuer": 7 })).unwrap_err();
-    let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    assert!(faults.contains(&"issuer is not a mapping".to_owned()), "{faults:?}");
-    assert!(faults.contains(&"issuer.url is required".to_owned()), "{faults:?}");
+    let errors = JwtSettings::from_value(&json!({ "issuer": 7 })).unwrap_err();
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert!(errors.contains(&"issuer is not a mapping".to_owned()), "{errors:?}");
+    assert!(errors.contains(&"issuer.url is required".to_owned()), "{errors:?}");
 }

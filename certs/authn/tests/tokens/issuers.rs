@@ -1,31 +1,38 @@
-//! Issuers of JWTs that behave well or badly, and what their tokens mean.
+//! Issuers of JWTs, working and failing, and the identities of their tokens.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use fairlead_authn::{
-    Algorithm, AuthenticationConfiguration, JwtAuthenticator, JwtSettings, KeyPatience, OidcFlags, Verdict,
+    Algorithm, AuthenticationConfiguration, JwtAuthenticator, JwtSettings, KeyFetchSettings, OidcFlags,
+    Verdict,
 };
 use serde_json::{Value, json};
 
 use super::{
     NOW, accepted, ask, ask_at, at,
     server::{Reply, Server},
-    signing::{Signer, confused, pem, unsigned},
+    signing::{Signer, hmac_with_public_key, pem, unsigned},
     summary,
 };
 
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 const KEYS: &str = "/keys?of=all";
 
-/// Longer than any test.
+/// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Nothing happens by the clock; unknown keys are looked for at once.
-fn eager() -> KeyPatience {
-    KeyPatience { refresh: NEVER, again: Duration::ZERO, first: NEVER, wait: NEVER, answer: NEVER }
+/// Settings without periodic fetches; unknown keys are fetched at once.
+fn immediate() -> KeyFetchSettings {
+    KeyFetchSettings {
+        refresh_interval: NEVER,
+        retry_interval: Duration::ZERO,
+        first_retry_interval: NEVER,
+        max_wait: NEVER,
+        response_timeout: NEVER,
+    }
 }
 
-/// Answers as an issuer should.
+/// Serves a discovery document and these keys.
 pub(crate) fn serve(server: &Server, keys: &[&Signer]) {
     let document = json!({ "issuer": server.url(), "jwks_uri": format!("{}{KEYS}", server.url()) });
     let keys = json!({ "keys": keys.iter().map(|signer| signer.jwk()).collect::<Vec<_>>() });
@@ -56,14 +63,14 @@ fn flags(server: &Server) -> OidcFlags {
 fn with_flags(server: &Server, change: impl FnOnce(&mut OidcFlags)) -> JwtAuthenticator {
     let mut flags = flags(server);
     change(&mut flags);
-    JwtAuthenticator::with_patience([JwtSettings::from_flags(&flags).unwrap()], &eager())
+    JwtAuthenticator::with_key_settings([JwtSettings::from_flags(&flags).unwrap()], &immediate())
 }
 
 fn by_flags(server: &Server) -> JwtAuthenticator {
     with_flags(server, |_| {})
 }
 
-/// The settings that a configuration file has for this server, with some changes.
+/// An element of a configuration file for this server, with changes.
 pub(crate) fn element(server: &Server, changes: &Value) -> Value {
     let mut element = json!({
         "issuer": {
@@ -89,7 +96,7 @@ fn by_file(server: &Server, changes: &Value) -> JwtAuthenticator {
     });
     let configuration =
         AuthenticationConfiguration::parse(&file.to_string(), Path::new("authn.yaml"), &[]).unwrap();
-    JwtAuthenticator::with_patience(configuration.issuers, &eager())
+    JwtAuthenticator::with_key_settings(configuration.issuers, &immediate())
 }
 
 fn with(mut claims: Value, changes: &Value) -> Value {
@@ -103,7 +110,7 @@ fn with(mut claims: Value, changes: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn flags_say_what_a_token_means() {
+async fn flags_map_claims_to_a_user() {
     let server = Server::start().await;
     let signer = Signer::rsa(0, "k1");
     serve(&server, &[&signer]);
@@ -129,7 +136,7 @@ async fn flags_say_what_a_token_means() {
 }
 
 #[tokio::test]
-async fn claims_that_are_not_as_they_should_be_are_not_accepted() {
+async fn tokens_with_invalid_claims_are_not_accepted() {
     let server = Server::start().await;
     let signer = Signer::rsa(0, "k1");
     serve(&server, &[&signer]);
@@ -188,10 +195,13 @@ async fn forged_tokens_are_not_accepted() {
         ("none, unsigned", format!("{none}.")),
         ("unsigned", format!("{signed}.")),
         ("another key of that name", stranger.sign(&claims)),
-        ("HS256 with the public key", confused(key, &claims)),
-        ("HS256 with the public key as text", confused(pem("PUBLIC KEY", key).as_bytes(), &claims)),
+        ("HS256 with the public key", hmac_with_public_key(key, &claims)),
+        (
+            "HS256 with the public key as text",
+            hmac_with_public_key(pem("PUBLIC KEY", key).as_bytes(), &claims),
+        ),
         ("HS256 with the key set's modulus", {
-            confused(signer.jwk()["n"].as_str().unwrap().as_bytes(), &claims)
+            hmac_with_public_key(signer.jwk()["n"].as_str().unwrap().as_bytes(), &claims)
         }),
         ("an algorithm that is not allowed", signer.sign_as("PS256", &claims)),
         ("a key in the header", {
@@ -215,7 +225,7 @@ async fn forged_tokens_are_not_accepted() {
 }
 
 #[tokio::test]
-async fn a_file_accepts_all_algorithms_and_flags_those_that_they_name() {
+async fn a_file_accepts_all_algorithms_and_flags_the_configured_ones() {
     let server = Server::start().await;
     let rsa = Signer::rsa(0, "r");
     let curves = ["P-256", "P-384", "P-521"].map(|curve| Signer::elliptic_curve(curve, curve));
@@ -245,7 +255,7 @@ async fn keys_are_rotated_without_a_pause() {
     accepted(ask(&authenticator, &new_token).await);
     accepted(ask(&authenticator, &old_token).await);
     serve(&server, &[&new]);
-    // Somebody's token with an unknown key makes us look, and the old key is gone.
+    // A token with an unknown key causes a fetch, and the old key is removed.
     ask(&authenticator, &Signer::elliptic_curve("P-256", "other").sign(&claims(&server))).await;
     let verdict = ask(&authenticator, &old_token).await;
     assert_eq!(summary(&verdict), "the token's key is not known");
@@ -253,14 +263,14 @@ async fn keys_are_rotated_without_a_pause() {
 }
 
 #[tokio::test]
-async fn made_up_tokens_do_not_make_us_ask_again_and_again() {
+async fn made_up_tokens_do_not_cause_repeated_fetches() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);
-    let patience = KeyPatience { again: NEVER, ..eager() };
+    let key_settings = KeyFetchSettings { retry_interval: NEVER, ..immediate() };
     let settings =
         JwtSettings::from_flags(&OidcFlags { signing_algorithms: vec![Algorithm::Es256], ..flags(&server) });
-    let authenticator = JwtAuthenticator::with_patience([settings.unwrap()], &patience);
+    let authenticator = JwtAuthenticator::with_key_settings([settings.unwrap()], &key_settings);
     accepted(ask(&authenticator, &signer.sign(&claims(&server))).await);
     for number in 0..20 {
         let made_up = Signer::elliptic_curve("P-256", &format!("made-up-{number}"));
@@ -271,7 +281,7 @@ async fn made_up_tokens_do_not_make_us_ask_again_and_again() {
 }
 
 #[tokio::test]
-async fn those_who_come_first_wait_for_the_keys_together() {
+async fn first_requests_wait_for_one_fetch_of_keys() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);
@@ -285,7 +295,7 @@ async fn those_who_come_first_wait_for_the_keys_together() {
 }
 
 #[tokio::test]
-async fn without_keys_nobody_is_accepted_and_a_retry_may_help() {
+async fn without_keys_no_token_is_accepted_and_a_retry_may_help() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     let url = server.url();
@@ -314,9 +324,9 @@ async fn without_keys_nobody_is_accepted_and_a_retry_may_help() {
                 Reply::Silence => Reply::Silence,
             }
         });
-        let patience = KeyPatience { again: NEVER, ..eager() };
+        let key_settings = KeyFetchSettings { retry_interval: NEVER, ..immediate() };
         let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
-        let authenticator = JwtAuthenticator::with_patience([settings], &patience);
+        let authenticator = JwtAuthenticator::with_key_settings([settings], &key_settings);
         match ask(&authenticator, &token).await {
             Verdict::Declined(reason) => {
                 assert!(reason.is_retryable(), "{reason}");
@@ -331,32 +341,36 @@ async fn without_keys_nobody_is_accepted_and_a_retry_may_help() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_comes_back_is_found_without_a_token() {
+async fn a_recovered_issuer_is_found_without_a_token() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     server.answer(|_, _| Reply::Status(503));
-    let patience = KeyPatience { again: Duration::from_millis(1), ..eager() };
+    let key_settings = KeyFetchSettings { retry_interval: Duration::from_millis(1), ..immediate() };
     let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
-    let authenticator = JwtAuthenticator::with_patience([settings], &patience);
+    let authenticator = JwtAuthenticator::with_key_settings([settings], &key_settings);
     authenticator.start();
     server.asked(DISCOVERY, 3).await;
     serve(&server, &[&signer]);
     server.asked(KEYS, 1).await;
     let token = signer.sign(&claims(&server));
-    // The answer is on its way.
+    // The response is being sent.
     while !matches!(ask(&authenticator, &token).await, Verdict::Accepted(_)) {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn an_issuer_that_starts_together_with_us_is_waited_for() {
+async fn requests_wait_for_an_issuer_that_is_starting() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     server.answer(|_, _| Reply::Status(503));
-    let patience = KeyPatience { first: Duration::from_millis(1), again: NEVER, ..eager() };
+    let key_settings = KeyFetchSettings {
+        first_retry_interval: Duration::from_millis(1),
+        retry_interval: NEVER,
+        ..immediate()
+    };
     let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
-    let authenticator = JwtAuthenticator::with_patience([settings], &patience);
+    let authenticator = JwtAuthenticator::with_key_settings([settings], &key_settings);
     authenticator.start();
     server.asked(DISCOVERY, 2).await;
     let token = signer.sign(&claims(&server));
@@ -395,27 +409,27 @@ async fn keys_outlive_a_reload_of_the_settings() {
     drop(before);
     assert_eq!(summary(&ask(&after, &token).await), "new:ann: ");
     assert_eq!(server.count(KEYS), 1);
-    // Somebody else may vouch for the server now, so it is asked anew.
+    // With another CA, the keys are fetched again.
     let elsewhere = json!({ "issuer": { "discoveryURL": format!("{}/other", server.url()) } });
     let other = by_file(&server, &elsewhere).with_keys_of(&after);
-    assert!(summary(&ask(&other, &token).await).starts_with("cannot be judged now"));
+    assert!(summary(&ask(&other, &token).await).starts_with("cannot be verified now"));
 }
 
 #[tokio::test]
-async fn a_silent_issuer_holds_nobody_for_long() {
+async fn a_silent_issuer_delays_requests_for_a_bounded_time() {
     let server = Server::start().await;
     server.answer(|_, _| Reply::Silence);
     let signer = Signer::elliptic_curve("P-256", "k1");
-    let patience = KeyPatience { wait: Duration::from_millis(20), ..eager() };
+    let key_settings = KeyFetchSettings { max_wait: Duration::from_millis(20), ..immediate() };
     let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
-    let authenticator = JwtAuthenticator::with_patience([settings], &patience);
+    let authenticator = JwtAuthenticator::with_key_settings([settings], &key_settings);
     let verdict = ask(&authenticator, &signer.sign(&claims(&server))).await;
-    let expected = "cannot be judged now: no keys of the issuer: the issuer has not answered yet";
+    let expected = "cannot be verified now: no keys of the issuer: the issuer has not answered yet";
     assert_eq!(summary(&verdict), expected);
 }
 
 #[tokio::test]
-async fn an_issuer_with_a_foreign_certificate_is_not_believed() {
+async fn an_issuer_with_a_foreign_certificate_is_not_trusted() {
     let (server, other) = (Server::start().await, Server::start().await);
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);
@@ -425,7 +439,7 @@ async fn an_issuer_with_a_foreign_certificate_is_not_believed() {
 }
 
 #[tokio::test]
-async fn discovery_can_be_elsewhere() {
+async fn the_discovery_url_is_configurable() {
     let (server, inside) = (Server::start().await, Server::start().await);
     let signer = Signer::elliptic_curve("P-256", "k1");
     let document = json!({ "issuer": server.url(), "jwks_uri": format!("{}/k", inside.url()) });
@@ -444,7 +458,7 @@ async fn discovery_can_be_elsewhere() {
 }
 
 #[tokio::test]
-async fn expressions_make_users_and_rules_judge_them() {
+async fn expressions_map_users_and_rules_validate_them() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);
@@ -505,7 +519,7 @@ async fn expressions_make_users_and_rules_judge_them() {
 }
 
 #[tokio::test]
-async fn a_token_is_accepted_until_it_ends() {
+async fn a_token_is_accepted_until_it_expires() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);

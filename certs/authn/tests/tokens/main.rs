@@ -1,4 +1,4 @@
-//! Bearer tokens of all kinds, good, bad and hostile.
+//! Bearer tokens of all kinds: valid, invalid and hostile.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
@@ -18,11 +18,11 @@ use std::{
 };
 
 use fairlead_authn::{
-    Answer, Authenticator, BearerToken, ConnectionCredentials, Identity, Presented, Verdict,
+    Authenticator, BearerToken, ConnectionCredentials, Identity, RequestCredentials, Verdict, VerdictFuture,
 };
 use http::HeaderMap;
 
-/// The time at which everything happens unless a test says otherwise.
+/// The time of requests, unless a test uses another.
 const NOW: u64 = 1_800_000_000;
 
 fn at(seconds: u64) -> SystemTime {
@@ -33,11 +33,16 @@ async fn ask_at(authenticator: &dyn Authenticator, token: &str, now: SystemTime)
     let connection = ConnectionCredentials::none();
     let headers = HeaderMap::new();
     let token = BearerToken::new(token);
-    let request =
-        Presented { connection: &connection, headers: &headers, token: Some(&token), now, observer: None };
+    let request = RequestCredentials {
+        connection: &connection,
+        headers: &headers,
+        token: Some(&token),
+        now,
+        observer: None,
+    };
     match authenticator.authenticate(&request) {
-        Answer::Ready(verdict) => verdict,
-        Answer::Pending(verdict) => verdict.await,
+        VerdictFuture::Ready(verdict) => verdict,
+        VerdictFuture::Pending(verdict) => verdict.await,
     }
 }
 
@@ -45,7 +50,7 @@ async fn ask(authenticator: &dyn Authenticator, token: &str) -> Verdict {
     ask_at(authenticator, token, at(NOW)).await
 }
 
-/// `name: group group`, `no opinion`, or why not.
+/// `name: group group`, `no opinion`, or the reason.
 fn summary(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Accepted(identity) => {

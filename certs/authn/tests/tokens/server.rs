@@ -1,4 +1,4 @@
-//! A small HTTPS server whose answers a test decides.
+//! A small HTTPS server with responses set by the test.
 
 use std::{
     convert::Infallible,
@@ -16,22 +16,22 @@ use rustls_pki_types::PrivateKeyDer;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// What a test answers to a path and a body.
+/// The response of a test to a path and a body.
 type Answers = dyn Fn(&str, &[u8]) -> Reply + Send + Sync;
 
-/// An answer.
+/// A response.
 pub(crate) enum Reply {
     Status(u16),
     Json(String),
     Redirect(String),
-    /// None at all.
+    /// No response.
     Silence,
 }
 
-/// Runs until it is dropped.
+/// The server; it runs until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// PEM.
+    /// The certificate, PEM.
     pub(crate) certificate_authority: String,
     answers: Arc<Mutex<Arc<Answers>>>,
     requests: watch::Sender<Vec<String>>,
@@ -55,17 +55,17 @@ impl Server {
         format!("https://localhost:{}", self.address.port())
     }
 
-    /// From now on.
+    /// Sets the responses.
     pub(crate) fn answer(&self, answers: impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static) {
         *self.answers.lock().unwrap() = Arc::new(answers);
     }
 
-    /// How often a path was asked for.
+    /// The number of requests for a path.
     pub(crate) fn count(&self, path: &str) -> usize {
         self.requests.borrow().iter().filter(|asked| *asked == path).count()
     }
 
-    /// Waits until a path was asked for so often.
+    /// Waits until a path was requested this many times.
     pub(crate) async fn asked(&self, path: &str, times: usize) {
         let enough = |asked: &Vec<String>| asked.iter().filter(|asked| *asked == path).count() >= times;
         self.requests.subscribe().wait_for(enough).await.unwrap();
@@ -106,7 +106,7 @@ async fn accept(
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let service = service_fn(move |request| reply(request, Arc::clone(&answers), requests.clone()));
             let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-            // A client may leave whenever it likes.
+            // A client may disconnect at any time.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }

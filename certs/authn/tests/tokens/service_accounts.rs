@@ -1,4 +1,4 @@
-//! Tokens of service accounts, and what becomes of them when their objects go.
+//! Tokens of service accounts, and their revocation when their objects are deleted.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use fairlead_authn::{
-    FoundObject, Identity, LookUp, LookupFailed, ObjectReference, ReferencedKind, ServiceAccountKeys,
+    FoundObject, Identity, LookupError, LookupPolicy, ObjectReference, ReferencedKind, ServiceAccountKeys,
     ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens, SharedKeys, Verdict,
     VerificationKeys,
 };
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     NOW, accepted, ask, ask_at, at,
-    signing::{Signer, confused, pem, unsigned},
+    signing::{Signer, hmac_with_public_key, pem, unsigned},
     summary,
 };
 
@@ -24,9 +24,9 @@ fn keys(pem: &str) -> SharedKeys {
     SharedKeys::new(VerificationKeys::from_pem(pem.as_bytes()).unwrap())
 }
 
-fn authenticator(signer: &Signer, look_up: LookUp) -> ServiceAccountTokens {
+fn authenticator(signer: &Signer, lookup_policy: LookupPolicy) -> ServiceAccountTokens {
     let keys = keys(&pem("PUBLIC KEY", &signer.public_der()));
-    ServiceAccountTokens::new(keys, ServiceAccountSettings::default(), look_up)
+    ServiceAccountTokens::new(keys, ServiceAccountSettings::default(), lookup_policy)
 }
 
 fn bound() -> Value {
@@ -58,7 +58,7 @@ fn legacy() -> Value {
     })
 }
 
-/// `value` with the members of `changes` in place of its own; `null` removes.
+/// `value` with the members of `changes`; `null` removes a member.
 fn with(mut value: Value, changes: Value) -> Value {
     for (key, change) in changes.as_object().unwrap() {
         match (change, value.get_mut(key)) {
@@ -73,9 +73,9 @@ fn with(mut value: Value, changes: Value) -> Value {
 }
 
 #[tokio::test]
-async fn both_kinds_are_the_same_user() {
+async fn bound_and_legacy_tokens_are_the_same_user() {
     let signer = Signer::rsa(0, "");
-    let authenticator = authenticator(&signer, LookUp::Nothing);
+    let authenticator = authenticator(&signer, LookupPolicy::Nothing);
     let expected =
         "system:serviceaccount:default:robot: system:serviceaccounts system:serviceaccounts:default";
 
@@ -97,16 +97,16 @@ async fn both_kinds_are_the_same_user() {
     assert_eq!(identity.expires(), None);
 }
 
-/// `key=value,value` of all extras that begin with this.
+/// `key=value,value` of all extras with this prefix.
 fn extras(identity: &Identity, prefix: &str) -> Vec<String> {
     let ours = identity.user().extra.iter().filter(|(key, _)| key.starts_with(prefix));
     ours.map(|(key, values)| format!("{key}={}", values.join(","))).collect()
 }
 
 #[tokio::test]
-async fn an_account_counts_in_its_own_logical_cluster_and_without_one_nowhere() {
+async fn an_account_is_valid_in_its_own_logical_cluster_only_and_without_one_nowhere() {
     let signer = Signer::rsa(0, "");
-    let authenticator = authenticator(&signer, LookUp::Nothing);
+    let authenticator = authenticator(&signer, LookupPolicy::Nothing);
     const LEGACY: &str = "kubernetes.io/serviceaccount/clusterName";
     for (claims, cluster) in [
         (bound(), "2vhzq"),
@@ -128,9 +128,9 @@ async fn an_account_counts_in_its_own_logical_cluster_and_without_one_nowhere() 
 }
 
 #[tokio::test]
-async fn what_is_not_as_it_should_be_is_not_accepted() {
+async fn tokens_with_invalid_claims_are_not_accepted() {
     let signer = Signer::rsa(0, "");
-    let authenticator = authenticator(&signer, LookUp::Nothing);
+    let authenticator = authenticator(&signer, LookupPolicy::Nothing);
     let cases = [
         (with(bound(), json!({ "iss": "https://other" })), "no opinion"),
         (with(bound(), json!({ "iss": null })), "no opinion"),
@@ -161,7 +161,7 @@ async fn what_is_not_as_it_should_be_is_not_accepted() {
         let verdict = ask(&authenticator, &signer.sign(&claims)).await;
         assert_eq!(summary(&verdict), expected, "{claims}");
     }
-    // Within the skew that clocks are granted.
+    // Within the allowed clock skew.
     for changes in [
         json!({ "exp": NOW - 59 }),
         json!({ "nbf": NOW + 59 }),
@@ -176,7 +176,7 @@ async fn what_is_not_as_it_should_be_is_not_accepted() {
 #[tokio::test]
 async fn forged_tokens_are_not_accepted() {
     let (signer, stranger) = (Signer::rsa(0, ""), Signer::rsa(1, ""));
-    let authenticator = authenticator(&signer, LookUp::Nothing);
+    let authenticator = authenticator(&signer, LookupPolicy::Nothing);
     let good = signer.sign(&bound());
     let (signed, signature) = good.rsplit_once('.').unwrap();
     let (header, payload) = signed.split_once('.').unwrap();
@@ -192,8 +192,8 @@ async fn forged_tokens_are_not_accepted() {
         ("four parts", format!("{good}.{signature}")),
         ("none", format!("{none}.{signature}")),
         ("none, unsigned", format!("{none}.")),
-        ("HS256 with the public key", confused(&signer.public_der(), &bound())),
-        ("HS256 with the public key as text", confused(pem.as_bytes(), &bound())),
+        ("HS256 with the public key", hmac_with_public_key(&signer.public_der(), &bound())),
+        ("HS256 with the public key as text", hmac_with_public_key(pem.as_bytes(), &bound())),
         ("an algorithm for another kind of key", signer.sign_with(&json!({ "alg": "ES256" }), &bound())),
         ("another way to sign", {
             let token = signer.sign_as("PS256", &bound());
@@ -201,6 +201,13 @@ async fn forged_tokens_are_not_accepted() {
             format!("{signed}.{signature}")
         }),
         ("extensions", signer.sign_with(&json!({ "alg": "RS256", "crit": ["exp"] }), &bound())),
+        ("its own key in the header", {
+            stranger.sign_with(&json!({ "alg": "RS256", "jwk": stranger.jwk() }), &bound())
+        }),
+        ("a reference to its own key in the header", {
+            let header = json!({ "alg": "RS256", "jku": "https://evil.example.com", "x5u": "https://evil.example.com" });
+            stranger.sign_with(&header, &bound())
+        }),
         ("padding", format!("{header}.{payload}=.{signature}")),
         ("white space", format!("{header}.{payload}.{signature} ")),
     ];
@@ -212,7 +219,7 @@ async fn forged_tokens_are_not_accepted() {
 }
 
 #[tokio::test]
-async fn keys_come_in_many_forms_and_are_replaced_at_run_time() {
+async fn keys_are_read_in_all_forms_and_replaced_at_run_time() {
     let rsa = Signer::rsa(0, "");
     let curves = ["P-256", "P-384", "P-521"].map(|curve| Signer::elliptic_curve(curve, ""));
     let directory = tempfile::tempdir().unwrap();
@@ -239,14 +246,14 @@ async fn keys_come_in_many_forms_and_are_replaced_at_run_time() {
     );
     let keys = SharedKeys::new(ServiceAccountKeys::load([&public, &private]).unwrap());
     let authenticator =
-        ServiceAccountTokens::new(keys.clone(), ServiceAccountSettings::default(), LookUp::Nothing);
+        ServiceAccountTokens::new(keys.clone(), ServiceAccountSettings::default(), LookupPolicy::Nothing);
     for signer in [&rsa].into_iter().chain(&curves) {
         accepted(ask(&authenticator, &signer.sign(&bound())).await);
     }
     for algorithm in ["RS384", "RS512", "PS256", "PS384", "PS512"] {
         accepted(ask(&authenticator, &rsa.sign_as(algorithm, &bound())).await);
     }
-    // Kubernetes signs with a key ID of its own, which need not be known here.
+    // The key ID of the signer may be unknown here.
     accepted(ask(&authenticator, &Signer::rsa(0, "whatever").sign(&bound())).await);
 
     keys.replace(ServiceAccountKeys::load([&private]).unwrap());
@@ -278,7 +285,7 @@ fn unusable_key_files_are_named() {
     assert!(error.starts_with("cannot read "), "{error}");
 }
 
-/// Shards that have what a test puts into them.
+/// Shards with the objects of a test.
 #[derive(Default)]
 struct Objects {
     found: Mutex<HashMap<(ReferencedKind, String), FoundObject>>,
@@ -305,11 +312,11 @@ impl ServiceAccountLookup for Objects {
     fn find<'a>(
         &'a self,
         object: &'a ObjectReference,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupFailed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupError>> + Send + 'a>> {
         Box::pin(async move {
             self.asked.lock().unwrap().push(object.to_string());
             if *self.down.lock().unwrap() {
-                return Err(LookupFailed::new(object, "connection refused"));
+                return Err(LookupError::new(object, "connection refused"));
             }
             Ok(self.found.lock().unwrap().get(&(object.kind, object.name.clone())).cloned())
         })
@@ -317,13 +324,13 @@ impl ServiceAccountLookup for Objects {
 }
 
 #[tokio::test]
-async fn a_bound_token_dies_with_what_it_is_bound_to() {
+async fn a_bound_token_is_revoked_with_its_object() {
     let signer = Signer::elliptic_curve("P-256", "");
     let token = signer.sign(&bound());
     let objects = Arc::new(Objects::default());
     let ask_later = async |seconds: u64| {
-        // Each time nothing is remembered.
-        let authenticator = authenticator(&signer, LookUp::Bound(objects.clone()));
+        // A new authenticator has an empty cache.
+        let authenticator = authenticator(&signer, LookupPolicy::Bound(objects.clone()));
         summary(&ask_at(&authenticator, &token, at(NOW + seconds)).await)
     };
     assert_eq!(ask_later(0).await, "the token is not valid any more: its service account is gone");
@@ -339,19 +346,21 @@ async fn a_bound_token_dies_with_what_it_is_bound_to() {
     objects.asked();
     *objects.down.lock().unwrap() = true;
     let expected =
-        "cannot be judged now: cannot look up service account default/robot of 2vhzq: connection refused";
+        "cannot be verified now: cannot look up service account default/robot of 2vhzq: connection refused";
     assert_eq!(ask_later(0).await, expected);
     assert_eq!(objects.asked(), ["service account default/robot of 2vhzq"]);
 }
 
 #[tokio::test]
-async fn a_legacy_token_must_stand_in_its_secret() {
+async fn a_legacy_token_must_be_in_its_secret() {
     let signer = Signer::elliptic_curve("P-256", "");
     let token = signer.sign(&legacy());
     let objects = Arc::new(Objects::default());
-    let ask_all = async |look_up: LookUp| summary(&ask(&authenticator(&signer, look_up), &token).await);
+    let ask_all = async |lookup_policy: LookupPolicy| {
+        summary(&ask(&authenticator(&signer, lookup_policy), &token).await)
+    };
     objects.put(ReferencedKind::ServiceAccount, "robot", "u-1");
-    let all = || LookUp::All(objects.clone());
+    let all = || LookupPolicy::All(objects.clone());
     assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret is gone");
     objects.put(ReferencedKind::Secret, "robot-token", "u-9");
     assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret holds another one");
@@ -361,17 +370,17 @@ async fn a_legacy_token_must_stand_in_its_secret() {
     objects.change(ReferencedKind::Secret, "robot-token", |secret| secret.deleted = Some(at(NOW)));
     assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret is gone");
     objects.asked();
-    let bound_only = ask_all(LookUp::Bound(objects.clone())).await;
+    let bound_only = ask_all(LookupPolicy::Bound(objects.clone())).await;
     assert!(bound_only.starts_with("system:serviceaccount:default:robot"));
     assert_eq!(objects.asked(), [""; 0]);
 }
 
 #[tokio::test]
-async fn answers_are_remembered_for_a_while_but_failures_are_not() {
+async fn look_ups_are_cached_but_failures_are_not() {
     let signer = Signer::elliptic_curve("P-256", "");
     let token = signer.sign(&with(bound(), json!({ "kubernetes.io": { "pod": null, "node": null } })));
     let objects = Arc::new(Objects::default());
-    let authenticator = authenticator(&signer, LookUp::Bound(objects.clone()));
+    let authenticator = authenticator(&signer, LookupPolicy::Bound(objects.clone()));
     let ask_later = async |seconds: u64| {
         let verdict = ask_at(&authenticator, &token, at(NOW + seconds)).await;
         (matches!(verdict, Verdict::Accepted(_)), objects.asked().len())

@@ -1,4 +1,4 @@
-//! Keys of all kinds, and tokens signed with them, well or badly.
+//! Keys of all kinds, and tokens signed with them.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use base64::{
 };
 use serde_json::{Value, json};
 
-/// Signs tokens; each test names its own.
+/// Signs tokens with one key.
 pub(crate) struct Signer {
     pub(crate) id: Option<String>,
     key: Key,
@@ -28,7 +28,7 @@ enum Key {
     EllipticCurve(EcdsaKeyPair, &'static str),
 }
 
-/// Making them takes long.
+/// Generated once, because that is slow.
 static RSA_KEYS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     [(); 2].map(|()| {
         let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).unwrap();
@@ -55,7 +55,7 @@ impl Signer {
         Self { id: Some(id.to_owned()).filter(|id| !id.is_empty()), key }
     }
 
-    /// A token signed in the way that is usual for the key.
+    /// A token signed with the usual algorithm of the key.
     pub(crate) fn sign(&self, claims: &Value) -> String {
         let algorithm = match &self.key {
             Key::Rsa(_) => "RS256",
@@ -74,7 +74,7 @@ impl Signer {
         self.sign_with(&header, claims)
     }
 
-    /// A token with a header that may be anything; its `alg` is obeyed as far as the key can.
+    /// A token with an arbitrary header; its `alg` is used if the key supports it.
     pub(crate) fn sign_with(&self, header: &Value, claims: &Value) -> String {
         let signed = unsigned(header, claims);
         let random = SystemRandom::new();
@@ -97,7 +97,7 @@ impl Signer {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// `PUBLIC KEY`.
+    /// The public key, SubjectPublicKeyInfo.
     pub(crate) fn public_der(&self) -> Vec<u8> {
         let der: PublicKeyX509Der<'static> = match &self.key {
             Key::Rsa(pair) => pair.public_key().as_der().unwrap(),
@@ -106,7 +106,7 @@ impl Signer {
         der.as_ref().to_vec()
     }
 
-    /// PKCS#8.
+    /// The private key, PKCS#8.
     pub(crate) fn private_der(&self) -> Vec<u8> {
         match &self.key {
             Key::Rsa(pair) => {
@@ -116,7 +116,7 @@ impl Signer {
         }
     }
 
-    /// As a member of a key set.
+    /// The public key as a JSON Web Key.
     pub(crate) fn jwk(&self) -> Value {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let mut jwk = match &self.key {
@@ -141,7 +141,7 @@ impl Signer {
     }
 }
 
-/// Header and payload.
+/// The signing input of a token: header and payload.
 pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}", encode(header), encode(claims))
@@ -151,8 +151,8 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
 }
 
-/// What somebody signs who takes a public key for a shared secret.
-pub(crate) fn confused(public_key: &[u8], claims: &Value) -> String {
+/// A token with an HMAC that uses the public key as the shared secret (algorithm confusion).
+pub(crate) fn hmac_with_public_key(public_key: &[u8], claims: &Value) -> String {
     let signed = unsigned(&json!({ "alg": "HS256" }), claims);
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, public_key);
     let tag = aws_lc_rs::hmac::sign(&key, signed.as_bytes());

@@ -1,4 +1,4 @@
-//! Whom a union of authenticators has accepted, and for how long.
+//! The cache of accepted tokens of a union.
 
 use std::{
     path::Path,
@@ -10,14 +10,14 @@ use std::{
 };
 
 use fairlead_authn::{
-    Answer, Authenticator, Chain, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
-    Outcome, Presented, Reason, TokenFault, TokenFile, TokenUnion, UserInfo, Verdict,
+    AuthenticationMethod, Authenticator, Chain, ConnectionCredentials, CredentialKind, GroupFilter, Identity,
+    Outcome, Reason, RequestCredentials, TokenError, TokenFile, TokenUnion, UserInfo, Verdict, VerdictFuture,
 };
 use http::HeaderMap;
 
 use super::{NOW, ask, ask_at, at, summary};
 
-/// Accepts the token `good` until a time, and counts.
+/// Accepts the token `good` until a time, and counts its calls.
 struct Counting {
     asked: Arc<AtomicUsize>,
     expires: Option<u64>,
@@ -28,25 +28,25 @@ impl Authenticator for Counting {
         "counting"
     }
 
-    fn judges(&self) -> CredentialKind {
+    fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
     }
 
-    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+    fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let Some(token) = request.token else { return Answer::Ready(Verdict::NoOpinion) };
+        let Some(token) = request.token else { return VerdictFuture::Ready(Verdict::NoOpinion) };
         let verdict = match token.as_str() {
             "good" => {
                 let groups = ["z", "system:masters", "a"].map(str::to_owned).to_vec();
                 let user = UserInfo { name: "ann".to_owned(), groups, ..UserInfo::default() };
                 let expires = self.expires.map(at);
-                Verdict::Accepted(Arc::new(Identity::new(user, Method::BearerToken, expires)))
+                Verdict::Accepted(Arc::new(Identity::new(user, AuthenticationMethod::Webhook, expires)))
             }
             "down" => Verdict::Declined(Reason::Unavailable("down".into())),
-            "bad" => Verdict::Declined(TokenFault::Signature.into()),
+            "bad" => Verdict::Declined(TokenError::Signature.into()),
             _ => Verdict::NoOpinion,
         };
-        Answer::Pending(Box::pin(async { verdict }))
+        VerdictFuture::Pending(Box::pin(async { verdict }))
     }
 }
 
@@ -64,7 +64,7 @@ async fn the_first_that_accepts_decides() {
         ("static", "bob: system:authenticated", 0),
         ("good", "ann: z system:masters a", 1),
         ("bad", "token file: the bearer token is not known; counting: the token's signature is not valid", 1),
-        ("down", "token file: the bearer token is not known; counting: cannot be judged now: down", 1),
+        ("down", "token file: the bearer token is not known; counting: cannot be verified now: down", 1),
         ("other", "token file: the bearer token is not known", 1),
     ];
     for (token, expected, times) in cases {
@@ -79,7 +79,7 @@ async fn the_first_that_accepts_decides() {
 }
 
 #[tokio::test]
-async fn successes_are_remembered_for_ten_seconds_and_failures_are_not() {
+async fn successes_are_cached_for_ten_seconds_and_failures_are_not() {
     let (union, asked) = union(None);
     let times = async |token: &str, seconds: u64| {
         ask_at(&union, token, at(NOW + seconds)).await;
@@ -94,7 +94,7 @@ async fn successes_are_remembered_for_ten_seconds_and_failures_are_not() {
 }
 
 #[tokio::test]
-async fn nothing_is_remembered_beyond_the_end_of_a_token() {
+async fn no_token_is_cached_beyond_its_expiry() {
     let (union, asked) = union(Some(NOW + 3));
     for (seconds, expected) in [(0, 1), (2, 0), (3, 1), (3, 1)] {
         ask_at(&union, "good", at(NOW + seconds)).await;
@@ -103,7 +103,7 @@ async fn nothing_is_remembered_beyond_the_end_of_a_token() {
 }
 
 #[tokio::test]
-async fn a_remembered_identity_is_the_same_object_through_a_chain() {
+async fn a_cached_identity_is_the_same_object_in_a_chain() {
     let (union, _) = union(None);
     let chain = Chain::builder().with(union).filter_groups(GroupFilter::privileged()).build();
     let mut headers = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! A webhook that knows tokens, or is not well.
+//! Working and failing webhooks.
 
 use std::{
     sync::{
@@ -20,10 +20,10 @@ use super::{
 
 const PATH: &str = "/authenticate";
 
-/// Quick about retries, patient about answers.
+/// Settings with short delays between attempts and a long deadline.
 fn settings() -> WebhookSettings {
     WebhookSettings {
-        first_pause: Duration::from_millis(1),
+        first_retry_delay: Duration::from_millis(1),
         deadline: Duration::from_secs(600),
         ..WebhookSettings::default()
     }
@@ -49,7 +49,7 @@ fn review(version: &str, status: &Value) -> Reply {
     Reply::Json(review.to_string())
 }
 
-/// Knows the token `good`, in the version that is asked for.
+/// Accepts the token `good`, in the version of the request.
 fn serve(server: &Server) {
     server.answer(|path, body| {
         let question: Value = serde_json::from_slice(body).unwrap();
@@ -71,7 +71,7 @@ fn serve(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_webhook_says_who_somebody_is() {
+async fn a_webhook_identifies_the_user() {
     let server = Server::start().await;
     serve(&server);
     for version in ["v1", "v1beta1"] {
@@ -95,7 +95,7 @@ async fn a_webhook_says_who_somebody_is() {
 }
 
 #[tokio::test]
-async fn tokens_are_for_somebody() {
+async fn audiences_are_checked() {
     let server = Server::start().await;
     let cases =
         [(json!(null), true), (json!([]), true), (json!(["other", "us"]), true), (json!(["other"]), false)];
@@ -114,7 +114,7 @@ async fn tokens_are_for_somebody() {
 }
 
 #[tokio::test]
-async fn answers_are_remembered() {
+async fn reviews_are_cached() {
     let server = Server::start().await;
     serve(&server);
     let webhook = webhook(&server, settings());
@@ -130,7 +130,7 @@ async fn answers_are_remembered() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_stumbles_is_asked_again() {
+async fn a_failing_webhook_is_retried() {
     let server = Server::start().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
@@ -146,10 +146,10 @@ async fn a_webhook_that_stumbles_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_not_well_has_nothing_to_say() {
+async fn a_broken_webhook_accepts_no_token() {
     let server = Server::start().await;
-    type Answer = fn() -> Reply;
-    let cases: [(Answer, usize, &str); 6] = [
+    type Respond = fn() -> Reply;
+    let cases: [(Respond, usize, &str); 6] = [
         (|| Reply::Status(503), 5, "503"),
         (|| Reply::Status(403), 1, "403"),
         (|| Reply::Redirect("https://evil.example.com".to_owned()), 1, "no TokenReview"),

@@ -1,9 +1,9 @@
-//! Users of single workspaces beside those of the whole installation.
+//! Users of single workspaces and of the whole installation.
 
 use std::path::Path;
 
 use fairlead_authn::{
-    Chain, ConnectionCredentials, GroupFilter, JwtSettings, KeyPatience, Outcome, TokenFile, TokenUnion,
+    Chain, ConnectionCredentials, GroupFilter, JwtSettings, KeyFetchSettings, Outcome, TokenFile, TokenUnion,
     WorkspaceAuthenticator,
 };
 use http::HeaderMap;
@@ -22,8 +22,9 @@ fn workspace(servers: &[&Server]) -> WorkspaceAuthenticator {
         "username": { "claim": "sub", "prefix": "" },
     } });
     let settings = servers.iter().map(|server| JwtSettings::from_value(&element(server, &changes)).unwrap());
-    let patience = KeyPatience { wait: std::time::Duration::from_secs(600), ..KeyPatience::default() };
-    WorkspaceAuthenticator::with_patience(settings, &patience)
+    let key_settings =
+        KeyFetchSettings { max_wait: std::time::Duration::from_secs(600), ..KeyFetchSettings::default() };
+    WorkspaceAuthenticator::with_key_settings(settings, &key_settings)
 }
 
 async fn outcome(chain: &Chain, workspace: &WorkspaceAuthenticator, token: Option<&str>) -> Outcome {
@@ -43,12 +44,12 @@ fn summary(outcome: &Outcome) -> String {
             format!("{}: {} [{}]", user.name, user.groups.join(" "), scopes.unwrap_or_default())
         }
         Outcome::Anonymous => "anonymous".to_owned(),
-        Outcome::Rejected(rejection) if rejection.is_unjudged() => "nobody judges".to_owned(),
+        Outcome::Rejected(rejection) if rejection.lacks_authenticator() => "nobody judges".to_owned(),
         Outcome::Rejected(rejection) => rejection.to_string(),
     }
 }
 
-/// A chain that knows the token `static`, and one that judges no tokens.
+/// A chain with a token file with the token `static`, and a chain without authenticators of tokens.
 fn chains() -> [Chain; 2] {
     let file = TokenFile::parse("static,bob,1,system:masters", Path::new("tokens.csv")).unwrap();
     let knows =
@@ -57,7 +58,7 @@ fn chains() -> [Chain; 2] {
 }
 
 #[tokio::test]
-async fn a_workspace_adds_users_of_its_own() {
+async fn a_workspace_has_users_of_its_own() {
     let server = Server::start().await;
     let (signer, stranger) = (Signer::elliptic_curve("P-256", "k1"), Signer::elliptic_curve("P-256", "k1"));
     serve(&server, &[&signer]);
@@ -85,7 +86,7 @@ async fn a_workspace_adds_users_of_its_own() {
         ),
         (&knows, Some(&foreign), unknown.to_owned()),
         (&knows, Some("opaque"), unknown.to_owned()),
-        // Where nobody else judges tokens, those that are not the workspace's are the shard's to judge.
+        // If the chain has no authenticator of tokens, tokens of other issuers are left to the shard.
         (&judges_nothing, None, "anonymous".to_owned()),
         (&judges_nothing, Some(&token), ann.to_owned()),
         (&judges_nothing, Some(&forged), "workspace: the token's signature is not valid".to_owned()),
@@ -98,7 +99,7 @@ async fn a_workspace_adds_users_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_token_counts_in_the_workspace_that_it_is_shown_to() {
+async fn an_identity_is_valid_in_the_workspace_of_its_request_only() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "k1");
     serve(&server, &[&signer]);

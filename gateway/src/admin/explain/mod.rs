@@ -10,7 +10,7 @@ mod request;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fairlead_authn::Method as Credential;
+use fairlead_authn::AuthenticationMethod;
 use fairlead_process::{Status, StatusReason};
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
@@ -302,12 +302,15 @@ fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &Decisio
     }
 }
 
-fn by(method: Credential) -> &'static str {
+fn by(method: AuthenticationMethod) -> &'static str {
     match method {
-        Credential::Anonymous => "nothing",
-        Credential::ClientCertificate => "certificate",
-        Credential::RequestHeader => "request headers",
-        Credential::BearerToken => "token",
+        AuthenticationMethod::Anonymous => "nothing",
+        AuthenticationMethod::ClientCertificate => "certificate",
+        AuthenticationMethod::RequestHeader => "request headers",
+        AuthenticationMethod::TokenFile
+        | AuthenticationMethod::ServiceAccount
+        | AuthenticationMethod::Jwt
+        | AuthenticationMethod::Webhook => "token",
     }
 }
 

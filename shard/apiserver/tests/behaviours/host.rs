@@ -17,7 +17,7 @@ use fairlead_apiserver::{
     Action, Admission, Admitted, ApiServer, Attributes, Decision, Host, Intercepted, Located, RequestMetrics,
     Response, Scope, ScopeSelector, Wanted, version_document,
 };
-use fairlead_authn::{Identity, Method, UserInfo};
+use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_process::{Metrics, Status};
 use fairlead_schema::names::NameRule;
@@ -84,7 +84,7 @@ impl Host for TestHost {
             return Err(Status::unauthorized());
         }
         let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
-        Ok(Arc::new(Identity::new(user, Method::BearerToken, None)))
+        Ok(Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None)))
     }
 
     async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {

@@ -1,4 +1,4 @@
-//! On which line each key of a YAML text stands.
+//! Line numbers of the keys of a YAML text.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,7 +9,7 @@ use serde::{
 use serde_saphyr::Spanned;
 
 /// Lines by the path of their value, e.g. `jwt[0].issuer`.
-pub(super) struct Outline(BTreeMap<String, u64>);
+pub(super) struct YamlLines(BTreeMap<String, u64>);
 
 enum Node {
     Scalar,
@@ -17,17 +17,17 @@ enum Node {
     Mapping(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-impl Outline {
-    /// Empty for a text that is not YAML.
+impl YamlLines {
+    /// The lines of a text; empty if it is not YAML.
     pub(super) fn of(text: &str) -> Self {
-        let mut outline = Self(BTreeMap::new());
+        let mut lines = Self(BTreeMap::new());
         if let Ok(root) = serde_saphyr::from_str::<Spanned<Node>>(text) {
-            outline.add("", &root.value);
+            lines.add("", &root.value);
         }
-        outline
+        lines
     }
 
-    /// The line of a value, or of the nearest one around it.
+    /// The line of a value, or of its nearest ancestor.
     pub(super) fn line(&self, mut path: &str) -> Option<u64> {
         loop {
             match self.0.get(path) {
