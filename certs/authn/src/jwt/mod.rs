@@ -10,6 +10,8 @@ mod key_error;
 mod keys;
 mod pem;
 mod unverified;
+#[cfg(test)]
+mod vectors;
 
 use std::sync::Arc;
 
