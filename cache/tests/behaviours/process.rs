@@ -86,7 +86,8 @@ fn the_program_serves_until_it_is_asked_to_end() {
 async fn the_program_takes_the_word_of_load_balancers_and_does_not_wait_for_slow_bodies() {
     let pki = Pki::new();
     std::fs::write(pki.file("balancers"), "127.0.0.0/8\n").unwrap();
-    let settings = "peers: {allow: balancers, proxyProtocol: true}\nslowClients: {requestBodyTimeout: 100ms}\n";
+    let settings =
+        "peers: {allow: balancers, proxyProtocol: true}\nslowClients: {requestBodyTimeout: 100ms}\n";
     let (mut child, address) = start(program_with(&pki, 0, settings));
     let mut tls = (**pki.client_of("shard", &[MASTERS]).tls_config()).clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
