@@ -3,7 +3,7 @@
 //! `make fuzz` runs them guided by coverage; the tests below run them over the corpus and over random input.
 
 pub use crate::forward::fuzzing::headers;
-pub use crate::http::http1::oracle::http1;
+pub use crate::http::http1::fuzzing::http1;
 pub use crate::request::fuzzing::path;
 pub use crate::routing::mapping::fuzzing::mapping;
 

@@ -9,7 +9,7 @@ mod body;
 mod connection;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod oracle;
+pub(crate) mod fuzzing;
 mod request_head;
 mod response;
 
