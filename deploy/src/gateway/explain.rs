@@ -99,7 +99,7 @@ struct Destination {
 #[derive(Debug, Deserialize)]
 struct Answer {
     code: u16,
-    why: String,
+    reason: String,
     message: Option<String>,
     location: Option<String>,
 }
@@ -246,9 +246,9 @@ fn text(explanation: &Explanation) -> String {
             lines.push(format!("Forwarded to {server}: {url}"));
             lines.extend(headers.iter().map(|(name, value)| format!("  {name}: {value}")));
         }
-        (None, Some(Answer { code, why, message, location })) => {
+        (None, Some(Answer { code, reason, message, location })) => {
             let message = message.as_deref().map_or(String::new(), |message| format!(": {message}"));
-            lines.push(format!("Response {code} ({why}){message}"));
+            lines.push(format!("Response {code} ({reason}){message}"));
             lines.extend(location.iter().map(|location| format!("  location: {location}")));
         }
         (None, None) => lines.push("The connection is closed without a response".to_owned()),
@@ -303,11 +303,11 @@ mod tests {
                 {"at": "path", "outcome": "passed", "says": "workspace root:org"},
                 {"at": "workspace", "outcome": "passed", "says": "logical cluster root is on shard root"},
                 {"at": "workspace", "outcome": "refused", "says": "no workspace of that name"},
-                {"at": "credential", "outcome": "noted", "says": "token file: nothing"},
+                {"at": "credential", "outcome": "info", "says": "token file: nothing"},
             ],
             "user": {"name": "eve\u{1b}[2J", "groups": ["a"], "by": "token", "droppedGroups": ["system:masters"]},
             "forward": null,
-            "answer": {"code": 403, "why": "unknown_workspace", "message": "no", "reason": "Forbidden", "location": null},
+            "answer": {"code": 403, "reason": "unknown_workspace", "message": "no", "statusReason": "Forbidden", "location": null},
         }))
         .unwrap();
         expect![[r#"

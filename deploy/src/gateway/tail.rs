@@ -60,14 +60,14 @@ struct Entry {
     user: String,
     impersonated: Option<String>,
     shard: Option<String>,
-    why: Option<String>,
+    reason: Option<String>,
     response_bytes: u64,
-    phases: Phases,
+    stages: Stages,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Phases {
+struct Stages {
     /// Total duration in microseconds.
     total: u64,
 }
@@ -143,13 +143,13 @@ fn format_entry(entry: &Entry, colours: Colours) -> String {
         (user, None) => user.to_owned(),
         (user, Some(other)) => format!("{user} as {other}"),
     };
-    let by = match (&entry.shard, &entry.why) {
+    let by = match (&entry.shard, &entry.reason) {
         (Some(shard), None) => shard.clone(),
-        (Some(shard), Some(why)) => format!("{shard} ({why})"),
-        (None, why) => format!("({})", why.as_deref().unwrap_or("-")),
+        (Some(shard), Some(reason)) => format!("{shard} ({reason})"),
+        (None, reason) => format!("({})", reason.as_deref().unwrap_or("-")),
     };
     let (listener, client, method, path) = (&entry.listener, &entry.client, &entry.method, &entry.path);
-    let (took, bytes) = (milliseconds(entry.phases.total), entry.response_bytes);
+    let (took, bytes) = (milliseconds(entry.stages.total), entry.response_bytes);
     // Everything but the colour codes is escaped.
     let before = escape_control_characters(clock);
     let after = escape_control_characters(&format!(
@@ -174,11 +174,11 @@ mod tests {
         let entries = [
             json!({"time": "2026-11-18T11:06:40.007Z", "listener": "internal", "client": "192.0.2.1", "method": "GET",
                 "path": "/clusters/root:org/api", "code": 200, "user": "alice", "shard": "alpha", "responseBytes": 1024,
-                "phases": {"total": 1234}}),
+                "stages": {"total": 1234}}),
             json!({"time": "2026-11-18T11:06:40.007Z", "listener": "edge", "client": "192.0.2.1", "method": "GET",
-                "path": "/x\u{1b}[2J", "code": 404, "user": "eve\u{202e}", "impersonated": "bob", "why": "unmapped",
-                "phases": {"total": 99}}),
-            json!({"time": "?", "listener": "edge", "client": "192.0.2.1", "code": 400, "why": "bad_request"}),
+                "path": "/x\u{1b}[2J", "code": 404, "user": "eve\u{202e}", "impersonated": "bob", "reason": "unmapped",
+                "stages": {"total": 99}}),
+            json!({"time": "?", "listener": "edge", "client": "192.0.2.1", "code": 400, "reason": "bad_request"}),
             json!({"lost": 7}),
         ];
         let text = |colours| -> String {

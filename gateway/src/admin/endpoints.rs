@@ -65,8 +65,8 @@ impl AdminApi {
         match self.metrics_readers.may_read(identity.user()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(LocalResponse::forbidden(&identity.user().name, "get", path)),
-            Err(why) => {
-                tracing::warn!(%why, "the root shard could not be asked who may read metrics");
+            Err(reason) => {
+                tracing::warn!(%reason, "the root shard could not be asked who may read metrics");
                 Err(LocalResponse::status(&Status::internal("the access review failed"), "internal"))
             }
         }
@@ -161,8 +161,8 @@ impl AdminApi {
                 LocalResponse::bad_request(error.to_string())
             }
             Err(error @ PickError::NotListed) => LocalResponse::unavailable(&error.to_string(), "not_synced"),
-            Err(PickError::NotNow(why)) => no_shard_now(&why),
-            Err(PickError::NoShardFits(why)) => no_shard_fits(&why),
+            Err(PickError::NotNow(reason)) => no_shard_now(&reason),
+            Err(PickError::NoShardFits(reason)) => no_shard_fits(&reason),
         }
     }
 }

@@ -35,17 +35,17 @@ impl AdminApi {
 }
 
 fn upstream_state(shard: ShardReport) -> UpstreamState {
-    let ShardReport { name, occupancy, left_alone, is_healthy, addresses } = shard;
+    let ShardReport { name, occupancy, circuit_open, is_healthy, addresses } = shard;
     let ejected = addresses.ejected.len();
     UpstreamState {
         name,
         open: occupancy.open,
         waiting: occupancy.waiting,
         limit: occupancy.limit,
-        is_circuit_open: left_alone,
+        is_circuit_open: circuit_open,
         is_healthy,
         addresses: addresses.known,
         ejected,
-        left_out: if addresses.leaves_out { ejected } else { 0 },
+        excluded: if addresses.excludes_ejected { ejected } else { 0 },
     }
 }

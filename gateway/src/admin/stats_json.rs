@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// The families that are told.
 const TOLD: [&str; 9] = [
     "fairlead_connections_open",
-    "fairlead_gateway_answers_total",
+    "fairlead_gateway_local_responses_total",
     "fairlead_gateway_first_byte_duration_seconds",
     "fairlead_gateway_limited_total",
     "fairlead_gateway_stage_duration_seconds",
@@ -67,11 +67,11 @@ mod tests {
     fn histograms_and_gauges_are_told_and_other_families_are_not() {
         let registry = Registry::new();
         let options = HistogramOpts::new(TOLD[4], "h").buckets(vec![0.1, 1.0]);
-        let phases = HistogramVec::new(options, &["stage"]).unwrap();
-        [0.05, 0.5, 5.0].iter().for_each(|took| phases.with_label_values(&["a\"<b>"]).observe(*took));
+        let stages = HistogramVec::new(options, &["stage"]).unwrap();
+        [0.05, 0.5, 5.0].iter().for_each(|took| stages.with_label_values(&["a\"<b>"]).observe(*took));
         let (told, other) = (IntGauge::new(TOLD[0], "g").unwrap(), IntGauge::new("other", "g").unwrap());
         told.set(3);
-        registry.register(Box::new(phases)).unwrap();
+        registry.register(Box::new(stages)).unwrap();
         registry.register(Box::new(told)).unwrap();
         registry.register(Box::new(other)).unwrap();
         let found = figures(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));

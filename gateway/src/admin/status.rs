@@ -1,4 +1,4 @@
-//! How the gateway is: what `/services/fairlead/v1/status` says, and `fairlead status`, `fairlead gateway top` and the admin
+//! Status of the gateway: what `/services/fairlead/v1/status` says, and `fairlead status`, `fairlead gateway top` and the admin
 //! page show.
 
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::auth::identity::RequestIdentity;
 use crate::request::response::LocalResponse;
 use crate::upstream::{EndpointStatus, Fault, ShardReport};
 
-/// A certificate in a file, and what for.
+/// A certificate in a file, and the use of it.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateFile {
-    what: String,
+    object: String,
     file: PathBuf,
 }
 
@@ -78,9 +78,9 @@ struct ShardStatus {
     /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
     healthy: bool,
     /// Requests for it fail at once.
-    left_alone: bool,
+    circuit_open: bool,
     /// Listeners with an `upstreamIdentity` whose requests for it fail at once.
-    left_alone_by: Vec<Arc<str>>,
+    circuit_open_for: Vec<Arc<str>>,
     /// How many addresses it has, as far as anybody has asked.
     addresses: usize,
     ejected: Vec<EjectedAddress>,
@@ -95,18 +95,18 @@ struct ShardStatus {
 #[serde(rename_all = "camelCase")]
 struct EjectedAddress {
     address: String,
-    why: Fault,
+    reason: Fault,
     /// How often in a row.
-    times: u32,
+    failures: u32,
     for_seconds: u64,
     /// It gets no requests. Otherwise too many fail, or there is no other.
-    left_out: bool,
+    excluded: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CertificateStatus {
-    what: String,
+    object: String,
     /// The end of the first in the file that ends, in seconds since 1970.
     not_after: Option<u64>,
     error: Option<String>,
@@ -115,10 +115,10 @@ struct CertificateStatus {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReloadStatus {
-    what: String,
-    /// When what is in effect was loaded, in seconds since 1970.
+    object: String,
+    /// Time at which the content in effect was loaded, in seconds since 1970.
     loaded: u64,
-    /// Why what the files say now is not in effect.
+    /// Reason why the content of the files is not in effect.
     failure: Option<String>,
 }
 
@@ -142,14 +142,14 @@ impl AdminApi {
     }
 
     /// Listeners that are somebody of their own to a shard, and do not get through to it.
-    fn leaving_alone(&self, shard: &str) -> Vec<Arc<str>> {
+    fn listeners_with_open_circuit(&self, shard: &str) -> Vec<Arc<str>> {
         let listeners = self.listeners.load();
         let cut_off = listeners.iter().filter(|shown| {
             let frame = shown.listener.frame.load();
             frame
                 .sender
                 .as_ref()
-                .is_some_and(|sender| self.pipeline.forwarder.upstreams.leaves_alone(shard, sender))
+                .is_some_and(|sender| self.pipeline.forwarder.upstreams.is_circuit_open(shard, sender))
         });
         cut_off.map(|shown| Arc::clone(&shown.listener.name)).collect()
     }
@@ -184,8 +184,8 @@ impl AdminApi {
                 watches: mirrors.restarts,
                 last_error: mirrors.last_error,
                 healthy: server.is_none_or(|server| server.is_healthy),
-                left_alone: server.is_some_and(|server| server.left_alone),
-                left_alone_by: self.leaving_alone(&shard.spec.name),
+                circuit_open: server.is_some_and(|server| server.circuit_open),
+                circuit_open_for: self.listeners_with_open_circuit(&shard.spec.name),
                 addresses: server.map_or(0, |server| server.addresses.known),
                 ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
                 open: turns(|server| server.occupancy.open),
@@ -196,7 +196,7 @@ impl AdminApi {
         let mut shards: Vec<ShardStatus> = shards.collect();
         shards.sort_by(|one, other| one.name.cmp(&other.name));
         let reloads = self.reloads.statuses().into_iter().map(|standing| ReloadStatus {
-            what: standing.object,
+            object: standing.object,
             loaded: seconds(standing.loaded),
             failure: standing.failure,
         });
@@ -223,10 +223,10 @@ impl ListenerStatus {
 fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
     let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
         address: address.to_string(),
-        why: out.fault,
-        times: out.times,
+        reason: out.fault,
+        failures: out.times,
         for_seconds: out.since.elapsed().as_secs(),
-        left_out: addresses.leaves_out,
+        excluded: addresses.excludes_ejected,
     });
     ejected.collect()
 }
@@ -279,8 +279,9 @@ fn policy(listener: &ListenerConfig) -> Vec<String> {
 /// The certificates that the gateway shows, and those by which it believes others.
 pub(crate) fn certificate_files(config: &GatewayConfig) -> Vec<CertificateFile> {
     let mut files = Vec::new();
-    let mut add =
-        |what: String, file: &std::path::Path| files.push(CertificateFile { what, file: file.to_owned() });
+    let mut add = |object: String, file: &std::path::Path| {
+        files.push(CertificateFile { object, file: file.to_owned() })
+    };
     for listener in &config.listeners {
         add(format!("listener {}", listener.name), &listener.serving.certificate);
         for named in &listener.tls.server_names {
@@ -313,7 +314,7 @@ impl CertificateStatus {
             Ok(end) => (Some(seconds(end)), None),
             Err(error) => (None, Some(error)),
         };
-        Self { what: known.what.clone(), not_after, error }
+        Self { object: known.object.clone(), not_after, error }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::admin::AdminApi;
 use crate::auth::identity::RequestIdentity;
 use crate::forward::date;
 use crate::forward::downstream::DownstreamExchange;
-use crate::forward::local_response::answer_itself;
+use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::{CLIENT_LEFT, Forwarder};
@@ -30,14 +30,14 @@ impl AdminApi {
             Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
             Err(bad) => {
                 let answer = LocalResponse::bad_request(bad.to_string());
-                return answer_itself(forwarder, client, context, &head.method, answer).await;
+                return send_local_response(forwarder, client, context, &head.method, answer).await;
             }
         };
         match lines {
             Ok(lines) => stream(forwarder, client, context, lines).await,
             Err(error @ TooManySubscribers) => {
                 let answer = LocalResponse::unavailable(&error.to_string(), "busy");
-                answer_itself(forwarder, client, context, &head.method, answer).await
+                send_local_response(forwarder, client, context, &head.method, answer).await
             }
         }
     }

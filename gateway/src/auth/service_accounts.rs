@@ -31,7 +31,7 @@ impl ShardLookup {
         let Some(reference) = reference else {
             return Ok(None);
         };
-        let failed = |why: &dyn std::fmt::Display| LookupError::new(object, why);
+        let failed = |reason: &dyn std::fmt::Display| LookupError::new(object, reason);
         let (name, url, cluster) = match self.router.route(&reference, CallerKind::Gateway).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::Busy => {

@@ -70,7 +70,7 @@ impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::ClientDisconnected(_) => Self::ClientLeft,
-            BodyError::Malformed(why) => Self::Malformed(why),
+            BodyError::Malformed(reason) => Self::Malformed(reason),
         }
     }
 }
@@ -92,7 +92,9 @@ impl Failure {
         Some(match self {
             Self::ClientLeft | Self::SlowReader => return None,
             Self::SlowBody => LocalResponse::request_timeout(),
-            Self::Malformed(why) => LocalResponse::bad_request(format!("the request is malformed: {why}")),
+            Self::Malformed(reason) => {
+                LocalResponse::bad_request(format!("the request is malformed: {reason}"))
+            }
             Self::Unreachable => unreachable_answer(unreachable),
             Self::Overloaded(overloaded) => {
                 LocalResponse::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
@@ -129,10 +131,10 @@ pub(crate) fn unreachable_answer(unreachable: Unreachable) -> LocalResponse {
 }
 
 /// kcp's response for a shard that did not answer, whatever the reason.
-fn empty_bad_gateway(why: &'static str) -> LocalResponse {
+fn empty_bad_gateway(reason: &'static str) -> LocalResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::BAD_GATEWAY;
-    LocalResponse::new(response, why)
+    LocalResponse::new(response, reason)
 }
 
 /// Whether the shard is known not to have processed the request.

@@ -55,16 +55,16 @@ fn forwarded(
     outgoing.headers = incoming.clone();
     let class = RequestClass::of(&outgoing.method, "/", None, Version::HTTP_11, incoming);
     let path_and_query = PathAndQuery::from_static("/clusters/root/api");
-    let believed = names.map(|names| {
-        let mut believed = TrustedIdentityHeaders::default();
-        believed.assertion(names);
-        believed
+    let trusted = names.map(|names| {
+        let mut trusted = TrustedIdentityHeaders::default();
+        trusted.assertion(names);
+        trusted
     });
     let decided = Forwarded {
         path_and_query: &path_and_query,
         sender,
         asserted_by: names,
-        believed: believed.as_ref(),
+        trusted: trusted.as_ref(),
         as_kcp: KcpStamping::default(),
         hops: None,
         client: IpAddr::V4(Ipv4Addr::LOCALHOST),

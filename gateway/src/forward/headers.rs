@@ -27,7 +27,7 @@ pub(crate) struct Forwarded<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
     pub(crate) sender: &'f RequestIdentity,
     pub(crate) asserted_by: Option<&'f IdentityHeaderNames>,
-    pub(crate) believed: Option<&'f TrustedIdentityHeaders>,
+    pub(crate) trusted: Option<&'f TrustedIdentityHeaders>,
     pub(crate) as_kcp: KcpStamping,
     pub(crate) hops: Option<u32>,
     pub(crate) client: IpAddr,
@@ -88,7 +88,7 @@ pub(crate) fn prepare(
         && !forwarded.asserted_by.is_some_and(|names| names.include(&X_REMOTE_UID));
     let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
-        + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
+        + forwarded.trusted.map_or(0, |trusted| strip_trusted_headers(headers, trusted));
     if let RequestIdentity::Known(identity) = forwarded.sender {
         // A token that was verified here is not sent on; one beside a certificate is, as in kcp.
         if identity.method().is_bearer_token() {
@@ -108,7 +108,7 @@ pub(crate) fn prepare(
     if forwarded.as_kcp.nominations_last {
         let states = |name: &&HeaderName| {
             is_identity_header(name.as_str())
-                || forwarded.believed.is_some_and(|believed| believed.include(name))
+                || forwarded.trusted.is_some_and(|trusted| trusted.include(name))
         };
         hop.nominated.iter().filter(states).for_each(|name| _ = headers.remove(name));
     }
@@ -116,9 +116,9 @@ pub(crate) fn prepare(
 }
 
 /// Removes the client's own copies of further headers that backends trust.
-fn strip_believed(headers: &mut HeaderMap, believed: &TrustedIdentityHeaders) -> usize {
+fn strip_trusted_headers(headers: &mut HeaderMap, trusted: &TrustedIdentityHeaders) -> usize {
     let before = headers.len();
-    for name in headers.keys().filter(|name| believed.include(name)).cloned().collect::<Vec<_>>() {
+    for name in headers.keys().filter(|name| trusted.include(name)).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
     before - headers.len()
@@ -225,7 +225,7 @@ mod tests {
             path_and_query,
             sender,
             asserted_by: None,
-            believed: None,
+            trusted: None,
             as_kcp,
             hops: None,
             client,
@@ -331,7 +331,7 @@ mod tests {
                 path_and_query: &PathAndQuery::from_static("/"),
                 sender: &alice(),
                 asserted_by: Some(&names),
-                believed: None,
+                trusted: None,
                 as_kcp: stamping,
                 hops: None,
                 client: IpAddr::from([192, 0, 2, 1]),

@@ -13,7 +13,7 @@ use crate::forward::telemetry;
 use crate::request::response::{AUDIT_ID, LocalResponse};
 
 /// Sends a response of the gateway's own; returns its status code.
-pub(crate) async fn answer_itself<C: DownstreamExchange>(
+pub(crate) async fn send_local_response<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
     context: &RequestContext,
@@ -44,10 +44,10 @@ pub(crate) fn own_head(
     context: &RequestContext,
     answer: LocalResponse,
 ) -> (response::Parts, Bytes) {
-    let LocalResponse { response, why, .. } = answer;
+    let LocalResponse { response, reason, .. } = answer;
     let (mut head, body) = (*response).into_parts();
-    context.seen.answered(why, body.len());
-    forwarder.telemetry.metrics.answered(head.status.as_u16(), why);
+    context.seen.answered(reason, body.len());
+    forwarder.telemetry.metrics.answered(head.status.as_u16(), reason);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
     // A UUID is a valid value.

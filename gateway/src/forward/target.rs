@@ -30,7 +30,7 @@ pub(crate) struct Forward {
     /// Shard of the logical cluster in the path, if a backend that is not that shard serves the request.
     pub(crate) about: Option<Arc<str>>,
     /// Further headers that backends trust; the client's own are removed.
-    pub(crate) believed: Option<Arc<TrustedIdentityHeaders>>,
+    pub(crate) trusted: Option<Arc<TrustedIdentityHeaders>>,
     /// Mounts that the request has passed, for the loop limit.
     pub(crate) hops: Option<u32>,
     /// The web page's origin, if it may read the response.
@@ -81,7 +81,7 @@ impl Forward {
             sender,
             asserted_by,
             about: None,
-            believed: None,
+            trusted: None,
             hops: None,
             allowed_origin: None,
             workspace: None,

@@ -121,9 +121,9 @@ pub(crate) fn on_complete(
 ) {
     let (duration, listener) = (context.began.elapsed(), &context.connection().listener.series);
     telemetry.metrics.finished(method, code, duration);
-    for phase in RequestStage::OF_REQUEST {
-        if let Some(took) = context.seen.took(phase) {
-            listener.phase(phase, took);
+    for stage in RequestStage::OF_REQUEST {
+        if let Some(took) = context.seen.took(stage) {
+            listener.stage(stage, took);
         }
     }
     if let Some(forward) = forward {
@@ -169,7 +169,7 @@ impl CompletedRequest<'_> {
             code: self.code,
             took: (!context.class.is_long_running()).then_some(self.duration),
             is_write: context.class == RequestClass::Write,
-            is_own: noted.why.is_some(),
+            is_own: noted.reason.is_some(),
             is_traced: context.trace.is_some(),
         };
         let (is_logged, is_watched) =
@@ -199,10 +199,10 @@ impl CompletedRequest<'_> {
             impersonated: kept.impersonated.as_ref().map(HeaderValue::as_bytes),
             cluster: noted.cluster.as_deref(),
             shard: self.forward.map(|forward| &*forward.upstream.name),
-            why: noted.why,
+            reason: noted.reason,
             request_bytes: context.request_bytes,
             response_bytes: context.response_bytes + u64::from(noted.own_bytes),
-            phases: self.times(&mut times),
+            stages: self.times(&mut times),
             trace_id: trace_id.as_deref(),
         };
         if is_logged {
@@ -229,16 +229,16 @@ impl CompletedRequest<'_> {
             client: self.context.client,
             cluster: self.noted.cluster.clone(),
             shard: self.forward.map(|forward| Arc::clone(&forward.upstream.name)),
-            why: self.noted.why,
-            phases: self.times(&mut [("", Duration::ZERO); TIMES]).to_vec(),
+            reason: self.noted.reason,
+            stages: self.times(&mut [("", Duration::ZERO); TIMES]).to_vec(),
         }));
     }
 
     /// The durations that were measured.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
         let seen = &self.context.seen;
-        let phases = RequestStage::OF_REQUEST.into_iter().map(|phase| (phase.as_str(), seen.took(phase)));
-        let all = phases.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
+        let stages = RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), seen.took(stage)));
+        let all = stages.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
         let mut count = 0;
         for (place, (name, took)) in times.iter_mut().zip(all.filter_map(|(name, took)| Some((name, took?))))
         {

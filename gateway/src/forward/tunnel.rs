@@ -24,7 +24,7 @@ use crate::forward::exchange::Exchange;
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
 use crate::forward::headers::{Forwarded, Hop, prepare};
-use crate::forward::local_response::answer_itself;
+use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::response_body::Download;
 use crate::forward::stream_deadline::StreamDeadline;
@@ -79,7 +79,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
                     }
                     Err(error) => {
                         tracing::debug!(%error, "the shard did not switch protocols after all");
-                        answer_itself(
+                        send_local_response(
                             forwarder,
                             client,
                             &upgrade.context,
@@ -103,14 +103,14 @@ pub(crate) async fn open<C: DownstreamExchange>(
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(forwarder, client, &upgrade.context, &method, answer).await
+                    send_local_response(forwarder, client, &upgrade.context, &method, answer).await
                 }
                 None => CLIENT_LEFT,
             },
         }
     } else {
         let answer = LocalResponse::bad_request("an upgrade request must not have a body");
-        answer_itself(forwarder, client, &upgrade.context, &method, answer).await
+        send_local_response(forwarder, client, &upgrade.context, &method, answer).await
     };
     finished(forwarder, &upgrade, &method, code);
     None
@@ -169,7 +169,7 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
         path_and_query: &forward.path_and_query,
         sender: &forward.sender,
         asserted_by: forward.asserted_by.as_deref(),
-        believed: forward.believed.as_deref(),
+        trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),
         hops: forward.hops,
         client: context.client,

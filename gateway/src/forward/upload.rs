@@ -42,7 +42,7 @@ pub(crate) struct Upload {
     /// Boxed, because they are rare.
     trailers: Option<Box<HeaderMap>>,
     /// Further headers that the upstream trusts, for the filter of trailers.
-    believed: Option<Arc<TrustedIdentityHeaders>>,
+    trusted: Option<Arc<TrustedIdentityHeaders>>,
     /// Bytes received from the client, and the time spent waiting for it.
     received: u64,
     waited: Duration,
@@ -61,7 +61,7 @@ impl Upload {
             sink,
             chunk: Bytes::new(),
             trailers: None,
-            believed: None,
+            trusted: None,
             received: 0,
             waited: Duration::ZERO,
             read,
@@ -71,8 +71,8 @@ impl Upload {
     }
 
     /// The same with these headers removed from trailers: the upstream would trust them there as well.
-    pub(crate) fn hiding(self, believed: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
-        Self { believed: believed.cloned(), ..self }
+    pub(crate) fn hiding(self, trusted: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
+        Self { trusted: trusted.cloned(), ..self }
     }
 
     /// Whether the upstream has the whole body.
@@ -114,9 +114,9 @@ impl Upload {
                 Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
                 None => {
                     // Unread trailers keep a stream from being complete.
-                    let believed = self.believed.as_deref();
+                    let trusted = self.trusted.as_deref();
                     let trailers = client.trailers().await?;
-                    self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, believed)));
+                    self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, trusted)));
                     self.consumed |= self.trailers.is_some();
                     self.read = true;
                 }
@@ -231,7 +231,7 @@ pub(crate) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<u
 }
 
 /// Removes from trailers what must not come from the client there: identity headers, forwarding headers, framing and routing.
-fn without_claims(mut trailers: HeaderMap, believed: Option<&TrustedIdentityHeaders>) -> HeaderMap {
+fn without_claims(mut trailers: HeaderMap, trusted: Option<&TrustedIdentityHeaders>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);
     let unwanted = |name: &&http::HeaderName| {
@@ -239,7 +239,7 @@ fn without_claims(mut trailers: HeaderMap, believed: Option<&TrustedIdentityHead
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
             || impersonates(name.as_str())
             || is_word_of_carriers(name.as_str())
-            || believed.is_some_and(|believed| believed.include(name))
+            || trusted.is_some_and(|trusted| trusted.include(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
         trailers.remove(name);

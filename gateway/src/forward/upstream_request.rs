@@ -27,7 +27,7 @@ pub(crate) fn as_sent(
         path_and_query: &forward.path_and_query,
         sender: &forward.sender,
         asserted_by: forward.asserted_by.as_deref(),
-        believed: forward.believed.as_deref(),
+        trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),
         hops: forward.hops,
         client,

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::admin::{AdminCall, AdminReply};
 use crate::forward::downstream::{BodyError, DownstreamExchange, drain};
 use crate::forward::exchange::Exchange;
-use crate::forward::local_response::answer_itself;
+use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
@@ -69,7 +69,9 @@ pub(super) async fn serve<C: DownstreamExchange>(
         head.headers = HeaderMap::new();
     }
     let code = match decided {
-        Decided::Respond(answer) => answer_itself(forwarder, client, &context, &head.method, answer).await,
+        Decided::Respond(answer) => {
+            send_local_response(forwarder, client, &context, &head.method, answer).await
+        }
         // Boxed, because it is rare and large.
         Decided::Admin(call) => Box::pin(serve_admin(server, client, call, &context, head)).await,
         Decided::Forward(forward) if class == RequestClass::Upgrade => {
@@ -131,7 +133,7 @@ async fn serve_admin<C: DownstreamExchange>(
         Ok(body) => server.admin.respond(call, context.connection(), context.client, head, &body).await,
         Err(answer) => answer,
     };
-    answer_itself(server.forwarder(), client, context, &head.method, answer).await
+    send_local_response(server.forwarder(), client, context, &head.method, answer).await
 }
 
 async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, LocalResponse> {
@@ -144,7 +146,7 @@ async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, Lo
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
-            Err(BodyError::Malformed(why)) => return Err(LocalResponse::bad_request(why)),
+            Err(BodyError::Malformed(reason)) => return Err(LocalResponse::bad_request(reason)),
             // The client has disconnected, so it does not read this.
             Err(BodyError::ClientDisconnected(_)) => {
                 return Err(LocalResponse::bad_request("the request was broken off"));

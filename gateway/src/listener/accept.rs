@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::listener::bound::BoundListener;
 use crate::listener::connection_limit::ConnectionLimit;
-use crate::listener::pingora_app::ClientStream;
+use crate::listener::pingora_app::DownstreamTlsStream;
 use crate::listener::socket::AcceptedSocket;
 use crate::listener::workers::Workers;
 use crate::policy::connection::Connection;
@@ -168,7 +168,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
             io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(LimitKind::Connections, wait))
         })?;
         let began = Instant::now();
-        listener.series.phase(RequestStage::Accept, began.duration_since(at));
+        listener.series.stage(RequestStage::Accept, began.duration_since(at));
         let socket = ReadAhead::new(socket);
         let stream = match &frame.challenges {
             // Boxed, because few listeners use it.
@@ -203,14 +203,14 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),
     }
-    listener.series.phase(RequestStage::Tls, began.elapsed());
+    listener.series.stage(RequestStage::Tls, began.elapsed());
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let name = session.server_name();
     let drain = runtime.shutdown.drain();
     let connection = Connection::new(id, (Arc::clone(listener), &frame), drain, peer, &chain, name);
     let connection = Arc::new(connection.counted(connected));
-    Some((Box::new(ClientStream::new(stream, Arc::clone(&connection))), connection))
+    Some((Box::new(DownstreamTlsStream::new(stream, Arc::clone(&connection))), connection))
 }
 
 struct OnDrop<'g>(&'g IntGauge);

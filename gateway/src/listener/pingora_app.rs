@@ -29,12 +29,12 @@ use crate::upstream::read_ahead::ReadAhead;
 ///
 /// pingora's own TLS stream is not used, because it parses the peer's certificate with `expect`: a malformed certificate
 /// would panic the task.
-pub(super) struct ClientStream {
+pub(super) struct DownstreamTlsStream {
     stream: TlsStream<ReadAhead<Socket>>,
     connection: Arc<Connection>,
 }
 
-impl ClientStream {
+impl DownstreamTlsStream {
     pub(super) fn new(stream: TlsStream<ReadAhead<Socket>>, connection: Arc<Connection>) -> Self {
         Self { stream, connection }
     }
@@ -53,7 +53,7 @@ impl ServerApp for HttpServer {
         'w: 'f,
         Self: 'f,
     {
-        let Some(client) = stream.as_any().downcast_ref::<ClientStream>() else {
+        let Some(client) = stream.as_any().downcast_ref::<DownstreamTlsStream>() else {
             tracing::error!(
                 "a stream of an unknown type was handed to the HTTP server: its connection is closed"
             );
@@ -68,7 +68,7 @@ impl ServerApp for HttpServer {
     }
 }
 
-impl AsyncRead for ClientStream {
+impl AsyncRead for DownstreamTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl AsyncWrite for ClientStream {
+impl AsyncWrite for DownstreamTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -109,20 +109,20 @@ impl AsyncWrite for ClientStream {
 }
 
 #[async_trait]
-impl Shutdown for ClientStream {
+impl Shutdown for DownstreamTlsStream {
     async fn shutdown(&mut self) {
         // The peer may have disconnected; an error does not matter then.
         let _ = AsyncWriteExt::shutdown(&mut self.stream).await;
     }
 }
 
-impl UniqueID for ClientStream {
+impl UniqueID for DownstreamTlsStream {
     fn id(&self) -> UniqueIDType {
         self.stream.get_ref().0.socket().as_raw_fd()
     }
 }
 
-impl Ssl for ClientStream {
+impl Ssl for DownstreamTlsStream {
     fn selected_alpn_proto(&self) -> Option<ALPN> {
         match self.stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Some(ALPN::H2),
@@ -132,19 +132,19 @@ impl Ssl for ClientStream {
     }
 }
 
-impl GetTimingDigest for ClientStream {
+impl GetTimingDigest for DownstreamTlsStream {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
     }
 }
 
-impl GetProxyDigest for ClientStream {
+impl GetProxyDigest for DownstreamTlsStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         None
     }
 }
 
-impl GetSocketDigest for ClientStream {
+impl GetSocketDigest for DownstreamTlsStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         None
     }
@@ -152,10 +152,10 @@ impl GetSocketDigest for ClientStream {
     fn set_socket_digest(&mut self, _socket_digest: SocketDigest) {}
 }
 
-impl Peek for ClientStream {}
+impl Peek for DownstreamTlsStream {}
 
-impl fmt::Debug for ClientStream {
+impl fmt::Debug for DownstreamTlsStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("ClientStream")
+        formatter.write_str("DownstreamTlsStream")
     }
 }

@@ -51,7 +51,7 @@ impl RequestPipeline {
         }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home, asked.steps).await;
-        asked.seen.phase(RequestStage::Auth, start.elapsed());
+        asked.seen.stage(RequestStage::Auth, start.elapsed());
         if let Ok(RequestIdentity::Known(identity)) = &judged {
             asked.seen.identity(identity);
             let policy = asked.connection.listener.policy.load();
@@ -61,7 +61,7 @@ impl RequestPipeline {
             })?;
         }
         if matches!(judged, Ok(RequestIdentity::PassedOn)) {
-            asked.tell(Stage::Identity, StageResult::Noted, || {
+            asked.tell(Stage::Identity, StageResult::Info, || {
                 "nobody here judges what is shown: the shard gets it as it is, and says who it is".to_owned()
             });
         }

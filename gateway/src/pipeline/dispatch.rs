@@ -38,7 +38,7 @@ impl RequestPipeline {
             Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
             path if asked.sender.is_none() && authenticates_first(asked) => {
                 drop((path, paths));
-                asked.tell(Stage::Credential, StageResult::Noted, || {
+                asked.tell(Stage::Credential, StageResult::Info, || {
                     "this listener judges credentials before it looks for a workspace".to_owned()
                 });
                 let sender = match self.identify(asked).await? {
@@ -60,8 +60,8 @@ impl RequestPipeline {
                 Some(path) => Box::pin(self.to_home(asked, &paths, &path)).await,
                 None => self.to_mapping(asked, &paths, other).await,
             },
-            Err(PathError::Malformed(why)) => {
-                Err(LocalResponse::bad_request(format!("malformed request path: {why}")))
+            Err(PathError::Malformed(reason)) => {
+                Err(LocalResponse::bad_request(format!("malformed request path: {reason}")))
             }
             Err(PathError::Unclean(location)) => {
                 Err(LocalResponse::redirect(asked.method, &location, asked.uri.query()))
@@ -84,7 +84,7 @@ impl RequestPipeline {
         }
         let cluster = unverified_cluster_claim(asked.headers)?;
         let path = cluster_path(&cluster, other.raw);
-        asked.tell(Stage::Path, StageResult::Noted, || {
+        asked.tell(Stage::Path, StageResult::Info, || {
             format!("a service account's token, not judged yet, makes it {path}")
         });
         Some(path)
@@ -200,7 +200,7 @@ impl RequestPipeline {
             CallerKind::Anonymous
         };
         let route = self.routing.router.route_telling(reference, caller, asked.steps).await;
-        asked.seen.phase(RequestStage::Route, start.elapsed());
+        asked.seen.stage(RequestStage::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
                 asked.seen.cluster(cluster);

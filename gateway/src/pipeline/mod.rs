@@ -150,7 +150,7 @@ impl RequestPipeline {
         }
         let decision = match self.dispatch_by_path(asked).await {
             Ok(Action::Forward(mut forward)) => {
-                forward.believed = self.routing.paths.load().believed_since(began);
+                forward.trusted = self.routing.paths.load().trusted_headers_since(began);
                 if let Some(sender) = &asked.connection.listener.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
@@ -196,7 +196,7 @@ impl RequestPipeline {
             groups,
             workspace: forward.workspace.as_deref().or(forward.mount.as_deref()),
         };
-        asked.tell_all(Stage::Quota, StageResult::Noted, || quotas.standing(kind, &whom));
+        asked.tell_all(Stage::Quota, StageResult::Info, || quotas.standing(kind, &whom));
         let ticket = quotas.admit(kind, &whom, asked.counting());
         let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);

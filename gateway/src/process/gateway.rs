@@ -29,8 +29,8 @@ use crate::pipeline::RequestPipeline;
 use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::cors::{BadOrigin, Cors};
 use crate::process::settings::{
-    behind_mounts, believed_at_listeners, header_limits, index_options, mount_rules, own_credentials, paths,
-    restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
+    behind_mounts, header_limits, index_options, listener_trusted_headers, mount_rules, own_credentials,
+    paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
 };
 use crate::routing::Routing;
 use crate::routing::index::{IndexParts, IndexReport, what_is_missing};
@@ -334,7 +334,7 @@ impl Gateway {
         });
         let routing =
             Arc::new(Routing { table, router, paths, mounts: ArcSwap::from_pointee(mount_rules(config)) });
-        routing.paths.set_believed_at_listeners(believed_at_listeners(config));
+        routing.paths.set_listener_trusted_headers(listener_trusted_headers(config));
         let traces = telemetry.traces.prepare(&config.tracing);
         telemetry.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
         let slow_clients = config.slow_clients.clone();
@@ -442,15 +442,15 @@ impl Gateway {
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
         self.pipeline.forwarder.as_kcp.store(Arc::new(config.kcp_compatibility.clone()));
         // Identity headers of the new configuration are stripped from now on; those of the old one until no listener trusts them.
-        let believed = believed_at_listeners(&config);
-        let mut meanwhile = believed_at_listeners(&self.config);
-        meanwhile.extend(&believed);
-        self.pipeline.routing.paths.set_believed_at_listeners(meanwhile);
+        let trusted = listener_trusted_headers(&config);
+        let mut meanwhile = listener_trusted_headers(&self.config);
+        meanwhile.extend(&trusted);
+        self.pipeline.routing.paths.set_listener_trusted_headers(meanwhile);
         self.opened.apply(prepared);
-        self.pipeline.routing.paths.set_believed_at_listeners(believed);
+        self.pipeline.routing.paths.set_listener_trusted_headers(trusted);
         self.listeners = self.opened.addresses();
         let patience = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
-        self.pipeline.routing.router.set_patience(patience);
+        self.pipeline.routing.router.set_miss_wait_policy(patience);
         self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
         self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));
         self.admin.backlog_budget.set_limit(stalled_stream_budget(&config));

@@ -145,13 +145,13 @@ impl ServiceNotifier {
     }
 
     /// Reports that the hand-over has failed.
-    pub(crate) fn goes_on(&self, why: &str) {
+    pub(crate) fn goes_on(&self, reason: &str) {
         self.change(|state| {
             state.phase = ProcessPhase::Ready;
             state.upgrades_failed += 1;
-            state.upgrade_failure = Some(why.to_owned());
+            state.upgrade_failure = Some(reason.to_owned());
         });
-        self.manager.status(&format!("serving; there was no upgrade: {why}"));
+        self.manager.status(&format!("serving; there was no upgrade: {reason}"));
     }
 
     /// Stops reporting: the successor may report the service's state from now on.

@@ -147,20 +147,20 @@ pub(super) fn paths(
 
 /// The identity headers that listeners trust, where they are not the default ones, and the headers from which some listeners
 /// take the client's address. All other listeners strip them, because the upstream server could trust them.
-pub(super) fn believed_at_listeners(config: &GatewayConfig) -> TrustedIdentityHeaders {
-    let mut believed = TrustedIdentityHeaders::default();
+pub(super) fn listener_trusted_headers(config: &GatewayConfig) -> TrustedIdentityHeaders {
+    let mut trusted = TrustedIdentityHeaders::default();
     for listener in &config.listeners {
         let headers = &listener.authentication.request_header;
         let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
-        names.into_iter().flatten().for_each(|name| believed.name(name));
-        headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
+        names.into_iter().flatten().for_each(|name| trusted.name(name));
+        headers.extra_header_prefixes.iter().for_each(|prefix| trusted.prefix(prefix));
         let address = listener.peers.client_address_header.as_ref();
         // The gateway itself sends this header to servers and appends to the client's value.
         if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
-            believed.name(name);
+            trusted.name(name);
         }
     }
-    believed
+    trusted
 }
 
 /// The client certificates and certificate authorities of shards with their own settings.

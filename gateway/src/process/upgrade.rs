@@ -70,9 +70,9 @@ pub fn on_upgrade_signal(
                 }
                 Err(UpgradeError::Ending) => return,
                 Err(error) => {
-                    let why = fairlead_process::chain(&error);
-                    tracing::error!(why, "there is no upgrade: this process goes on");
-                    life.goes_on(&why);
+                    let reason = fairlead_process::chain(&error);
+                    tracing::error!(reason, "there is no upgrade: this process goes on");
+                    life.goes_on(&reason);
                 }
             }
             drop(held);

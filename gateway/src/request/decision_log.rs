@@ -39,7 +39,7 @@ pub(crate) enum StageResult {
     /// It goes on.
     Passed,
     /// Something to know; it goes on.
-    Noted,
+    Info,
     /// It ends here, or somebody does not believe it.
     Refused,
 }
@@ -88,7 +88,7 @@ impl Observer for DecisionLog {
             Verdict::Accepted(identity) => {
                 (StageResult::Passed, format!("accepted as {:?}", identity.user().name))
             }
-            Verdict::NoOpinion => (StageResult::Noted, "shown nothing that it judges".to_owned()),
+            Verdict::NoOpinion => (StageResult::Info, "shown nothing that it judges".to_owned()),
             Verdict::Declined(reason) => (StageResult::Refused, format!("not accepted: {reason}")),
             Verdict::Refused(reason) => {
                 (StageResult::Refused, format!("refused, and nobody else is asked: {reason}"))
@@ -109,7 +109,7 @@ impl Observer for DecisionLog {
         let dropped = before.user().groups.iter().filter(|group| !kept.contains(group)).cloned();
         let dropped: Vec<String> = dropped.collect();
         if !dropped.is_empty() {
-            self.tell(Stage::Identity, StageResult::Noted, || {
+            self.tell(Stage::Identity, StageResult::Info, || {
                 format!("groups dropped at this listener: {}", dropped.join(", "))
             });
         }

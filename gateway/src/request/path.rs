@@ -298,7 +298,7 @@ mod tests {
             Ok(RequestPath::Cluster(target)) => format!("cluster {} {}", target.reference, target.rest),
             Ok(RequestPath::Other(_)) => "other".into(),
             Ok(RequestPath::Local(endpoint)) => format!("local {endpoint:?}"),
-            Err(PathError::Malformed(why)) => format!("400 {why}"),
+            Err(PathError::Malformed(reason)) => format!("400 {reason}"),
             Err(PathError::Unclean(location)) => format!("307 {location}"),
             Err(PathError::InvalidCluster(name)) => format!("403 {name}"),
         }

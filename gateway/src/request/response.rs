@@ -16,24 +16,24 @@ pub(crate) struct LocalResponse {
     /// Status, headers and body.
     pub(crate) response: Box<Response<Bytes>>,
     /// Why the gateway answered itself.
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
     /// What the body says, if it is a `Status`, whose form is for the client to choose.
     status: Option<Box<Status>>,
 }
 
 impl LocalResponse {
     /// Any response.
-    pub(crate) fn new(response: Response<Bytes>, why: &'static str) -> Self {
-        Self { response: Box::new(response), why, status: None }
+    pub(crate) fn new(response: Response<Bytes>, reason: &'static str) -> Self {
+        Self { response: Box::new(response), reason, status: None }
     }
 
     /// A Kubernetes `Status`.
-    pub(crate) fn status(status: &Status, why: &'static str) -> Self {
+    pub(crate) fn status(status: &Status, reason: &'static str) -> Self {
         let mut response = status.to_response();
         if status.code != 401 {
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         }
-        Self { status: Some(Box::new(status.clone())), ..Self::new(response, why) }
+        Self { status: Some(Box::new(status.clone())), ..Self::new(response, reason) }
     }
 
     /// The same in the form that a request asks for.
@@ -50,11 +50,11 @@ impl LocalResponse {
     }
 
     /// JSON.
-    pub(crate) fn json(code: StatusCode, body: Vec<u8>, why: &'static str) -> Self {
+    pub(crate) fn json(code: StatusCode, body: Vec<u8>, reason: &'static str) -> Self {
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = code;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self::new(response, why)
+        Self::new(response, reason)
     }
 
     /// Nobody on the way, and no browser, may keep it.
@@ -65,8 +65,8 @@ impl LocalResponse {
     /// 403 with kcp's words: the name is empty because nobody has asked yet who it is. `path` is decoded.
     pub(crate) fn no_such_workspace(method: &Method, path: &str) -> Self {
         let verb = method.as_str().to_ascii_lowercase();
-        let why = format!("User \"\" cannot {verb} path {}: workspace access not permitted", quoted(path));
-        Self::status(&Status::forbidden(GroupResource::default(), "", why), "unknown_workspace")
+        let reason = format!("User \"\" cannot {verb} path {}: workspace access not permitted", quoted(path));
+        Self::status(&Status::forbidden(GroupResource::default(), "", reason), "unknown_workspace")
     }
 
     /// 401. No `WWW-Authenticate`, as kcp.
@@ -76,13 +76,13 @@ impl LocalResponse {
 
     /// 403 to somebody who is known.
     pub(crate) fn forbidden(user: &str, verb: &str, path: &str) -> Self {
-        let why = format!("User {} cannot {verb} path {}: access denied", quoted(user), quoted(path));
-        Self::status(&Status::forbidden(GroupResource::default(), "", why), "forbidden")
+        let reason = format!("User {} cannot {verb} path {}: access denied", quoted(user), quoted(path));
+        Self::status(&Status::forbidden(GroupResource::default(), "", reason), "forbidden")
     }
 
     /// 503 with `Retry-After: 1`.
-    pub(crate) fn unavailable(message: &str, why: &'static str) -> Self {
-        Self::status(&Status::service_unavailable(message, 1), why)
+    pub(crate) fn unavailable(message: &str, reason: &'static str) -> Self {
+        Self::status(&Status::service_unavailable(message, 1), reason)
     }
 
     /// 408: the rest of the request does not come.
@@ -91,10 +91,10 @@ impl LocalResponse {
     }
 
     /// 429: a retry helps after a moment.
-    pub(crate) fn too_many(message: impl Into<String>, wait: Duration, why: &'static str) -> Self {
+    pub(crate) fn too_many(message: impl Into<String>, wait: Duration, reason: &'static str) -> Self {
         // Whole seconds, and never at once.
         let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
-        Self::status(&Status::too_many_requests(message, seconds), why)
+        Self::status(&Status::too_many_requests(message, seconds), reason)
     }
 
     /// 502: the shard did not answer as it should.
@@ -119,13 +119,13 @@ impl LocalResponse {
     }
 
     /// Plain text, as Go's `http.Error` sends it.
-    pub(crate) fn plain(code: StatusCode, text: &'static str, why: &'static str) -> Self {
+    pub(crate) fn plain(code: StatusCode, text: &'static str, reason: &'static str) -> Self {
         let mut response = Response::new(Bytes::from_static(text.as_bytes()));
         *response.status_mut() = code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Self::new(response, why)
+        Self::new(response, reason)
     }
 
     /// 500 in the words of Kubernetes' API servers for a panic, where kcp has one.

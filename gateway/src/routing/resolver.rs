@@ -150,7 +150,7 @@ impl WorkspaceResolver {
     }
 
     /// Changes how patient misses are from now on.
-    pub(crate) fn set_patience(&self, patience: MissWaitPolicy) {
+    pub(crate) fn set_miss_wait_policy(&self, patience: MissWaitPolicy) {
         self.patience.store(Arc::new(patience));
     }
 
@@ -182,7 +182,7 @@ impl WorkspaceResolver {
             let may_appear = missing.below_known || reference.is_id_shaped();
             if caller == CallerKind::Anonymous || !may_appear {
                 if let Some(steps) = steps {
-                    steps.tell(Stage::Workspace, StageResult::Noted, || not_waited_for(caller));
+                    steps.tell(Stage::Workspace, StageResult::Info, || not_waited_for(caller));
                 }
                 return self.verdict(missing);
             }
@@ -191,7 +191,7 @@ impl WorkspaceResolver {
             let wait = if is_remembered { patience.wait_remembered } else { patience.wait };
             drop(patience);
             if let Some(steps) = steps {
-                steps.tell(Stage::Workspace, StageResult::Noted, || waited_for(wait, is_remembered));
+                steps.tell(Stage::Workspace, StageResult::Info, || waited_for(wait, is_remembered));
             }
             let Some(waiter) = Waiter::register(self, missing.key, caller.address()) else {
                 return Route::Busy;
@@ -273,7 +273,7 @@ impl WorkspaceResolver {
         });
         match resolution {
             Resolution::Found(found) if found.recently_moved => {
-                steps.tell(Stage::Workspace, StageResult::Noted, || {
+                steps.tell(Stage::Workspace, StageResult::Info, || {
                     "it has moved here from another shard a moment ago: watches have to list again".to_owned()
                 });
             }
@@ -328,9 +328,9 @@ fn not_waited_for(caller: CallerKind) -> String {
 }
 
 fn waited_for(wait: Duration, is_remembered: bool) -> String {
-    let why =
+    let reason =
         if is_remembered { ", less than usual because it was asked for in vain a moment ago" } else { "" };
-    format!("it may be about to appear: waits up to {} ms{why}", wait.as_millis())
+    format!("it may be about to appear: waits up to {} ms{reason}", wait.as_millis())
 }
 
 /// One waiting request; leaves the books when dropped, also when its client went away.

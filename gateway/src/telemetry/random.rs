@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// True with the probability `share`. Costs some nanoseconds. The generator is predictable, so it must not be used for
 /// security.
-pub(crate) fn is_drawn(share: f64) -> bool {
+pub(crate) fn sample(share: f64) -> bool {
     if share >= 1.0 {
         return true;
     }
@@ -13,7 +13,7 @@ pub(crate) fn is_drawn(share: f64) -> bool {
 }
 
 /// Secure random bytes for identifiers; never all zero.
-pub(crate) fn unique<const N: usize>() -> [u8; N] {
+pub(crate) fn random_id<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // The system's generator can fail only before it has been initialised; the fast one replaces it then.
     if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
@@ -47,13 +47,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lots_are_drawn_as_often_as_they_should() {
+    fn samples_have_the_requested_share() {
         for (share, least, most) in
             [(0.0, 0, 0), (0.01, 700, 1300), (0.5, 49_000, 51_000), (1.0, 100_000, 100_000)]
         {
-            let drawn = (0..100_000).filter(|_| is_drawn(share)).count();
+            let drawn = (0..100_000).filter(|_| sample(share)).count();
             assert!((least..=most).contains(&drawn), "{share}: {drawn}");
         }
-        assert_ne!(unique::<16>(), unique::<16>());
+        assert_ne!(random_id::<16>(), random_id::<16>());
     }
 }

@@ -15,7 +15,7 @@ use crate::telemetry::metrics::RequestStage;
 /// The statistics of one request.
 #[derive(Debug, Default)]
 pub(crate) struct RequestStats {
-    phases: [Span; RequestStage::OF_REQUEST.len()],
+    stages: [Span; RequestStage::OF_REQUEST.len()],
     first_byte: Span,
     noted: Mutex<RequestAnnotations>,
 }
@@ -28,22 +28,22 @@ pub(crate) struct RequestAnnotations {
     /// The id of the logical cluster that the path leads to.
     pub(crate) cluster: Option<Arc<str>>,
     /// Reason of the gateway's own response, if it did not forward the request.
-    pub(crate) why: Option<&'static str>,
+    pub(crate) reason: Option<&'static str>,
     /// Body size of that response in bytes.
     pub(crate) own_bytes: u32,
 }
 
 impl RequestStats {
     /// Adds to the duration of a stage.
-    pub(crate) fn phase(&self, phase: RequestStage, took: Duration) {
-        if let Some(span) = self.span(phase) {
+    pub(crate) fn stage(&self, stage: RequestStage, took: Duration) {
+        if let Some(span) = self.span(stage) {
             span.add(took);
         }
     }
 
     /// The duration of a stage, if the request went through it.
-    pub(crate) fn took(&self, phase: RequestStage) -> Option<Duration> {
-        self.span(phase)?.get()
+    pub(crate) fn took(&self, stage: RequestStage) -> Option<Duration> {
+        self.span(stage)?.get()
     }
 
     /// Records the time to the first byte of the shard's response.
@@ -67,9 +67,9 @@ impl RequestStats {
     }
 
     /// Records a response of the gateway itself and its body size.
-    pub(crate) fn answered(&self, why: &'static str, bytes: usize) {
+    pub(crate) fn answered(&self, reason: &'static str, bytes: usize) {
         let mut noted = self.noted.lock();
-        noted.why = Some(why);
+        noted.reason = Some(reason);
         noted.own_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
@@ -78,9 +78,9 @@ impl RequestStats {
         what(&self.noted.lock())
     }
 
-    fn span(&self, phase: RequestStage) -> Option<&Span> {
-        let at = RequestStage::OF_REQUEST.iter().position(|one| *one == phase)?;
-        self.phases.get(at)
+    fn span(&self, stage: RequestStage) -> Option<&Span> {
+        let at = RequestStage::OF_REQUEST.iter().position(|one| *one == stage)?;
+        self.stages.get(at)
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn phases_add_up_and_those_that_were_not_are_not_there() {
         let seen = RequestStats::default();
-        for (phase, took, expected) in [
+        for (stage, took, expected) in [
             (RequestStage::Auth, Duration::ZERO, Some(Duration::from_nanos(100))),
             (RequestStage::Auth, Duration::from_micros(3), Some(Duration::from_nanos(3100))),
             (
@@ -125,8 +125,8 @@ mod tests {
             ),
             (RequestStage::Tls, Duration::from_secs(1), None),
         ] {
-            seen.phase(phase, took);
-            assert_eq!(seen.took(phase), expected, "{phase:?} {took:?}");
+            seen.stage(stage, took);
+            assert_eq!(seen.took(stage), expected, "{stage:?} {took:?}");
         }
         assert_eq!(seen.took(RequestStage::Route), None);
     }

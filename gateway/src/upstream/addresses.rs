@@ -25,7 +25,7 @@ pub(super) struct Addresses {
     looking_up: tokio::sync::Mutex<()>,
     health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
     /// True while ejected addresses are skipped; false if too many are ejected.
-    leaves_out: AtomicBool,
+    excludes_ejected: AtomicBool,
     turn: AtomicUsize,
     /// Time of the last attempt to connect to one of them.
     asked: Mutex<Instant>,
@@ -39,7 +39,7 @@ pub(crate) struct EndpointStatus {
     /// The ejected addresses.
     pub(crate) ejected: Vec<(SocketAddr, Ejected)>,
     /// True while the ejected addresses are skipped.
-    pub(crate) leaves_out: bool,
+    pub(crate) excludes_ejected: bool,
 }
 
 impl EndpointStatus {
@@ -64,7 +64,7 @@ impl Addresses {
             known: ArcSwap::default(),
             looking_up: tokio::sync::Mutex::default(),
             health: Mutex::default(),
-            leaves_out: AtomicBool::new(false),
+            excludes_ejected: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
             asked: Mutex::new(Instant::now()),
         }
@@ -99,7 +99,7 @@ impl Addresses {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % ordered.len();
             ordered.rotate_left(turn);
             let health = self.health.lock();
-            ordered.sort_by_cached_key(|address| (self.is_left_out(&health, *address), load(*address)));
+            ordered.sort_by_cached_key(|address| (self.is_excluded(&health, *address), load(*address)));
         }
         ordered
     }
@@ -111,11 +111,12 @@ impl Addresses {
             return 1;
         }
         let health = self.health.lock();
-        known.addresses.iter().filter(|address| !self.is_left_out(&health, **address)).count().max(1)
+        known.addresses.iter().filter(|address| !self.is_excluded(&health, **address)).count().max(1)
     }
 
-    fn is_left_out(&self, health: &FxHashMap<SocketAddr, Arc<AddressHealth>>, address: SocketAddr) -> bool {
-        self.leaves_out.load(Ordering::Relaxed) && health.get(&address).is_some_and(|health| health.is_out())
+    fn is_excluded(&self, health: &FxHashMap<SocketAddr, Arc<AddressHealth>>, address: SocketAddr) -> bool {
+        self.excludes_ejected.load(Ordering::Relaxed)
+            && health.get(&address).is_some_and(|health| health.is_out())
     }
 
     /// The health record of an endpoint, which its connections report to.
@@ -137,7 +138,7 @@ impl Addresses {
 
     /// Records a response from an endpoint. While ejected endpoints are not skipped, it ends the ejection.
     pub(super) fn succeeded(&self, health: &AddressHealth, options: &HealthOptions) {
-        if health.succeeded() && !self.leaves_out() {
+        if health.succeeded() && !self.excludes_ejected() {
             health.put_back();
             self.judge(options);
         }
@@ -155,8 +156,8 @@ impl Addresses {
     }
 
     /// True while ejected endpoints are skipped.
-    pub(super) fn leaves_out(&self) -> bool {
-        self.leaves_out.load(Ordering::Relaxed)
+    pub(super) fn excludes_ejected(&self) -> bool {
+        self.excludes_ejected.load(Ordering::Relaxed)
     }
 
     /// True if the last look-up contained the endpoint.
@@ -178,15 +179,18 @@ impl Addresses {
         EndpointStatus {
             known: known.addresses.len(),
             ejected: ejected.collect(),
-            leaves_out: self.leaves_out(),
+            excludes_ejected: self.excludes_ejected(),
         }
     }
 
     /// Decides whether the ejected addresses are skipped.
     fn judge(&self, options: &HealthOptions) {
         let EndpointStatus { known, ejected, .. } = self.standing();
-        let leaves_out = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
-        if self.leaves_out.swap(leaves_out, Ordering::Relaxed) && !leaves_out && !ejected.is_empty() {
+        let excludes_ejected = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
+        if self.excludes_ejected.swap(excludes_ejected, Ordering::Relaxed)
+            && !excludes_ejected
+            && !ejected.is_empty()
+        {
             tracing::warn!(known, ejected = ejected.len(), "too many addresses fail: all are used");
         }
     }
@@ -250,11 +254,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_most_endpoints_fail_none_is_left_out_and_an_answer_is_the_end_of_it() {
+    async fn when_most_endpoints_fail_none_is_excluded_and_an_answer_is_the_end_of_it() {
         let addresses = Addresses::of(&[address(1), address(2), address(3)]);
         let standing = || {
-            let EndpointStatus { ejected, leaves_out, .. } = addresses.standing();
-            (ejected.len(), leaves_out)
+            let EndpointStatus { ejected, excludes_ejected, .. } = addresses.standing();
+            (ejected.len(), excludes_ejected)
         };
         assert!(addresses.failed(address(1), Fault::Connect, &options()).is_some());
         assert_eq!(standing(), (1, true));
@@ -287,13 +291,13 @@ mod tests {
         look_up(&all).await;
         let held = addresses.health_of(address(3));
         assert!(addresses.failed(address(1), Fault::Connect, &options).is_some());
-        assert_eq!((addresses.leaves_out(), addresses.usable()), (true, 2));
+        assert_eq!((addresses.excludes_ejected(), addresses.usable()), (true, 2));
         look_up(&[address(2)]).await;
-        assert!(!addresses.leaves_out(), "nobody who is known is out");
+        assert!(!addresses.excludes_ejected(), "nobody who is known is out");
         look_up(&[address(1)]).await;
-        assert!(!addresses.leaves_out(), "it is the only one");
+        assert!(!addresses.excludes_ejected(), "it is the only one");
         assert_eq!(look_up(&all).await.last(), Some(&address(1)));
-        assert_eq!((addresses.leaves_out(), addresses.usable()), (true, 2));
+        assert_eq!((addresses.excludes_ejected(), addresses.usable()), (true, 2));
         assert!(Arc::ptr_eq(&held, &addresses.health_of(address(3))), "its connections tell of the same one");
         let before = addresses.health_of(address(2));
         let replaced = Arc::downgrade(&before);

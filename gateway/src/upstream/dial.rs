@@ -44,14 +44,14 @@ impl Upstream {
             return Err(UpstreamError::OnlyHttp1);
         }
         if self.breaker.rests(options.breaker) {
-            return Err(UpstreamError::LeftAlone);
+            return Err(UpstreamError::CircuitOpen);
         }
         let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
         let group_key = self.credential.load().group_key;
         if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
             return Ok(permit);
         }
-        let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
+        let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::CircuitOpen)?;
         let connected = self.connect(options).await;
         let has_failed = matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1));
         *self.failed.lock() = has_failed.then(Instant::now);

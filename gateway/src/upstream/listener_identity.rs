@@ -96,7 +96,7 @@ impl ListenerUpstreamIdentity {
 
 impl Upstreams {
     /// True if a shard's circuit is open for the identity of a listener.
-    pub(crate) fn leaves_alone(&self, shard: &str, sender: &ListenerUpstreamIdentity) -> bool {
+    pub(crate) fn is_circuit_open(&self, shard: &str, sender: &ListenerUpstreamIdentity) -> bool {
         let Some(server) = self.shards.load().get(shard).map(Arc::clone) else { return false };
         let (credential, breaker) = (sender.towards(&server), self.options().breaker);
         let on_behalf = server.on_behalf.load();

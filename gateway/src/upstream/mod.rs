@@ -90,7 +90,7 @@ pub(crate) struct ShardReport {
     /// Its concurrent requests.
     pub(crate) occupancy: Occupancy,
     /// Its circuit is open: it cannot be connected to.
-    pub(crate) left_alone: bool,
+    pub(crate) circuit_open: bool,
     /// True if new workspaces may be placed there.
     pub(crate) is_healthy: bool,
     /// Its addresses.
@@ -131,8 +131,8 @@ pub(crate) enum UpstreamError {
     #[error("it does not speak HTTP/2")]
     OnlyHttp1,
     /// The server's circuit is open after several failures.
-    #[error("it could not be connected to several times, and is left alone for a while")]
-    LeftAlone,
+    #[error("the circuit breaker is open after several failed connections")]
+    CircuitOpen,
     /// Another request has just failed to connect.
     #[error("it could not be connected to a moment ago")]
     JustFailed,

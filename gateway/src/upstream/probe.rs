@@ -66,10 +66,10 @@ impl Upstream {
     pub(super) fn fails(&self, address: SocketAddr, fault: Fault) {
         let options = self.options.load().health;
         let Some(until) = self.addresses.failed(address, fault, &options) else { return };
-        let leaves_out = self.addresses.leaves_out();
-        tracing::warn!(server = %self.name, %address, ?fault, leaves_out, "an address is ejected");
+        let excludes_ejected = self.addresses.excludes_ejected();
+        tracing::warn!(server = %self.name, %address, ?fault, excludes_ejected, "an address is ejected");
         self.metrics.ejected();
-        if leaves_out && let Some(server) = self.this.upgrade() {
+        if excludes_ejected && let Some(server) = self.this.upgrade() {
             let on_behalf = server.on_behalf.load();
             std::iter::once(&server).chain(on_behalf.iter()).for_each(|one| one.connections.leave(address));
         }
@@ -79,19 +79,19 @@ impl Upstream {
     /// True if only a probe would find out that an address is back. While ejected addresses are not skipped, a request finds out;
     /// but a failing shard gets no new workspaces, so it may get no requests.
     fn depends_on_probes(&self) -> bool {
-        self.is_shard || self.addresses.leaves_out()
+        self.is_shard || self.addresses.excludes_ejected()
     }
 
     /// True if the address responds like a ready server.
     async fn probe(&self, address: SocketAddr, options: UpstreamOptions) -> bool {
         let asked = timeout(options.connect_timeout, self.ask_whether_ready(address)).await;
-        let why = match asked {
+        let reason = match asked {
             Ok(Ok(code)) if !code.is_server_error() => return true,
             Ok(Ok(code)) => format!("it answers {code}"),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it does not answer".to_owned(),
         };
-        tracing::debug!(server = %self.name, %address, why, "an ejected address is not back");
+        tracing::debug!(server = %self.name, %address, reason, "an ejected address is not back");
         false
     }
 

@@ -183,7 +183,7 @@ impl Upstreams {
     pub(crate) fn outlook(&self, upstream: &Upstream) -> UpstreamStatus {
         let options = self.options();
         let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
-            (true, _) => Some("it could not be connected to, and is left alone for a while"),
+            (true, _) => Some("the circuit breaker is open after failed connections"),
             (false, true) => Some("it could not be connected to a moment ago, or all its addresses fail"),
             (false, false) => None,
         };
@@ -197,7 +197,7 @@ impl Upstreams {
         let report = |(name, shard): (&Arc<str>, &Arc<Upstream>)| ShardReport {
             name: Arc::clone(name),
             occupancy: shard.admission.occupancy(options.admission),
-            left_alone: shard.breaker.is_open(options.breaker),
+            circuit_open: shard.breaker.is_open(options.breaker),
             is_healthy: !shard.is_failing(),
             addresses: shard.addresses.standing(),
         };
@@ -254,7 +254,7 @@ impl Upstreams {
 
     async fn dialled(&self, upstream: &Upstream) -> Result<(UpstreamTransport, u64), UpstreamError> {
         let options = self.options();
-        let attempt = upstream.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
+        let attempt = upstream.breaker.attempt(options.breaker).map_err(|_| UpstreamError::CircuitOpen)?;
         let dialled = upstream.dial(options.connect_timeout).await;
         match &dialled {
             Ok(_) => attempt.succeeded(),

@@ -112,14 +112,14 @@ async fn every_request_has_its_line() {
         ("workspace", json!("root:org")),
         ("cluster", json!(ORG)),
         ("shard", json!("alpha")),
-        ("why", Value::Null),
+        ("reason", Value::Null),
         ("requestBytes", json!(0)),
         ("responseBytes", json!(sent.text.len())),
     ] {
         assert_eq!(get[key], expected, "{key}: {get}");
     }
-    let phases: BTreeSet<&str> = get["phases"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(phases, BTreeSet::from(["auth", "first_byte", "route", "total", "upstream_connect"]), "{get}");
+    let stages: BTreeSet<&str> = get["stages"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(stages, BTreeSet::from(["auth", "first_byte", "route", "total", "upstream_connect"]), "{get}");
     let time: jiff::Timestamp = get["time"].as_str().unwrap().parse().unwrap();
     assert!(time <= jiff::Timestamp::now());
     let text = fs::read_to_string(file(&world)).unwrap();
@@ -129,7 +129,7 @@ async fn every_request_has_its_line() {
     let told = (&post["protocol"], &post["class"], &post["requestBytes"]);
     assert_eq!(told, (&json!("HTTP/1.1"), &json!("write"), &json!(6)));
     let own = about(&all, "/clusters/root:nope/api");
-    let told = (&own["code"], &own["why"], &own["shard"], &own["cluster"], &own["workspace"]);
+    let told = (&own["code"], &own["reason"], &own["shard"], &own["cluster"], &own["workspace"]);
     let expected =
         (&json!(403), &json!("unknown_workspace"), &Value::Null, &Value::Null, &json!("root:nope"));
     assert_eq!(told, expected, "{own}");
@@ -139,7 +139,7 @@ async fn every_request_has_its_line() {
     let tunnel = about(&all, "/clusters/root:org/upgrade");
     assert_eq!((&tunnel["class"], &tunnel["shard"]), (&json!("upgrade"), &json!("alpha")));
     let odd = all.iter().find(|line| line["path"].is_null()).unwrap();
-    assert_eq!((&odd["code"], &odd["why"]), (&json!(400), &json!("bad_request")), "{odd}");
+    assert_eq!((&odd["code"], &odd["reason"]), (&json!(400), &json!("bad_request")), "{odd}");
     another.end().await;
 }
 

@@ -77,7 +77,7 @@ async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
     assert_eq!(closed(), before, "a connection to the shard was blamed");
     let metrics = world.environment.metrics.text().unwrap();
     let metrics = String::from_utf8_lossy(&metrics);
-    assert!(!metrics.contains("fairlead_gateway_answers_total{code=\"50"), "{metrics}");
+    assert!(!metrics.contains("fairlead_gateway_local_responses_total{code=\"50"), "{metrics}");
 }
 
 /// The stock limit is one per read, and every byte is a read.

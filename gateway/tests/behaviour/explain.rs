@@ -62,11 +62,11 @@ impl Foretold {
             .collect()
     }
 
-    /// Where it ends: `<code> <why>`, or the server with the user.
+    /// Where it ends: `<code> <reason>`, or the server with the user.
     fn end(&self) -> String {
         let (answer, forward) = (&self.0["answer"], &self.0["forward"]);
         match (answer["code"].as_u64(), forward["server"].as_str()) {
-            (Some(code), None) => format!("{code} {}", answer["why"].as_str().unwrap()),
+            (Some(code), None) => format!("{code} {}", answer["reason"].as_str().unwrap()),
             (None, Some(server)) => {
                 let user = self.0["user"]["name"].as_str().unwrap_or("nobody");
                 format!("{server} as {user}")
@@ -177,7 +177,7 @@ async fn every_branch_is_told() {
         (strict(json!({"peer": "198.51.100.1"})), "closed", &["peer refused a connection from 198.51.100.1 is closed at once"]),
         (strict(json!({"peer": "192.0.2.1", "headers": {"cf-connecting-ip": "203.0.113.9"}})), "alpha as bob", &["the client is 203.0.113.9"]),
         (strict(json!({"headers": {"cf-connecting-ip": "nobody"}})), "400 bad_request", &[]),
-        (limited(org), "alpha as alice", &["quota noted you: 5 more requests at once, 1 per second", "0 of 2 requests at a time now"]),
+        (limited(org), "alpha as alice", &["quota info you: 5 more requests at once, 1 per second", "0 of 2 requests at a time now"]),
         (limited("/clusters/root:org/api/v1/pods?watch=true"), "429 limited", &["quota refused too many open watches"]),
     ];
     for (question, end, steps) in cases {
@@ -311,7 +311,7 @@ async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
             .as_array()
             .unwrap()
             .iter()
-            .any(|one| one["what"] == "credentials of listener internal"),
+            .any(|one| one["object"] == "credentials of listener internal"),
         "{status}"
     );
     let figures = client.get("/services/fairlead/v1/figures").await.json();

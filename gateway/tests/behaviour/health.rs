@@ -118,9 +118,9 @@ async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_f
         let ejected = &shard["ejected"][0];
         assert_eq!(ejected["address"], several.addresses[0].address.to_string());
         let said = json!([
-            ejected["why"],
-            ejected["times"],
-            ejected["leftOut"],
+            ejected["reason"],
+            ejected["failures"],
+            ejected["excluded"],
             shard["healthy"],
             shard["addresses"]
         ]);
@@ -131,7 +131,7 @@ async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_f
         }
         assert_eq!(several.asked(0), before, "it is asked although it is left out");
         let metrics = several.status.get("/metrics").await.text;
-        for (state, count) in [("known", 2), ("ejected", 1), ("left_out", 1)] {
+        for (state, count) in [("known", 2), ("ejected", 1), ("excluded", 1)] {
             let line =
                 format!("fairlead_gateway_shard_addresses{{shard=\"several\",state=\"{state}\"}} {count}\n");
             assert!(metrics.contains(&line), "{line}");
@@ -173,7 +173,7 @@ async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at
     };
     timeout(LIMIT, ejected).await.expect("they are never ejected");
     let shard = several.until_ejected(2).await;
-    assert_eq!((&shard["healthy"], &shard["ejected"][0]["leftOut"]), (&json!(false), &json!(false)));
+    assert_eq!((&shard["healthy"], &shard["ejected"][0]["excluded"]), (&json!(false), &json!(false)));
     for address in [0, 1] {
         several.until_used(address).await;
     }
@@ -272,7 +272,11 @@ async fn who_keeps_back_his_body_does_not_make_a_shard_silent() {
     };
     let both = async { tokio::join!(ask("/clusters/root:org/wait", "x"), ask("/clusters/root/wait", "xy")) };
     timeout(LIMIT, both).await.expect("waited for");
-    assert_eq!(shard_in(&status, "root").await["ejected"][0]["why"], "silent", "it had all of the request");
+    assert_eq!(
+        shard_in(&status, "root").await["ejected"][0]["reason"],
+        "silent",
+        "it had all of the request"
+    );
     assert_eq!(shard_in(&status, "alpha").await["ejected"], json!([]), "it waited, too");
 }
 

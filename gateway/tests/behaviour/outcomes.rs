@@ -144,7 +144,7 @@ async fn health_and_who_may_see_metrics_and_status() {
         "kcp_indexed_logicalclusters{shard=\"root\"} 1\n",
         "fairlead_gateway_index_synced 1\n",
         "proxy_request_duration_seconds_count{code=\"200\",method=\"get\"}",
-        "fairlead_gateway_answers_total{code=\"401\",reason=\"unauthorized\"} 2\n",
+        "fairlead_gateway_local_responses_total{code=\"401\",reason=\"unauthorized\"} 2\n",
     ] {
         assert!(metrics.text.contains(line), "{line}");
     }

@@ -185,7 +185,7 @@ async fn a_listener_whose_identity_is_turned_away_is_named_in_the_status() {
         let status = operator.get("/services/fairlead/v1/status").await.json();
         let shards = status["shards"].as_array().unwrap().clone();
         let alpha = shards.into_iter().find(|shard| shard["name"] == "alpha").unwrap();
-        (alpha["leftAlone"].clone(), alpha["leftAloneBy"].clone())
+        (alpha["circuitOpen"].clone(), alpha["circuitOpenFor"].clone())
     };
     assert_eq!(told().await, (json!(false), json!([])));
     eventually("the status names the listener", async || {

@@ -212,7 +212,7 @@ async fn a_collector_gets_the_gateways_span_and_that_of_asking_the_shard() {
     another.end().await;
     let spans = collector.has(3).await;
     assert_eq!((spans.len(), &spans[2]["kind"]), (3, &json!(2)), "{spans:?}");
-    assert_eq!(attribute(&spans[2], "fairlead.why"), json!({"stringValue": "unknown_workspace"}));
+    assert_eq!(attribute(&spans[2], "fairlead.reason"), json!({"stringValue": "unknown_workspace"}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,9 +65,9 @@ struct Listener {
 struct Shard {
     name: String,
     watching: bool,
-    left_alone: bool,
+    circuit_open: bool,
     /// Listeners with an own client certificate that cannot reach the shard.
-    left_alone_by: Vec<String>,
+    circuit_open_for: Vec<String>,
     unschedulable: bool,
     draining: bool,
     workspaces: u64,

@@ -132,7 +132,7 @@ impl Interval<'_> {
 }
 
 fn state(shard: &Shard) -> String {
-    let health = match (shard.left_alone, shard.watching) {
+    let health = match (shard.circuit_open, shard.watching) {
         (true, _) => "cannot be reached",
         (false, true) => "watched",
         (false, false) => "not watched",
@@ -140,8 +140,8 @@ fn state(shard: &Shard) -> String {
     let marks = [(shard.unschedulable, ", cordoned"), (shard.draining, ", draining")];
     let marks = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word);
     let mut state: String = std::iter::once(health).chain(marks).collect();
-    if !shard.left_alone_by.is_empty() {
-        state += &format!(", cannot be reached by {}", shard.left_alone_by.join(", "));
+    if !shard.circuit_open_for.is_empty() {
+        state += &format!(", cannot be reached by {}", shard.circuit_open_for.join(", "));
     }
     state
 }

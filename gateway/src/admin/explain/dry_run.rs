@@ -43,7 +43,7 @@ pub(crate) async fn rehearse(
     if let Ok(client) = said
         && client != peer
     {
-        steps.tell(Stage::Peer, StageResult::Noted, || format!("the peer says that the client is {client}"));
+        steps.tell(Stage::Peer, StageResult::Info, || format!("the peer says that the client is {client}"));
     }
     let is_http2 = head.version == Version::HTTP_2;
     let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };

@@ -88,8 +88,8 @@ struct Destination {
 struct ExplainedResponse {
     code: u16,
     /// The word in metrics and in the access log.
-    why: &'static str,
-    reason: Option<String>,
+    reason: &'static str,
+    status_reason: Option<String>,
     message: Option<String>,
     location: Option<String>,
 }
@@ -166,7 +166,7 @@ impl AdminApi {
             peers.is_limited() && !peers.admit(peer)
         };
         if is_closed {
-            let outcome = if question.peer.is_some() { StageResult::Refused } else { StageResult::Noted };
+            let outcome = if question.peer.is_some() { StageResult::Refused } else { StageResult::Info };
             steps.tell(Stage::Peer, outcome, || {
                 format!("a connection from {peer} is closed at once at this listener")
             });
@@ -222,13 +222,13 @@ impl AdminApi {
             Action::Respond(answer) => (None, Some(ExplainedResponse::of(answer))),
             Action::Admin(_) => {
                 let message = "the gateway answers it itself".to_owned();
-                let (reason, location) = (None, None);
+                let (status_reason, location) = (None, None);
                 (
                     None,
                     Some(ExplainedResponse {
                         code: 200,
-                        why: "local",
-                        reason,
+                        reason: "local",
+                        status_reason,
                         message: Some(message),
                         location,
                     }),
@@ -249,13 +249,13 @@ impl AdminApi {
             } else {
                 "its workspaces are NOT watched"
             };
-            let outcome = if mirrors.watching { StageResult::Passed } else { StageResult::Noted };
+            let outcome = if mirrors.watching { StageResult::Passed } else { StageResult::Info };
             steps.tell(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
         let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
         let (outcome, says) = match outlook.trouble {
             Some(trouble) => {
-                (StageResult::Noted, format!("{trouble}: without an open connection the answer is 503"))
+                (StageResult::Info, format!("{trouble}: without an open connection the answer is 503"))
             }
             None => (StageResult::Passed, "it can be connected to, as far as is known".to_owned()),
         };
@@ -266,14 +266,14 @@ impl AdminApi {
             } else {
                 "no wait"
             };
-            steps.tell(Stage::Shard, StageResult::Noted, || {
+            steps.tell(Stage::Shard, StageResult::Info, || {
                 let (open, limit, waiting) = (turns.open, turns.limit, turns.waiting);
                 format!("it works on {open} of at most {limit} requests at a time, {waiting} wait: {waits}")
             });
         }
         let sent = rehearsed.sent.as_ref();
         if let Some(whom) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
-            steps.tell(Stage::Shard, StageResult::Noted, || {
+            steps.tell(Stage::Shard, StageResult::Info, || {
                 format!("acts for {whom:?}: whether the user may, the shard decides")
             });
         }
@@ -291,12 +291,12 @@ fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &Decisio
         format!("{} at {address}: {meaning}", listener.name)
     });
     if question.certificate.is_some() {
-        steps.tell(Stage::Listener, StageResult::Noted, || {
+        steps.tell(Stage::Listener, StageResult::Info, || {
             "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
         });
     }
     if listener.frame.load().peers.proxy_protocol {
-        steps.tell(Stage::Peer, StageResult::Noted, || {
+        steps.tell(Stage::Peer, StageResult::Info, || {
             "connections say before TLS from whom they are".to_owned()
         });
     }
@@ -335,8 +335,8 @@ impl ExplainedResponse {
         let location = answer.response.headers().get(http::header::LOCATION);
         Self {
             code: answer.response.status().as_u16(),
-            why: answer.why,
-            reason: text("reason").map(str::to_owned),
+            reason: answer.reason,
+            status_reason: text("reason").map(str::to_owned),
             message: text("message").map(str::to_owned),
             location: location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned()),
         }

@@ -7,7 +7,7 @@ const CORDON = 'experimental.core.kcp.io/unschedulable';
 const DRAIN = 'fairlead.dev/drain';
 const EVERY = 2000;
 const KEPT = 150;
-const PHASES = ['accept', 'tls', 'auth', 'route', 'queue', 'upstream_connect'];
+const STAGES = ['accept', 'tls', 'auth', 'route', 'queue', 'upstream_connect'];
 
 const samples = [];
 const state = { paused: false, failing: 0, status: null, top: null, turn: 0, timer: 0, asking: false, busy: new Set() };
@@ -234,12 +234,12 @@ function showTiles() {
 
 function shardTags(shard) {
   const tags = [];
-  if (shard.leftAlone) tags.push(tag('cannot be reached', 'bad'));
+  if (shard.circuitOpen) tags.push(tag('cannot be reached', 'bad'));
   else if (!shard.synced) tags.push(tag('not read yet', 'warn'));
   else if (!shard.watching) tags.push(tag('not watched', 'bad'));
   else if (shard.healthy === false) tags.push(tag('failing', 'bad'));
   else tags.push(tag('healthy', 'good'));
-  if (shard.leftAloneBy?.length) tags.push(tag(`cannot be reached by ${shard.leftAloneBy.join(', ')}`, 'bad'));
+  if (shard.circuitOpenFor?.length) tags.push(tag(`cannot be reached by ${shard.circuitOpenFor.join(', ')}`, 'bad'));
   if (shard.ejected?.length) tags.push(tag(`${shard.ejected.length} of ${shard.addresses} addresses ejected`, 'warn'));
   if (shard.unschedulable) tags.push(tag('cordoned', 'warn'));
   if (shard.draining) tags.push(tag('draining', 'warn'));
@@ -361,19 +361,19 @@ function showListeners(listeners) {
 function showCertificates(certificates) {
   const now = Date.now() / 1000;
   const sorted = [...certificates].sort((one, other) => (one.notAfter ?? 0) - (other.notAfter ?? 0));
-  fill('certificates', sorted, (one) => one.what, (one) => {
-    if (one.notAfter === null) return [cell(one.what), number(tag('unreadable', 'bad')), cell(one.error || '')];
+  fill('certificates', sorted, (one) => one.object, (one) => {
+    if (one.notAfter === null) return [cell(one.object), number(tag('unreadable', 'bad')), cell(one.error || '')];
     const days = Math.floor((one.notAfter - now) / 86400);
     const tone = days < 7 ? 'bad' : days < 30 ? 'warn' : '';
-    return [cell(one.what), number(tone ? tag(days < 0 ? 'expired' : count.format(days), tone) : count.format(days)), cell(day(one.notAfter))];
+    return [cell(one.object), number(tone ? tag(days < 0 ? 'expired' : count.format(days), tone) : count.format(days)), cell(day(one.notAfter))];
   });
 }
 
 function showReloads(reloads) {
   const now = Date.now() / 1000;
   const sorted = [...reloads].sort((one, other) => Boolean(other.failure) - Boolean(one.failure) || other.loaded - one.loaded);
-  fill('reloads', sorted, (one) => one.what, (one) => [
-    cell(one.what, one.failure ? element('small', {}, one.failure) : null),
+  fill('reloads', sorted, (one) => one.object, (one) => [
+    cell(one.object, one.failure ? element('small', {}, one.failure) : null),
     cell(`${span(Math.max(0, now - one.loaded))} ago`, one.failure ? ' ' : null, one.failure ? tag('the last good one is in effect', 'bad') : null),
   ]);
 }
@@ -382,8 +382,8 @@ function showReloads(reloads) {
 
 function showPlots() {
   const chosen = (name) => Number(document.querySelector(`input[name="${name}"]:checked`).value);
-  const phase = chosen('phases-quantile'), shard = chosen('latency-quantile');
-  plot('phases', PHASES.map((name) => ({ name, points: course('fairlead_gateway_stage_duration_seconds', { stage: name }, phase) })));
+  const phase = chosen('stages-quantile'), shard = chosen('latency-quantile');
+  plot('stages', STAGES.map((name) => ({ name, points: course('fairlead_gateway_stage_duration_seconds', { stage: name }, phase) })));
   plot('latency', state.status.shards.slice(0, 8).map(({ name }) => (
     { name, points: course('fairlead_gateway_request_duration_seconds', { shard: name, class: 'read' }, shard) })));
 }
@@ -478,16 +478,16 @@ function explained({ request, steps, user, forward, answer }) {
   if (forward) shown.push(element('p', { className: 'verdict', data: { tone: 'good' } }, `Forwarded to ${forward.server}: ${forward.url}`));
   else if (answer) {
     const tone = answer.code >= 400 ? 'bad' : '';
-    shown.push(element('p', { className: 'verdict', data: { tone } }, `Answered with ${answer.code} (${answer.why})${answer.message ? `: ${answer.message}` : ''}${answer.location ? `, to ${answer.location}` : ''}`));
+    shown.push(element('p', { className: 'verdict', data: { tone } }, `Answered with ${answer.code} (${answer.reason})${answer.message ? `: ${answer.message}` : ''}${answer.location ? `, to ${answer.location}` : ''}`));
   } else shown.push(element('p', { className: 'verdict', data: { tone: 'bad' } }, 'The connection is closed without an answer'));
   if (user) {
     const dropped = user.droppedGroups.length ? `; dropped: ${user.droppedGroups.join(', ')}` : '';
     shown.push(element('p', {}, `User ${user.name}, known by ${user.by}, in groups ${user.groups.join(', ')}${dropped}`));
   }
   shown.push(element('p', { className: 'quiet' }, `${request.method} ${request.url}, a ${request.class} at listener ${request.listener} from ${request.client}`));
-  const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], noted: ['·', 'noted'] };
+  const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], info: ['·', 'noted'] };
   shown.push(element('ol', { className: 'steps' }, ...steps.map((step, place) => {
-    const [mark, word] = marks[step.outcome] || marks.noted;
+    const [mark, word] = marks[step.outcome] || marks.info;
     return element('li', { data: { outcome: step.outcome } },
       element('span', { className: 'at' }, steps[place - 1]?.at === step.at ? '' : step.at),
       element('span', { className: 'mark', title: word }, mark),

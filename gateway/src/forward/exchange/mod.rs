@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive::KeepAlive;
-use crate::forward::local_response::answer_itself;
+use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::response_body::Download;
 use crate::forward::retry_headers::RetryHeaders;
@@ -122,8 +122,14 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(self.forwarder, self.client, self.context, &self.request.method, answer)
-                        .await
+                    send_local_response(
+                        self.forwarder,
+                        self.client,
+                        self.context,
+                        &self.request.method,
+                        answer,
+                    )
+                    .await
                 }
                 None => CLIENT_LEFT,
             };
@@ -142,7 +148,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     /// Relays a response to a request that was sent elsewhere; returns the status code that the client got.
     pub(crate) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
         let outcome = async {
-            let mut begun = self.begin_answer(answer)?;
+            let mut begun = self.start_response(answer)?;
             self.answer(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
             self.conclude(begun).await
         };
@@ -161,7 +167,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             settle(self.slot.take(), &answer, upload.is_sent());
             let answer = answer?;
             telemetry::on_first_byte(self.context, self.forward);
-            self.begin_answer(answer)?
+            self.start_response(answer)?
         };
         self.answer(&mut begun, &mut upload).await?;
         self.conclude(begun).await
@@ -195,7 +201,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             }
         });
         let entered = entered.await;
-        self.context.seen.phase(RequestStage::Queue, began.elapsed());
+        self.context.seen.stage(RequestStage::Queue, began.elapsed());
         self.slot = Some(entered?);
         Ok(())
     }

@@ -24,7 +24,7 @@ const REST_OF_EVENT: Duration = Duration::from_secs(1);
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sends the head of the response to the client; returns its status code and body.
-    pub(super) fn begin_answer(&mut self, answer: Response<Download>) -> Result<StartedResponse, Failure> {
+    pub(super) fn start_response(&mut self, answer: Response<Download>) -> Result<StartedResponse, Failure> {
         // There is no retry from here on, and a watch should keep little memory.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         self.spare = RetryHeaders::default();

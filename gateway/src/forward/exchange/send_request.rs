@@ -57,7 +57,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             };
             let Ok(mut sender) = permit.ready().await else { continue };
             if sent == 0 {
-                self.context.seen.phase(RequestStage::Connect, began.elapsed());
+                self.context.seen.stage(RequestStage::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();
@@ -73,7 +73,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 }
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.trusted.as_ref());
             self.note_asked(upload);
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));

@@ -32,7 +32,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let mut request = copy(self.request);
             let (ended, done) = self.is_ended();
             let (body, sink) = body_for_http1(&request, ended);
-            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.trusted.as_ref());
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;

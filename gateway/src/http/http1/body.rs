@@ -269,9 +269,13 @@ mod tests {
             b"0\r\na b: c\r\n\r\n",
             b"0\r\na: b\n\r\n",
         ] {
-            assert!(read(text, text.len()).is_err_and(|why| why != "hungry"), "{:?}", text.escape_ascii());
+            assert!(
+                read(text, text.len()).is_err_and(|reason| reason != "hungry"),
+                "{:?}",
+                text.escape_ascii()
+            );
         }
-        assert!(read(&[b'1'; 300], 300).is_err_and(|why| why != "hungry"));
+        assert!(read(&[b'1'; 300], 300).is_err_and(|reason| reason != "hungry"));
     }
 
     #[test]

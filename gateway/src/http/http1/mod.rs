@@ -206,7 +206,9 @@ async fn refuse(
     );
     telemetry::on_malformed_request(&forwarder.telemetry, &mut context);
     let answer = match error {
-        HeadError::Malformed(why) => LocalResponse::bad_request(format!("the request is malformed: {why}")),
+        HeadError::Malformed(reason) => {
+            LocalResponse::bad_request(format!("the request is malformed: {reason}"))
+        }
         HeadError::TooLarge => LocalResponse::status(
             &fairlead_process::Status::request_header_fields_too_large(),
             "headers_too_large",
@@ -292,10 +294,10 @@ impl DownstreamExchange for Http1<'_> {
             match self.body.take(&mut self.wire.input) {
                 Ok(Progress::Part(part)) => return Ok(Some(part)),
                 Ok(Progress::End) => return Ok(None),
-                Err(why) => {
+                Err(reason) => {
                     // The beginning of the next request is unknown.
                     self.keep_alive = false;
-                    return Err(BodyError::Malformed(why));
+                    return Err(BodyError::Malformed(reason));
                 }
                 Ok(Progress::NeedMore) => {
                     self.send_continue().await?;

@@ -82,12 +82,12 @@ pub enum AcmeError {
     #[error("{0}")]
     Authority(#[from] instant_acme::Error),
     /// The authority could not validate a name.
-    #[error("the authority does not believe that {name} is served here: {why}")]
+    #[error("the authority does not believe that {name} is served here: {reason}")]
     Refused {
         /// The name.
         name: String,
         /// The authority's reason.
-        why: String,
+        reason: String,
     },
     /// The authority does not offer the configured type of challenge.
     #[error("the authority does not offer {0} for {1}")]

@@ -53,7 +53,7 @@ pub(super) async fn order(
     // Kept until the authority has validated the challenges.
     let _given = answer(&mut order, wanted, answers).await?;
     if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
-        return Err(why(&mut order).await);
+        return Err(reason(&mut order).await);
     }
     let names: Vec<String> = wanted.names.iter().cloned().collect();
     let request = CertificateRequest::new(&names)?;
@@ -100,7 +100,7 @@ async fn answer(
 }
 
 /// The authority's reason for a failed order.
-async fn why(order: &mut Order) -> AcmeError {
+async fn reason(order: &mut Order) -> AcmeError {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         let Ok(state) = authorization.refresh().await else { continue };
@@ -108,15 +108,15 @@ async fn why(order: &mut Order) -> AcmeError {
             continue;
         }
         let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
-        let why = problem.map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
-        return AcmeError::Refused { name: state.identifier().to_string(), why };
+        let reason = problem.map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+        return AcmeError::Refused { name: state.identifier().to_string(), reason };
     }
     AcmeError::Unusable("the order came to nothing".to_owned())
 }
 
 /// Checks the new certificate, because it replaces the last valid one.
 fn is_usable(key: &str, chain: &str, wanted: &OrderRequest) -> Result<(), AcmeError> {
-    let unusable = |why: String| AcmeError::Unusable(why);
+    let unusable = |reason: String| AcmeError::Unusable(reason);
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(error.to_string()))?;

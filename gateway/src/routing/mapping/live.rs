@@ -21,7 +21,7 @@ use crate::routing::mapping::{Backend, Mapping, Paths, Target};
 pub(crate) struct LivePaths {
     current: ArcSwap<Paths>,
     /// The headers that listeners believe.
-    believed_at_listeners: Mutex<TrustedIdentityHeaders>,
+    listener_trusted_headers: Mutex<TrustedIdentityHeaders>,
     /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
     credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
 }
@@ -74,7 +74,7 @@ impl LivePaths {
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         Self {
             current: ArcSwap::from_pointee(Paths::built_in(services)),
-            believed_at_listeners: Mutex::default(),
+            listener_trusted_headers: Mutex::default(),
             credentials: Mutex::default(),
         }
     }
@@ -90,16 +90,16 @@ impl LivePaths {
     }
 
     /// By which headers the listeners believe who asks, from now on.
-    pub(crate) fn set_believed_at_listeners(&self, believed: TrustedIdentityHeaders) {
-        let mut listeners = self.believed_at_listeners.lock();
-        *listeners = believed;
+    pub(crate) fn set_listener_trusted_headers(&self, trusted: TrustedIdentityHeaders) {
+        let mut listeners = self.listener_trusted_headers.lock();
+        *listeners = trusted;
         // Under the lock, so that nobody's other paths are lost.
         let paths = Paths::clone(&self.current.load());
         self.replace(paths, &listeners);
     }
 
     fn put(&self, paths: Paths) {
-        let listeners = self.believed_at_listeners.lock();
+        let listeners = self.listener_trusted_headers.lock();
         self.replace(paths, &listeners);
     }
 

@@ -33,9 +33,9 @@ pub(crate) struct Paths {
     /// How shards are told who asks, if not in the usual way.
     pub(crate) asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
     /// By which headers backends, or listeners, believe who asks, if not only by the usual ones.
-    believed: Option<Arc<TrustedIdentityHeaders>>,
+    trusted: Option<Arc<TrustedIdentityHeaders>>,
     /// What that was before, and until when; the latest last.
-    believed_before: Arc<Vec<(Instant, Arc<TrustedIdentityHeaders>)>>,
+    earlier_trusted_headers: Arc<Vec<(Instant, Arc<TrustedIdentityHeaders>)>>,
     /// The more specific of two that overlap comes first.
     mappings: Vec<Mapping>,
 }
@@ -79,47 +79,47 @@ impl Paths {
         Self {
             clusters: ClusterPaths::Resolved,
             asserted_to_shards: None,
-            believed: None,
-            believed_before: Arc::default(),
+            trusted: None,
+            earlier_trusted_headers: Arc::default(),
             mappings,
         }
     }
 
     /// The same where listeners believe these headers.
     fn with_listeners(mut self, listeners: &TrustedIdentityHeaders) -> Self {
-        let mut believed = listeners.clone();
+        let mut trusted = listeners.clone();
         let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
         for names in backends.chain(self.asserted_to_shards.as_deref()) {
-            believed.assertion(names);
+            trusted.assertion(names);
         }
-        self.believed = (!believed.is_empty()).then(|| Arc::new(believed));
+        self.trusted = (!trusted.is_empty()).then(|| Arc::new(trusted));
         self
     }
 
     /// The same after these: who is being judged just now may be judged by what they believe. Listeners are
     /// told first to believe something no longer, and only then it is no longer believed here.
     fn after(mut self, before: &Self) -> Self {
-        let mut all = Vec::clone(&before.believed_before);
-        if let Some(believed) = before.believed.as_ref().filter(|_| before.believed != self.believed) {
-            all.push((Instant::now(), Arc::clone(believed)));
+        let mut all = Vec::clone(&before.earlier_trusted_headers);
+        if let Some(trusted) = before.trusted.as_ref().filter(|_| before.trusted != self.trusted) {
+            all.push((Instant::now(), Arc::clone(trusted)));
         }
         if all.len() > MOST_BEFORE {
             let (_, oldest) = all.remove(0);
             Arc::make_mut(&mut all[0].1).extend(&oldest);
         }
-        self.believed_before = Arc::new(all);
+        self.earlier_trusted_headers = Arc::new(all);
         self
     }
 
     /// By which headers anybody has believed, at any time since a request was here, who asks: it was judged by some of them,
     /// however often the settings have changed meanwhile. Without such headers this costs two loads.
-    pub(crate) fn believed_since(&self, began: Instant) -> Option<Arc<TrustedIdentityHeaders>> {
-        let before = self.believed_before.iter().rev();
-        let mut all = self.believed.clone();
-        for (_, believed) in before.take_while(|(until, _)| *until >= began) {
+    pub(crate) fn trusted_headers_since(&self, began: Instant) -> Option<Arc<TrustedIdentityHeaders>> {
+        let before = self.earlier_trusted_headers.iter().rev();
+        let mut all = self.trusted.clone();
+        for (_, trusted) in before.take_while(|(until, _)| *until >= began) {
             match &mut all {
-                Some(all) => Arc::make_mut(all).extend(believed),
-                None => all = Some(Arc::clone(believed)),
+                Some(all) => Arc::make_mut(all).extend(trusted),
+                None => all = Some(Arc::clone(trusted)),
             }
         }
         all
@@ -149,7 +149,13 @@ impl Paths {
         mut mappings: Vec<Mapping>,
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
-        Self { clusters, asserted_to_shards, believed: None, believed_before: Arc::default(), mappings }
+        Self {
+            clusters,
+            asserted_to_shards,
+            trusted: None,
+            earlier_trusted_headers: Arc::default(),
+            mappings,
+        }
     }
 }
 
@@ -202,26 +208,26 @@ mod tests {
     #[test]
     fn what_was_believed_since_a_request_was_here_counts_for_it_however_often_that_changes() {
         let believe = |name: &str| {
-            let mut believed = TrustedIdentityHeaders::default();
-            believed.name(name);
-            believed
+            let mut trusted = TrustedIdentityHeaders::default();
+            trusted.name(name);
+            trusted
         };
         let paths = LivePaths::built_in(ServicesPolicy::Refuse);
         let told = |began, name: &'static str| {
-            let believed = paths.load().believed_since(began);
-            believed.is_some_and(|believed| believed.include(&http::HeaderName::from_static(name)))
+            let trusted = paths.load().trusted_headers_since(began);
+            trusted.is_some_and(|trusted| trusted.include(&http::HeaderName::from_static(name)))
         };
         let began = Instant::now();
-        paths.set_believed_at_listeners(believe("x-first"));
+        paths.set_listener_trusted_headers(believe("x-first"));
         assert!(told(Instant::now(), "x-first") && !told(began, "x-second"));
         for _ in 0..1000 {
-            paths.set_believed_at_listeners(believe("x-second"));
-            paths.set_believed_at_listeners(TrustedIdentityHeaders::default());
+            paths.set_listener_trusted_headers(believe("x-second"));
+            paths.set_listener_trusted_headers(TrustedIdentityHeaders::default());
         }
         let later = Instant::now();
         assert!(told(began, "x-first") && told(began, "x-second"));
         assert!(!told(later, "x-first") && !told(later, "x-second"));
-        assert!(paths.load().believed_before.len() <= MOST_BEFORE);
+        assert!(paths.load().earlier_trusted_headers.len() <= MOST_BEFORE);
         // Another mapping file changes nothing of that.
         paths.set_built_in(ServicesPolicy::Refuse);
         assert!(told(began, "x-first") && !told(later, "x-first"));

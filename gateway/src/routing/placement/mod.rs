@@ -269,10 +269,10 @@ impl Scheduler {
                 Err(PickError::NoShardFits("there is no shard".to_owned()))
             }
             Err(excluded) => {
-                let why = format!("of {} shards {excluded}", entries.len());
+                let reason = format!("of {} shards {excluded}", entries.len());
                 Err(match excluded.is_temporary() {
-                    true => PickError::NotNow(why),
-                    false => PickError::NoShardFits(why),
+                    true => PickError::NotNow(reason),
+                    false => PickError::NoShardFits(reason),
                 })
             }
         }

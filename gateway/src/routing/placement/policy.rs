@@ -157,7 +157,7 @@ pub(crate) struct Decision {
     /// Its place among the candidates.
     pub(crate) chosen: usize,
     /// Why this one.
-    pub(crate) why: PickReason,
+    pub(crate) reason: PickReason,
     /// How many shards fit.
     pub(crate) fitting: usize,
     /// Why others did not.
@@ -197,7 +197,7 @@ pub(crate) fn decide(
             None => fitting.push(place),
         }
     }
-    let (chosen, why) = match fitting[..] {
+    let (chosen, reason) = match fitting[..] {
         [] => return Err(excluded),
         [only] => (only, PickReason::Only),
         _ => match policy {
@@ -206,7 +206,7 @@ pub(crate) fn decide(
             PlacementPolicy::PowerOfTwo => better_of_two(candidates, &fitting, random),
         },
     };
-    Ok(Decision { chosen, why, fitting: fitting.len(), excluded })
+    Ok(Decision { chosen, reason, fitting: fitting.len(), excluded })
 }
 
 impl Candidate<'_> {
@@ -303,7 +303,7 @@ impl Decision {
         if weight != 1 {
             text.push_str(&format!(" at weight {weight}"));
         }
-        text.push_str(&match self.why {
+        text.push_str(&match self.reason {
             PickReason::Only => ", and no other fits".to_owned(),
             PickReason::Lot => ", by lot".to_owned(),
             PickReason::Emptiest => ", the emptiest".to_owned(),

@@ -36,10 +36,10 @@ pub(crate) struct Line<'l> {
     pub(crate) impersonated: Option<&'l [u8]>,
     pub(crate) cluster: Option<&'l str>,
     pub(crate) shard: Option<&'l str>,
-    pub(crate) why: Option<&'l str>,
+    pub(crate) reason: Option<&'l str>,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    pub(crate) phases: &'l [(&'static str, Duration)],
+    pub(crate) stages: &'l [(&'static str, Duration)],
     pub(crate) trace_id: Option<&'l str>,
 }
 
@@ -84,23 +84,23 @@ impl Line<'_> {
         if let Some(workspace) = workspace.filter(|workspace| self.cluster != Some(workspace)) {
             text(out, "workspace", workspace, MAX_NAME);
         }
-        for (key, value) in [("cluster", self.cluster), ("shard", self.shard), ("why", self.why)] {
+        for (key, value) in [("cluster", self.cluster), ("shard", self.shard), ("reason", self.reason)] {
             if let Some(value) = value {
                 text(out, key, value, MAX_NAME);
             }
         }
         number(out, "requestBytes", self.request_bytes);
         number(out, "responseBytes", self.response_bytes);
-        out.extend_from_slice(b",\"phases\":");
-        for (place, (phase, took)) in self.phases.iter().enumerate() {
+        out.extend_from_slice(b",\"stages\":");
+        for (place, (stage, took)) in self.stages.iter().enumerate() {
             out.push(if place == 0 { b'{' } else { b',' });
             out.push(b'"');
-            out.extend_from_slice(phase.as_bytes());
+            out.extend_from_slice(stage.as_bytes());
             out.extend_from_slice(b"\":");
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             out.extend_from_slice(itoa::Buffer::new().format(micros).as_bytes());
         }
-        out.extend_from_slice(if self.phases.is_empty() { b"{}" } else { b"}" });
+        out.extend_from_slice(if self.stages.is_empty() { b"{}" } else { b"}" });
         if let Some(id) = self.trace_id {
             plain(out, "traceID", id);
         }
@@ -224,10 +224,10 @@ pub(crate) fn a_line(path: &str, code: u16) -> Line<'_> {
         impersonated: None,
         cluster: Some("0rg0000000000001"),
         shard: Some("alpha"),
-        why: None,
+        reason: None,
         request_bytes: 0,
         response_bytes: 0,
-        phases: &[],
+        stages: &[],
         trace_id: None,
     }
 }
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    const PHASES: &[(&str, Duration)] =
+    const STAGES: &[(&str, Duration)] =
         &[("auth", Duration::from_micros(12)), ("total", Duration::from_millis(1))];
 
     fn line<'l>(path: &'l str, user: &'l str, impersonated: &'l [u8]) -> Line<'l> {
@@ -259,10 +259,10 @@ mod tests {
             impersonated: Some(impersonated),
             cluster: Some("0rg0000000000001"),
             shard: Some("alpha"),
-            why: None,
+            reason: None,
             request_bytes: 0,
             response_bytes: 1024,
-            phases: PHASES,
+            stages: STAGES,
             trace_id: None,
         }
     }
@@ -280,7 +280,7 @@ mod tests {
             r#""connection":7,"protocol":"HTTP/2.0","method":"GET","path":"/clusters/root:org/api","class":"read","#,
             r#""code":200,"user":"alice","groups":3,"impersonated":"bob","workspace":"root:org","#,
             r#""cluster":"0rg0000000000001","shard":"alpha","requestBytes":0,"responseBytes":1024,"#,
-            r#""phases":{"auth":12,"total":1000}}"#,
+            r#""stages":{"auth":12,"total":1000}}"#,
             "\n"
         );
         assert_eq!(written(&line("/clusters/root:org/api", "alice", b"bob")), expected);

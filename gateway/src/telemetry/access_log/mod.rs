@@ -19,7 +19,7 @@ use fairlead_process::{Metrics, MetricsError};
 use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
-use crate::telemetry::random::is_drawn;
+use crate::telemetry::random::sample;
 #[cfg(test)]
 pub(crate) use line::a_line;
 pub(crate) use line::{Line, LoggedRequest, beginning, workspace};
@@ -192,7 +192,7 @@ impl AccessLog {
             AlwaysLogged::LocalResponses => outcome.is_own,
             AlwaysLogged::Writes => outcome.is_write,
         };
-        outcome.is_traced || rules.always.iter().any(is_always) || is_drawn(rules.sample)
+        outcome.is_traced || rules.always.iter().any(is_always) || sample(rules.sample)
     }
 
     /// Queues a line.
@@ -444,8 +444,8 @@ mod tests {
     fn cost_per_line() {
         const LINES: u32 = 200_000;
         let log = log_to(Path::new("/dev/null"), r#", "buffer": "64MiB""#);
-        let phases = ["auth", "route", "upstream_connect", "first_byte", "total"];
-        let phases = phases.map(|phase| (phase, Duration::from_micros(123)));
+        let stages = ["auth", "route", "upstream_connect", "first_byte", "total"];
+        let stages = stages.map(|stage| (stage, Duration::from_micros(123)));
         let began = Instant::now();
         for number in 0..LINES {
             log.log(&Line {
@@ -466,10 +466,10 @@ mod tests {
                 impersonated: None,
                 cluster: Some("2hzqkbz7v4xk1d0q"),
                 shard: Some("alpha"),
-                why: None,
+                reason: None,
                 request_bytes: 0,
                 response_bytes: 1024,
-                phases: &phases,
+                stages: &stages,
                 trace_id: None,
             });
         }

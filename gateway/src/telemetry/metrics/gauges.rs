@@ -58,7 +58,7 @@ pub(crate) struct UpstreamState {
     /// Numbers of addresses: all, ejected ones, and those that get no requests.
     pub(crate) addresses: usize,
     pub(crate) ejected: usize,
-    pub(crate) left_out: usize,
+    pub(crate) excluded: usize,
 }
 
 impl GatewayMetrics {
@@ -99,7 +99,7 @@ impl GatewayMetrics {
     /// Removes the series of listeners that were closed.
     fn forget_closed_listeners(&self) {
         for listener in self.listeners.gone() {
-            for histograms in [&self.phases, &self.first_byte, &self.total] {
+            for histograms in [&self.stages, &self.first_byte, &self.total] {
                 forget(histograms, &listener);
             }
             for counters in [&self.handshakes, &self.peers_refused, &self.limited] {
@@ -126,7 +126,7 @@ impl GatewayMetrics {
     }
 
     fn set_upstreams(&self, upstreams: &[UpstreamState]) {
-        let all = [&self.concurrency, &self.left_alone, &self.healthy, &self.addresses];
+        let all = [&self.concurrency, &self.circuit_open, &self.healthy, &self.addresses];
         all.into_iter().for_each(|gauges| gauges.reset());
         for upstream in upstreams {
             let name = &*upstream.name;
@@ -135,12 +135,12 @@ impl GatewayMetrics {
             for (what, count) in requests {
                 self.concurrency.with_label_values(&[name, what]).set(count.into());
             }
-            self.left_alone.with_label_values(&[name]).set(upstream.is_circuit_open.into());
+            self.circuit_open.with_label_values(&[name]).set(upstream.is_circuit_open.into());
             self.healthy.with_label_values(&[name]).set(upstream.is_healthy.into());
             let addresses = [
                 ("known", upstream.addresses),
                 ("ejected", upstream.ejected),
-                ("left_out", upstream.left_out),
+                ("excluded", upstream.excluded),
             ];
             for (state, count) in addresses {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);

@@ -49,7 +49,7 @@ pub(super) struct ListenerSlots {
 pub(crate) struct ListenerSeries {
     name: Arc<str>,
     place: usize,
-    phases: [Histogram; RequestStage::ALL.len()],
+    stages: [Histogram; RequestStage::ALL.len()],
     gone: Arc<Mutex<Vec<Arc<str>>>>,
 }
 
@@ -59,7 +59,7 @@ impl ListenerSlots {
     }
 
     /// The series of a listener; listeners with the same name share them. `None` if there are too many.
-    pub(super) fn of(&self, name: &str, phases: &HistogramVec) -> Option<Arc<ListenerSeries>> {
+    pub(super) fn of(&self, name: &str, stages: &HistogramVec) -> Option<Arc<ListenerSeries>> {
         let mut taken = self.taken.lock();
         let known = taken.iter().filter_map(Weak::upgrade).find(|series| &*series.name == name);
         if known.is_some() {
@@ -69,7 +69,7 @@ impl ListenerSlots {
         let series = Arc::new(ListenerSeries {
             name: name.into(),
             place,
-            phases: RequestStage::ALL.map(|phase| phases.with_label_values(&[name, phase.as_str()])),
+            stages: RequestStage::ALL.map(|stage| stages.with_label_values(&[name, stage.as_str()])),
             gone: Arc::clone(&self.gone),
         });
         taken[place] = Arc::downgrade(&series);
@@ -86,8 +86,8 @@ impl ListenerSlots {
 
 impl ListenerSeries {
     /// Records the duration of a stage.
-    pub(crate) fn phase(&self, phase: RequestStage, took: Duration) {
-        self.phases[phase as usize].observe(took.as_secs_f64());
+    pub(crate) fn stage(&self, stage: RequestStage, took: Duration) {
+        self.stages[stage as usize].observe(took.as_secs_f64());
     }
 }
 
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn a_listener_that_goes_takes_its_series_along_and_leaves_its_place() {
         let registry = Metrics::new("gateway", "test").unwrap();
-        let phases = registry.histograms("phases", "phases", &[LABEL, "phase"], &[1.0]).unwrap();
+        let stages = registry.histograms("stages", "stages", &[LABEL, "stage"], &[1.0]).unwrap();
         let all = registry.histograms("all", "all", &[LABEL, "shard", "class"], &[1.0]).unwrap();
         let (places, server) = (ListenerSlots::new(), ByListenerAndClass::new(&all, "alpha"));
-        let kept = places.of("kept", &phases).unwrap();
+        let kept = places.of("kept", &stages).unwrap();
         server.observe(&kept, RequestClass::Read, 1.0);
         let lines = |name: &str| {
             let text = String::from_utf8(registry.text().unwrap().to_vec()).unwrap();
@@ -194,8 +194,8 @@ mod tests {
         let before = lines("kept");
         for number in 0..3 * PLACES {
             let name = format!("listener {number}");
-            let listener = places.of(&name, &phases).unwrap();
-            assert!(Arc::ptr_eq(&listener, &places.of(&name, &phases).unwrap()));
+            let listener = places.of(&name, &stages).unwrap();
+            assert!(Arc::ptr_eq(&listener, &places.of(&name, &stages).unwrap()));
             server.observe(&listener, RequestClass::Read, 1.0);
             server.observe(&listener, RequestClass::Read, 1.0);
             assert_eq!(server.of_class(RequestClass::Read), (3, 3.0));
@@ -203,14 +203,14 @@ mod tests {
             drop(listener);
             let gone = places.gone();
             assert_eq!(gone.len(), 1);
-            forget(&phases, &gone[0]);
+            forget(&stages, &gone[0]);
             forget(&all, &gone[0]);
             assert_eq!((lines(&name), lines("kept")), (0, before));
         }
         let many: Vec<_> =
-            (1..PLACES).map(|number| places.of(&number.to_string(), &phases).unwrap()).collect();
-        assert!(places.of("one more", &phases).is_none());
+            (1..PLACES).map(|number| places.of(&number.to_string(), &stages).unwrap()).collect();
+        assert!(places.of("one more", &stages).is_none());
         drop(many);
-        places.of("one more", &phases).unwrap();
+        places.of("one more", &stages).unwrap();
     }
 }

@@ -31,7 +31,7 @@ const REQUEST_BUCKETS: &[f64] = &[
     45.0, 60.0,
 ];
 /// Buckets for stages: the gateway's own time is below a millisecond.
-const PHASE_BUCKETS: &[f64] = &[
+const STAGE_BUCKETS: &[f64] = &[
     0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];
@@ -44,7 +44,7 @@ const TOTAL_BUCKETS: &[f64] =
 /// Maximum number of pairs of method and code in kcp's histogram. Shards choose codes, and clients methods.
 const MAX_OUTCOMES: usize = 96;
 /// Maximum number of pairs of code and reason of the gateway's own responses.
-const MAX_ANSWERS: usize = 64;
+const MAX_LOCAL_RESPONSES: usize = 64;
 /// Number of workspaces exported per measure, selected at each scrape.
 const TOP: usize = 10;
 
@@ -63,13 +63,13 @@ pub(crate) struct GatewayMetrics {
     first_byte: HistogramVec,
     total: HistogramVec,
     open: [IntGauge; CLASSES.len()],
-    own_answers: Capped<(u16, &'static str), IntCounterVec>,
+    local_responses: Capped<(u16, &'static str), IntCounterVec>,
     forged_headers: IntCounter,
     limited: IntCounterVec,
     slow_bodies: IntCounter,
-    untaken_answers: IntCounter,
+    slow_reader_aborts: IntCounter,
     concurrency: IntGaugeVec,
-    left_alone: IntGaugeVec,
+    circuit_open: IntGaugeVec,
     healthy: IntGaugeVec,
     addresses: IntGaugeVec,
     ejections: IntCounterVec,
@@ -85,7 +85,7 @@ pub(crate) struct GatewayMetrics {
     most_connections: IntGauge,
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
-    phases: HistogramVec,
+    stages: HistogramVec,
     /// By the measures of [`Measure::ALL`].
     top: [GaugeVec; Measure::ALL.len()],
     top_watches: IntGaugeVec,
@@ -217,11 +217,11 @@ impl GatewayMetrics {
     pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
         let (shard, cluster) = (&["shard"], &["cluster"]);
         let by_listener_shard_and_class = &["listener", "shard", "class"];
-        let phases = registry.histograms(
+        let stages = registry.histograms(
             "fairlead_gateway_stage_duration_seconds",
             "Time in a stage: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
             &["listener", "stage"],
-            PHASE_BUCKETS,
+            STAGE_BUCKETS,
         )?;
         let open = registry.int_gauges(
             "fairlead_gateway_requests_open",
@@ -278,13 +278,13 @@ impl GatewayMetrics {
                 TOTAL_BUCKETS,
             )?,
             open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
-            own_answers: Capped::new(
+            local_responses: Capped::new(
                 registry.counters(
-                    "fairlead_gateway_answers_total",
-                    "Answers that the gateway gave itself, by code and reason.",
+                    "fairlead_gateway_local_responses_total",
+                    "Responses of the gateway itself, by code and reason.",
                     &["code", "reason"],
                 )?,
-                MAX_ANSWERS,
+                MAX_LOCAL_RESPONSES,
             ),
             forged_headers: registry.counter(
                 "fairlead_gateway_stripped_identity_headers_total",
@@ -299,7 +299,7 @@ impl GatewayMetrics {
                 "fairlead_gateway_slow_bodies_total",
                 "Requests whose bodies came too slowly.",
             )?,
-            untaken_answers: registry.counter(
+            slow_reader_aborts: registry.counter(
                 "fairlead_gateway_slow_reader_aborts_total",
                 "Answers that were broken off because their clients took nothing of them.",
             )?,
@@ -308,7 +308,7 @@ impl GatewayMetrics {
                 "Requests that a shard works on (open), that wait for it (waiting), and that it may work on (limit).",
                 &["shard", "object"],
             )?,
-            left_alone: registry.int_gauges(
+            circuit_open: registry.int_gauges(
                 "fairlead_gateway_shard_circuit_open",
                 "1 while a shard cannot be connected to and requests for it fail at once.",
                 shard,
@@ -320,7 +320,7 @@ impl GatewayMetrics {
             )?,
             addresses: registry.int_gauges(
                 "fairlead_gateway_shard_addresses",
-                "Addresses of a shard: known ones, those that are ejected because they fail, and of these those that get no requests (left_out).",
+                "Addresses of a shard: known ones, those that are ejected because they fail, and of these those that get no requests (excluded).",
                 &["shard", "state"],
             )?,
             ejections: registry.counters(
@@ -379,7 +379,7 @@ impl GatewayMetrics {
                 "Connections from addresses that may not connect to the listener.",
                 &["listener"],
             )?,
-            phases,
+            stages,
             top: [
                 registry.gauges(
                     "fairlead_gateway_top_workspace_requests_per_second",
@@ -417,7 +417,7 @@ impl GatewayMetrics {
 
     /// The metrics of requests at a listener; `None` if there are too many listeners.
     pub(crate) fn listener_series(&self, name: &str) -> Option<Arc<ListenerSeries>> {
-        self.listeners.of(name, &self.phases)
+        self.listeners.of(name, &self.stages)
     }
 
     /// The metrics of a listener's connections.
@@ -472,9 +472,9 @@ impl GatewayMetrics {
     }
 
     /// Counts a response of the gateway itself.
-    pub(crate) fn answered(&self, code: u16, why: &'static str) {
+    pub(crate) fn answered(&self, code: u16, reason: &'static str) {
         let mut digits = itoa::Buffer::new();
-        self.own_answers.get((code, why), &[digits.format(code), why]).inc();
+        self.local_responses.get((code, reason), &[digits.format(code), reason]).inc();
     }
 
     /// Counts a completed request to a mapped backend that named a logical cluster of this shard.
@@ -508,7 +508,7 @@ impl GatewayMetrics {
 
     /// Counts a request whose client did not read its response.
     pub(crate) fn slow_reader(&self) {
-        self.untaken_answers.inc();
+        self.slow_reader_aborts.inc();
     }
 
     /// Counts identity headers that a client sent.

@@ -29,11 +29,11 @@ const QUOTAS: usize = 3 * 5 + 2 + 2;
 
 /// Number of series with so many listeners, servers (shards and mapped backends) and objects reloaded from files.
 fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
-    let phases = listeners * RequestStage::ALL.len() * histogram(PHASE_BUCKETS);
+    let stages = listeners * RequestStage::ALL.len() * histogram(STAGE_BUCKETS);
     let by_server =
         listeners * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
-    let answers = MAX_ANSWERS + 1;
+    let answers = MAX_LOCAL_RESPONSES + 1;
     // Bytes per direction, failed handshakes, workspaces by parent and by shard, three of the index, four of admission,
     // five of its health, three of placement.
     let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
@@ -45,7 +45,7 @@ fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
     // the access log 3, spans 3, slow clients 2, placements by policy and outcome 18.
     let others = 8 + CLASSES.len() + 2 + 4 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
-    top + phases + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
+    top + stages + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
 }
 
 fn shard(number: usize) -> String {
@@ -108,7 +108,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
         for what in [LimitKind::Connections, LimitKind::Failures] {
             metrics.limited(listener, LimitScope::Address.as_str(), what.as_str());
         }
-        RequestStage::ALL.iter().for_each(|phase| series.phase(*phase, moment));
+        RequestStage::ALL.iter().for_each(|stage| series.stage(*stage, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
     for code in 100..1000 {
@@ -143,7 +143,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
         is_healthy: true,
         addresses: 1,
         ejected: 0,
-        left_out: 0,
+        excluded: 0,
     });
     let state = GatewayState {
         indexed_shards: indexed_shards.collect(),

@@ -18,7 +18,7 @@ use fairlead_process::{Metrics, MetricsError, Shutdown, Tasks};
 use http::header::HeaderMap;
 use parking_lot::Mutex;
 
-use crate::telemetry::random::{is_drawn, unique};
+use crate::telemetry::random::{random_id, sample};
 pub(crate) use context::{Parent, SpanId, TRACEPARENT, TRACESTATE, TraceId};
 pub(crate) use export::CollectorError;
 use export::{Collector, Results, Spans};
@@ -117,14 +117,14 @@ impl Tracing {
     pub(crate) fn begin(&self, parent: Option<Parent>) -> Option<Trace> {
         let active = self.active.load();
         let active = active.as_ref()?;
-        if !parent.map_or_else(|| is_drawn(active.sample), |parent| parent.is_sampled) {
+        if !parent.map_or_else(|| sample(active.sample), |parent| parent.is_sampled) {
             return None;
         }
         Some(Trace {
-            id: parent.map_or_else(|| TraceId(unique()), |parent| parent.trace),
+            id: parent.map_or_else(|| TraceId(random_id()), |parent| parent.trace),
             parent: parent.map(|parent| parent.span),
-            span: SpanId(unique()),
-            asking: SpanId(unique()),
+            span: SpanId(random_id()),
+            asking: SpanId(random_id()),
             began: SystemTime::now(),
             asked: OnceLock::new(),
         })

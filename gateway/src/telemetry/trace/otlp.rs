@@ -30,8 +30,8 @@ pub(crate) struct Traced {
     pub(crate) client: std::net::IpAddr,
     pub(crate) cluster: Option<Arc<str>>,
     pub(crate) shard: Option<Arc<str>>,
-    pub(crate) why: Option<&'static str>,
-    pub(crate) phases: Vec<(&'static str, Duration)>,
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) stages: Vec<(&'static str, Duration)>,
 }
 
 impl Traced {
@@ -178,14 +178,14 @@ impl Serialize for Attributes<'_> {
                 let named = [
                     ("fairlead.cluster", traced.cluster.as_deref()),
                     ("fairlead.shard", traced.shard.as_deref()),
-                    ("fairlead.why", traced.why),
+                    ("fairlead.reason", traced.reason),
                 ];
                 let named = named.into_iter().filter_map(|(key, value)| Some(text(key, value?)));
-                let phases = traced.phases.iter().map(|(phase, took)| Attribute {
-                    key: Key::OfPhase(phase),
+                let stages = traced.stages.iter().map(|(stage, took)| Attribute {
+                    key: Key::OfPhase(stage),
                     value: Value::IntValue(AsText(took.as_micros())),
                 });
-                serializer.collect_seq(always.into_iter().chain(named).chain(phases))
+                serializer.collect_seq(always.into_iter().chain(named).chain(stages))
             }
         }
     }
@@ -207,7 +207,7 @@ impl Serialize for Key<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Of(key) => serializer.serialize_str(key),
-            Self::OfPhase(phase) => serializer.collect_str(&format_args!("fairlead.phase.{phase}_us")),
+            Self::OfPhase(stage) => serializer.collect_str(&format_args!("fairlead.phase.{stage}_us")),
         }
     }
 }
@@ -268,7 +268,7 @@ pub(super) fn a_request() -> Traced {
         client: std::net::IpAddr::from([192, 0, 2, 1]),
         cluster: None,
         shard: None,
-        why: None,
-        phases: Vec::new(),
+        reason: None,
+        stages: Vec::new(),
     }
 }

@@ -82,15 +82,15 @@ struct Evaluation {
 #[derive(Clone, Copy, Debug)]
 enum Probe {
     /// Number of windows since the last low load.
-    Seen(u32),
+    Idle(u32),
     /// The baseline is being measured, for so many windows; afterwards the limit returns to this value.
-    Probes(u32, f64),
+    Running(u32, f64),
 }
 
 impl Default for Probe {
     fn default() -> Self {
         // There was no low load yet.
-        Self::Seen(PROBE_AFTER - 20)
+        Self::Idle(PROBE_AFTER - 20)
     }
 }
 
@@ -190,19 +190,21 @@ fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     let is_quiet = open <= least * 1.25;
     let baselines = baselines(before.baselines, window, is_quiet, before.probe);
     match before.probe {
-        Probe::Probes(_, limit) if is_quiet => return Evaluation { limit, probe: Probe::Seen(0), baselines },
-        Probe::Probes(PROBE_FOR.., limit) => return Evaluation { limit, probe: Probe::Seen(0), baselines },
-        Probe::Probes(windows, limit) => {
-            return Evaluation { limit: least, probe: Probe::Probes(windows + 1, limit), baselines };
+        Probe::Running(_, limit) if is_quiet => {
+            return Evaluation { limit, probe: Probe::Idle(0), baselines };
         }
-        Probe::Seen(PROBE_AFTER..) if !is_quiet => {
-            return Evaluation { limit: least, probe: Probe::Probes(0, limit), baselines };
+        Probe::Running(PROBE_FOR.., limit) => return Evaluation { limit, probe: Probe::Idle(0), baselines },
+        Probe::Running(windows, limit) => {
+            return Evaluation { limit: least, probe: Probe::Running(windows + 1, limit), baselines };
         }
-        Probe::Seen(_) => {}
+        Probe::Idle(PROBE_AFTER..) if !is_quiet => {
+            return Evaluation { limit: least, probe: Probe::Running(0, limit), baselines };
+        }
+        Probe::Idle(_) => {}
     }
     let probe = match before.probe {
-        Probe::Seen(windows) if !is_quiet => Probe::Seen(windows + 1),
-        _ => Probe::Seen(0),
+        Probe::Idle(windows) if !is_quiet => Probe::Idle(windows + 1),
+        _ => Probe::Idle(0),
     };
     let limit = limited(limit, window, &baselines, is_quiet).clamp(least, most);
     Evaluation { limit, probe, baselines }
@@ -223,7 +225,7 @@ fn baselines(
         // A shorter time is the server's real speed. A longer one counts only if the requests cannot have caused it.
         *baseline = Some(match probe {
             _ if mean < known => mean,
-            Probe::Probes(..) if is_quiet => mean,
+            Probe::Running(..) if is_quiet => mean,
             _ if is_quiet => known + (mean - known) * DRIFT,
             _ => known,
         });

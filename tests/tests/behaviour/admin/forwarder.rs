@@ -104,11 +104,11 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
             "listeners": [{"name": word, "address": word, "policy": [word]}],
             "shards": [{
                 "name": word, "url": word, "synced": true, "watching": false, "workspaces": 1, "unschedulable": false,
-                "draining": false, "excluded": word, "capacity": null, "lastError": word, "leftAlone": false,
+                "draining": false, "excluded": word, "capacity": null, "lastError": word, "circuitOpen": false,
                 "open": 1, "waiting": 0, "limit": null,
             }],
-            "certificates": [{"what": word, "notAfter": null, "error": word}],
-            "reloads": [{"what": word, "loaded": 1, "failure": word}],
+            "certificates": [{"object": word, "notAfter": null, "error": word}],
+            "reloads": [{"object": word, "loaded": 1, "failure": word}],
         }),
         "/services/fairlead/v1/figures" => json!({"time": 1.0, "families": {
             "fairlead_gateway_request_duration_seconds": histogram, "proxy_request_duration_seconds": histogram,

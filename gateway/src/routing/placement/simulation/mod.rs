@@ -42,13 +42,13 @@ pub struct Plan {
 
 /// What a gateway sees of a shard.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct ObservedShard {
     workspaces: u32,
     marks: Marks,
 }
 
 struct Gateway {
-    seen: Vec<Seen>,
+    seen: Vec<ObservedShard>,
     reservations: Reservations<usize>,
     loads: Loads<usize>,
     random: fastrand::Rng,
@@ -72,8 +72,11 @@ pub fn simulate(policy: PlacementPolicy, plan: &Plan) -> Figures {
     let mut world = World::new(plan);
     let traffic = Traffic::new(plan, &world);
     let mut chance = fastrand::Rng::with_seed(plan.seed ^ 0x5eed);
-    let seen: Vec<Seen> =
-        world.shards.iter().map(|shard| Seen { workspaces: shard.workspaces, marks: shard.marks }).collect();
+    let seen: Vec<ObservedShard> = world
+        .shards
+        .iter()
+        .map(|shard| ObservedShard { workspaces: shard.workspaces, marks: shard.marks })
+        .collect();
     let mut gateways: Vec<Gateway> = (0..plan.gateways)
         .map(|_| Gateway {
             seen: seen.clone(),
