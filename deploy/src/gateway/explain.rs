@@ -61,7 +61,7 @@ struct Explanation {
     steps: Vec<Step>,
     user: Option<User>,
     forward: Option<Destination>,
-    answer: Option<Answer>,
+    response: Option<Response>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,9 +75,9 @@ struct RequestSummary {
 
 #[derive(Debug, Deserialize)]
 struct Step {
-    at: String,
-    outcome: String,
-    says: String,
+    stage: String,
+    result: String,
+    message: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,7 +85,7 @@ struct Step {
 struct User {
     name: String,
     groups: Vec<String>,
-    by: String,
+    authenticated_by: String,
     dropped_groups: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ struct Destination {
 }
 
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct Response {
     code: u16,
     reason: String,
     message: Option<String>,
@@ -216,7 +216,7 @@ fn credential_in_text(text: &str) -> Option<Credential> {
 }
 
 fn text(explanation: &Explanation) -> String {
-    let Explanation { request, steps, user, forward, answer } = explanation;
+    let Explanation { request, steps, user, forward, response } = explanation;
     let RequestSummary { method, url, listener, class, client } = request;
     let mut lines = vec![
         format!("{method} {url}"),
@@ -224,29 +224,32 @@ fn text(explanation: &Explanation) -> String {
         String::new(),
     ];
     let mut before = "";
-    for Step { at, outcome, says } in steps {
-        let mark = match outcome.as_str() {
+    for Step { stage, result, message } in steps {
+        let mark = match result.as_str() {
             "passed" => "+",
             "refused" => "x",
             _ => " ",
         };
-        let about = if before == at { "" } else { at };
-        lines.push(format!("  {about:10}  {mark} {says}"));
-        before = at;
+        let about = if before == stage { "" } else { stage };
+        lines.push(format!("  {about:10}  {mark} {message}"));
+        before = stage;
     }
     lines.push(String::new());
-    if let Some(User { name, groups, by, dropped_groups }) = user {
-        lines.push(format!("User {name}, authenticated by {by}, in groups {}", groups.join(", ")));
+    if let Some(User { name, groups, authenticated_by, dropped_groups }) = user {
+        lines.push(format!(
+            "User {name}, authenticated by {authenticated_by}, in groups {}",
+            groups.join(", ")
+        ));
         if !dropped_groups.is_empty() {
             lines.push(format!("  without the groups {}", dropped_groups.join(", ")));
         }
     }
-    match (forward, answer) {
+    match (forward, response) {
         (Some(Destination { url, server, headers }), _) => {
             lines.push(format!("Forwarded to {server}: {url}"));
             lines.extend(headers.iter().map(|(name, value)| format!("  {name}: {value}")));
         }
-        (None, Some(Answer { code, reason, message, location })) => {
+        (None, Some(Response { code, reason, message, location })) => {
             let message = message.as_deref().map_or(String::new(), |message| format!(": {message}"));
             lines.push(format!("Response {code} ({reason}){message}"));
             lines.extend(location.iter().map(|location| format!("  location: {location}")));
@@ -300,14 +303,14 @@ mod tests {
             "request": {"method": "GET", "url": "https://localhost/clusters/root:org", "listener": "internal",
                 "class": "read", "client": "127.0.0.1"},
             "steps": [
-                {"at": "path", "outcome": "passed", "says": "workspace root:org"},
-                {"at": "workspace", "outcome": "passed", "says": "logical cluster root is on shard root"},
-                {"at": "workspace", "outcome": "refused", "says": "no workspace of that name"},
-                {"at": "credential", "outcome": "info", "says": "token file: nothing"},
+                {"stage": "path", "result": "passed", "message": "workspace root:org"},
+                {"stage": "workspace", "result": "passed", "message": "logical cluster root is on shard root"},
+                {"stage": "workspace", "result": "refused", "message": "no workspace of that name"},
+                {"stage": "credential", "result": "info", "message": "token file: nothing"},
             ],
-            "user": {"name": "eve\u{1b}[2J", "groups": ["a"], "by": "token", "droppedGroups": ["system:masters"]},
+            "user": {"name": "eve\u{1b}[2J", "groups": ["a"], "authenticatedBy": "token", "droppedGroups": ["system:masters"]},
             "forward": null,
-            "answer": {"code": 403, "reason": "unknown_workspace", "message": "no", "statusReason": "Forbidden", "location": null},
+            "response": {"code": 403, "reason": "unknown_workspace", "message": "no", "statusReason": "Forbidden", "location": null},
         }))
         .unwrap();
         expect![[r#"

@@ -35,8 +35,8 @@ impl AdminApi {
         LocalResponse::plain(code, if code == StatusCode::OK { "ok" } else { "not ready" }, "probe")
     }
 
-    pub(crate) async fn metrics(&self, sender: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = self.may_read_metrics(sender, "/metrics").await {
+    pub(crate) async fn metrics(&self, identity: &RequestIdentity) -> LocalResponse {
+        if let Err(refused) = self.may_read_metrics(identity, "/metrics").await {
             return refused;
         }
         self.picker.note_shards(Instant::now().into_std());
@@ -55,16 +55,16 @@ impl AdminApi {
     }
 
     /// Whether the sender may see figures of the gateway: an operator, or whom the root shard lets read `/metrics`.
-    async fn may_read_metrics(&self, sender: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
-        let RequestIdentity::Known(identity) = sender else {
+    async fn may_read_metrics(&self, identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
+        let RequestIdentity::Authenticated(known) = identity else {
             return Err(LocalResponse::unauthorized());
         };
-        if sender.is_in(OPERATORS) {
+        if identity.is_in(OPERATORS) {
             return Ok(());
         }
-        match self.metrics_readers.may_read(identity.user()).await {
+        match self.metrics_readers.may_read(known.user()).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(LocalResponse::forbidden(&identity.user().name, "get", path)),
+            Ok(false) => Err(LocalResponse::forbidden(&known.user().name, "get", path)),
             Err(reason) => {
                 tracing::warn!(%reason, "the root shard could not be asked who may read metrics");
                 Err(LocalResponse::status(&Status::internal("the access review failed"), "internal"))
@@ -73,19 +73,19 @@ impl AdminApi {
     }
 
     /// Whether the sender is an operator, who asks for what is at this path.
-    pub(crate) fn is_operator(sender: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
-        match sender {
-            RequestIdentity::PassedOn => Err(LocalResponse::unauthorized()),
-            RequestIdentity::Known(identity) if !sender.is_in(OPERATORS) => {
-                Err(LocalResponse::forbidden(&identity.user().name, "get", path))
+    pub(crate) fn is_operator(identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
+        match identity {
+            RequestIdentity::PassThrough => Err(LocalResponse::unauthorized()),
+            RequestIdentity::Authenticated(known) if !identity.is_in(OPERATORS) => {
+                Err(LocalResponse::forbidden(&known.user().name, "get", path))
             }
-            RequestIdentity::Known(_) => Ok(()),
+            RequestIdentity::Authenticated(_) => Ok(()),
         }
     }
 
     /// Tells figures of requests since the process began.
-    pub(crate) async fn figures(&self, sender: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/figures").await {
+    pub(crate) async fn figures(&self, identity: &RequestIdentity) -> LocalResponse {
+        if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/figures").await {
             return refused;
         }
         let figures = figures(&self.pipeline.forwarder.telemetry.metrics.families(), SystemTime::now());
@@ -107,8 +107,8 @@ impl AdminApi {
     }
 
     /// Tells which workspaces are busy, by path where the table knows it.
-    pub(crate) async fn top_workspaces(&self, sender: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/top").await {
+    pub(crate) async fn top_workspaces(&self, identity: &RequestIdentity) -> LocalResponse {
+        if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/top").await {
             return refused;
         }
         let (top, table) =
@@ -125,22 +125,22 @@ impl AdminApi {
     /// Whether the sender may ask for picks at its listener.
     pub(crate) fn may_pick(
         &self,
-        asked: &RequestView<'_>,
-        sender: &RequestIdentity,
+        view: &RequestView<'_>,
+        identity: &RequestIdentity,
     ) -> Result<(), LocalResponse> {
-        if asked.connection.listener.policy.load().picks == ShardPicks::Hidden {
+        if view.connection.listener.policy.load().picks == ShardPicks::Hidden {
             return Err(LocalResponse::not_found());
         }
-        match sender {
-            RequestIdentity::PassedOn => Err(LocalResponse::unauthorized()),
-            RequestIdentity::Known(identity) if !sender.is_in(SHARDS) => {
+        match identity {
+            RequestIdentity::PassThrough => Err(LocalResponse::unauthorized()),
+            RequestIdentity::Authenticated(known) if !identity.is_in(SHARDS) => {
                 let path = "/services/fairlead/v1/shard-picks";
-                Err(LocalResponse::forbidden(&identity.user().name, "create", path))
+                Err(LocalResponse::forbidden(&known.user().name, "create", path))
             }
-            RequestIdentity::Known(_) if asked.method != Method::POST => {
+            RequestIdentity::Authenticated(_) if view.method != Method::POST => {
                 Err(LocalResponse::status(&Status::unknown_method(), "method"))
             }
-            RequestIdentity::Known(_) => Ok(()),
+            RequestIdentity::Authenticated(_) => Ok(()),
         }
     }
 

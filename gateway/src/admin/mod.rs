@@ -131,11 +131,11 @@ impl AdminApi {
     }
 
     /// Authenticates and authorizes a request to an endpoint, and answers it if that takes no body.
-    pub(crate) async fn call(&self, asked: &RequestView<'_>, endpoint: LocalEndpoint) -> AdminReply {
-        let reply = self.reply(asked, endpoint).await.unwrap_or_else(AdminReply::Respond);
+    pub(crate) async fn call(&self, view: &RequestView<'_>, endpoint: LocalEndpoint) -> AdminReply {
+        let reply = self.reply(view, endpoint).await.unwrap_or_else(AdminReply::Respond);
         match reply {
             AdminReply::Respond(answer) => {
-                AdminReply::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()))
+                AdminReply::Respond(answer.into_wanted_form(view.headers, view.uri.query()))
             }
             call @ AdminReply::Continue(_) => call,
         }
@@ -164,25 +164,25 @@ impl AdminApi {
 
     async fn reply(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         endpoint: LocalEndpoint,
     ) -> Result<AdminReply, LocalResponse> {
         // Whoever acts for somebody else must not see what only he may: shards would judge by the other one.
         if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
-            && asked.headers.keys().any(|name| impersonates(name.as_str()))
+            && view.headers.keys().any(|name| impersonates(name.as_str()))
         {
-            asked.tell(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
+            view.tell(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
             return Err(LocalResponse::from(Rejection::Impersonates));
         }
-        let identify = || self.pipeline.identify(asked);
+        let identify = || self.pipeline.identify(view);
         let answer = match endpoint {
-            LocalEndpoint::Live | LocalEndpoint::Ready => self.answer_probe(asked).await,
+            LocalEndpoint::Live | LocalEndpoint::Ready => self.answer_probe(view).await,
             LocalEndpoint::Metrics => self.metrics(&identify().await?).await,
             LocalEndpoint::Status => self.status(&identify().await?).await,
             LocalEndpoint::Figures => self.figures(&identify().await?).await,
             LocalEndpoint::Admin(file) => {
-                let sender = identify().await?;
-                self.admin_page(asked, &sender, file)?
+                let identity = identify().await?;
+                self.admin_page(view, &identity, file)?
             }
             LocalEndpoint::Tail => {
                 Self::is_operator(&identify().await?, crate::telemetry::tail::PATH)?;
@@ -190,11 +190,11 @@ impl AdminApi {
             }
             LocalEndpoint::Top => self.top_workspaces(&identify().await?).await,
             LocalEndpoint::Explain => {
-                self.may_explain(asked, &identify().await?)?;
+                self.may_explain(view, &identify().await?)?;
                 return Ok(AdminReply::Continue(AdminCall::Explain));
             }
             LocalEndpoint::ShardPicks => {
-                self.may_pick(asked, &identify().await?)?;
+                self.may_pick(view, &identify().await?)?;
                 return Ok(AdminReply::Continue(AdminCall::Pick));
             }
         };
@@ -203,15 +203,17 @@ impl AdminApi {
 
     /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
     /// is well.
-    async fn answer_probe(&self, asked: &RequestView<'_>) -> LocalResponse {
-        if authenticates_first(asked) {
-            let verdict = self.verdict(asked.uri);
-            let is_asked = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
+    async fn answer_probe(&self, view: &RequestView<'_>) -> LocalResponse {
+        if authenticates_first(view) {
+            let verdict = self.verdict(view.uri);
+            let is_asked = matches!(view.uri.path(), "/livez" | "/readyz") && view.uri.query().is_none();
             let says_all = is_asked && verdict.response.status() == StatusCode::OK;
-            if says_all || !matches!(self.pipeline.identify(asked).await, Ok(RequestIdentity::Known(_))) {
+            if says_all
+                || !matches!(self.pipeline.identify(view).await, Ok(RequestIdentity::Authenticated(_)))
+            {
                 return verdict;
             }
         }
-        self.probe(asked.uri)
+        self.probe(view.uri)
     }
 }

@@ -124,8 +124,8 @@ struct ReloadStatus {
 
 impl AdminApi {
     /// Tells an operator.
-    pub(crate) async fn status(&self, sender: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = Self::is_operator(sender, "/services/fairlead/v1/status") {
+    pub(crate) async fn status(&self, identity: &RequestIdentity) -> LocalResponse {
+        if let Err(refused) = Self::is_operator(identity, "/services/fairlead/v1/status") {
             return refused;
         }
         let files = self.certificate_files.load_full();
@@ -145,11 +145,10 @@ impl AdminApi {
     fn listeners_with_open_circuit(&self, shard: &str) -> Vec<Arc<str>> {
         let listeners = self.listeners.load();
         let cut_off = listeners.iter().filter(|shown| {
-            let frame = shown.listener.frame.load();
-            frame
-                .sender
-                .as_ref()
-                .is_some_and(|sender| self.pipeline.forwarder.upstreams.is_circuit_open(shard, sender))
+            let connection_policy = shown.listener.connection_policy.load();
+            connection_policy.upstream_identity.as_ref().is_some_and(|upstream_identity| {
+                self.pipeline.forwarder.upstreams.is_circuit_open(shard, upstream_identity)
+            })
         });
         cut_off.map(|shown| Arc::clone(&shown.listener.name)).collect()
     }

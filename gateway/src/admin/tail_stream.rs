@@ -49,11 +49,11 @@ async fn stream<C: DownstreamExchange>(
     context: &RequestContext,
     mut lines: LogSubscription,
 ) -> u16 {
-    let sender = context
-        .seen
+    let identity = context
+        .stats
         .with(|noted| noted.identity.clone())
-        .map_or(RequestIdentity::PassedOn, RequestIdentity::Known);
-    let ending = StreamDeadline::new(forwarder.drain(context.connection()), &sender, forwarder.number());
+        .map_or(RequestIdentity::PassThrough, RequestIdentity::Authenticated);
+    let ending = StreamDeadline::new(forwarder.drain(context.connection()), &identity, forwarder.number());
     tokio::select! {
         () = ending.reached() => {}
         sent = send(forwarder, client, &mut lines) => {

@@ -23,9 +23,9 @@ pub(crate) const PRIVILEGED_GROUPS: [&str; 2] = [OPERATORS, "system:fairlead:*"]
 #[derive(Clone, Debug)]
 pub(crate) enum RequestIdentity {
     /// Authenticated here; asserted to the upstream.
-    Known(Arc<Identity>),
+    Authenticated(Arc<Identity>),
     /// Not authenticated here: the shard gets the request without identity headers and authenticates it.
-    PassedOn,
+    PassThrough,
 }
 
 /// No authenticator accepts the credential: 401. The reason is for logs only.
@@ -61,7 +61,7 @@ pub(crate) async fn identify(
             UnauthenticatedTokenPolicy::Refuse if contains_token(headers) => {
                 Err(Rejected(format!("tokens are not accepted at listener {}", connection.listener.name)))
             }
-            _ => Ok(RequestIdentity::PassedOn),
+            _ => Ok(RequestIdentity::PassThrough),
         };
     }
     let now = SystemTime::now();
@@ -74,7 +74,7 @@ pub(crate) async fn identify(
         }
     };
     match outcome {
-        Outcome::Identified(identity) => Ok(RequestIdentity::Known(identity)),
+        Outcome::Identified(identity) => Ok(RequestIdentity::Authenticated(identity)),
         // Shards know service accounts and static tokens that are unknown here; but a certificate that was presented must be
         // valid.
         Outcome::Rejected(rejection)
@@ -84,12 +84,12 @@ pub(crate) async fn identify(
                 && policy.tokens == UnauthenticatedTokenPolicy::PassOn
                 && rejection.lacks_authenticator() =>
         {
-            Ok(RequestIdentity::PassedOn)
+            Ok(RequestIdentity::PassThrough)
         }
         Outcome::Anonymous
             if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(target.path())) =>
         {
-            Ok(RequestIdentity::Known(Identity::anonymous()))
+            Ok(RequestIdentity::Authenticated(Identity::anonymous()))
         }
         Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
         Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
@@ -100,8 +100,8 @@ impl RequestIdentity {
     /// Whether the authenticated user is in a group.
     pub(crate) fn is_in(&self, group: &str) -> bool {
         match self {
-            Self::Known(identity) => identity.user().groups.iter().any(|known| known == group),
-            Self::PassedOn => false,
+            Self::Authenticated(identity) => identity.user().groups.iter().any(|known| known == group),
+            Self::PassThrough => false,
         }
     }
 }

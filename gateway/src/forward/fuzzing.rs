@@ -26,11 +26,11 @@ pub fn headers(input: &[u8]) {
         group: HeaderName::from_static("x-custom-group"),
         extra_prefix: "x-custom-extra-".into(),
     };
-    for sender in [RequestIdentity::PassedOn, alice()] {
+    for identity in [RequestIdentity::PassThrough, alice()] {
         for names in [None, Some(&custom)] {
-            let Some((outgoing, class)) = forwarded(&incoming, &sender, names) else { continue };
-            let expected: &[&str] = match (&sender, names) {
-                (RequestIdentity::PassedOn, _) => &[],
+            let Some((outgoing, class)) = forwarded(&incoming, &identity, names) else { continue };
+            let expected: &[&str] = match (&identity, names) {
+                (RequestIdentity::PassThrough, _) => &[],
                 (_, None) => &["x-remote-extra-scopes: a", "x-remote-group: team", "x-remote-user: alice"],
                 (_, Some(_)) => &["x-custom-extra-scopes: a", "x-custom-group: team", "x-custom-user: alice"],
             };
@@ -48,7 +48,7 @@ pub fn headers(input: &[u8]) {
 
 fn forwarded(
     incoming: &HeaderMap,
-    sender: &RequestIdentity,
+    identity: &RequestIdentity,
     names: Option<&IdentityHeaderNames>,
 ) -> Option<(HeaderMap, RequestClass)> {
     let mut outgoing: Parts = Request::new(()).into_parts().0;
@@ -62,7 +62,7 @@ fn forwarded(
     });
     let decided = Forwarded {
         path_and_query: &path_and_query,
-        sender,
+        identity,
         asserted_by: names,
         trusted: trusted.as_ref(),
         as_kcp: KcpStamping::default(),
@@ -112,5 +112,9 @@ fn alice() -> RequestIdentity {
         extra: [("scopes".to_owned(), vec!["a".to_owned()])].into(),
         uid: None,
     };
-    RequestIdentity::Known(Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)))
+    RequestIdentity::Authenticated(Arc::new(Identity::new(
+        user,
+        AuthenticationMethod::ClientCertificate,
+        None,
+    )))
 }

@@ -25,7 +25,7 @@ const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 /// The decision about a request, as far as headers express it.
 pub(crate) struct Forwarded<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
-    pub(crate) sender: &'f RequestIdentity,
+    pub(crate) identity: &'f RequestIdentity,
     pub(crate) asserted_by: Option<&'f IdentityHeaderNames>,
     pub(crate) trusted: Option<&'f TrustedIdentityHeaders>,
     pub(crate) as_kcp: KcpStamping,
@@ -89,7 +89,7 @@ pub(crate) fn prepare(
     let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
         + forwarded.trusted.map_or(0, |trusted| strip_trusted_headers(headers, trusted));
-    if let RequestIdentity::Known(identity) = forwarded.sender {
+    if let RequestIdentity::Authenticated(identity) = forwarded.identity {
         // A token that was verified here is not sent on; one beside a certificate is, as in kcp.
         if identity.method().is_bearer_token() {
             remove_bearer_token(headers);
@@ -193,22 +193,26 @@ mod tests {
             extra: [("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])].into(),
             uid: None,
         };
-        RequestIdentity::Known(Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)))
+        RequestIdentity::Authenticated(Arc::new(Identity::new(
+            user,
+            AuthenticationMethod::ClientCertificate,
+            None,
+        )))
     }
 
     /// Identity and hop-by-hop fields that arrive at the shard, one line per field.
     fn forwarded(
         fields: &[(&str, &str)],
-        sender: &RequestIdentity,
+        identity: &RequestIdentity,
         class: RequestClass,
     ) -> (Vec<String>, usize) {
-        forwarded_as(KcpStamping::default(), fields, sender, class)
+        forwarded_as(KcpStamping::default(), fields, identity, class)
     }
 
     fn forwarded_as(
         as_kcp: KcpStamping,
         fields: &[(&str, &str)],
-        sender: &RequestIdentity,
+        identity: &RequestIdentity,
         class: RequestClass,
     ) -> (Vec<String>, usize) {
         let (mut outgoing, ()) = http::Request::new(()).into_parts();
@@ -223,7 +227,7 @@ mod tests {
         let path_and_query = &path_and_query;
         let decided = Forwarded {
             path_and_query,
-            sender,
+            identity,
             asserted_by: None,
             trusted: None,
             as_kcp,
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn an_unjudged_request_carries_no_identity_and_keeps_its_token() {
         let fields = [("authorization", "Bearer t"), ("x-remote-user", "root"), ("impersonate-user", "bob")];
-        let (lines, forged) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Read);
+        let (lines, forged) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
         assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
         assert_eq!(forged, 1);
     }
@@ -329,7 +333,7 @@ mod tests {
             outgoing.headers.insert(X_REMOTE_UID, HeaderValue::from_static("root"));
             let decided = Forwarded {
                 path_and_query: &PathAndQuery::from_static("/"),
-                sender: &alice(),
+                identity: &alice(),
                 asserted_by: Some(&names),
                 trusted: None,
                 as_kcp: stamping,
@@ -351,9 +355,9 @@ mod tests {
     #[test]
     fn only_upgrades_keep_their_handshake() {
         let fields = [("connection", "Upgrade, x-remote-user"), ("upgrade", "SPDY/3.1"), ("te", "trailers")];
-        let (lines, _) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Upgrade);
+        let (lines, _) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Upgrade);
         assert_eq!(lines, ["connection: Upgrade", "te: trailers", "upgrade: SPDY/3.1"]);
-        let (lines, _) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Read);
+        let (lines, _) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
         assert_eq!(lines, ["te: trailers"]);
     }
 

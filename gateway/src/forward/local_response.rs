@@ -46,7 +46,7 @@ pub(crate) fn own_head(
 ) -> (response::Parts, Bytes) {
     let LocalResponse { response, reason, .. } = answer;
     let (mut head, body) = (*response).into_parts();
-    context.seen.answered(reason, body.len());
+    context.stats.answered(reason, body.len());
     forwarder.telemetry.metrics.answered(head.status.as_u16(), reason);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);

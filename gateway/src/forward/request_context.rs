@@ -30,9 +30,9 @@ pub(crate) struct RequestContext {
     /// Interval after which a space is written to an idle watch.
     pub(crate) keep_alive: Option<Duration>,
     /// Statistics, read once when the request completes.
-    pub(crate) seen: RequestStats,
+    pub(crate) stats: RequestStats,
     /// Fields of the request head for the access log and traces, if either is on.
-    pub(crate) kept: Option<Box<LogFields>>,
+    pub(crate) log_fields: Option<Box<LogFields>>,
     /// The trace, if the request is sampled.
     pub(crate) trace: Option<Arc<Trace>>,
     /// Counts the watch in its workspace.
@@ -68,8 +68,8 @@ impl RequestContext {
             response_bytes: 0,
             boundary: WatchFraming::Lines { is_between: true },
             keep_alive: None,
-            seen: RequestStats::default(),
-            kept: None,
+            stats: RequestStats::default(),
+            log_fields: None,
             trace: None,
             watching: None,
             open,

@@ -19,13 +19,13 @@ pub(crate) struct StreamDeadline {
 
 impl StreamDeadline {
     /// The deadline of an exchange of this identity; `number` differs between exchanges.
-    pub(crate) fn new(drain: Option<Drain>, sender: &RequestIdentity, number: u64) -> Self {
-        let expires = match sender {
+    pub(crate) fn new(drain: Option<Drain>, identity: &RequestIdentity, number: u64) -> Self {
+        let expires = match identity {
             // An expiry beyond the range of the clock never comes.
-            RequestIdentity::Known(identity) => identity.expires().and_then(|at| {
+            RequestIdentity::Authenticated(identity) => identity.expires().and_then(|at| {
                 Instant::now().checked_add(at.duration_since(SystemTime::now()).unwrap_or_default())
             }),
-            RequestIdentity::PassedOn => None,
+            RequestIdentity::PassThrough => None,
         };
         Self { drain, number, expires }
     }

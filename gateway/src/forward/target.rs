@@ -24,7 +24,7 @@ pub(crate) struct Forward {
     /// The request target at the upstream.
     pub(crate) path_and_query: PathAndQuery,
     /// The identity that is asserted to the upstream.
-    pub(crate) sender: RequestIdentity,
+    pub(crate) identity: RequestIdentity,
     /// Names of the identity headers, where they are not `X-Remote-*`.
     pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
     /// Shard of the logical cluster in the path, if a backend that is not that shard serves the request.
@@ -46,10 +46,10 @@ pub(crate) struct Forward {
 impl Forward {
     /// The flow for fair queueing: the logical cluster, or else the user or the client's address.
     pub(crate) fn share(&self, class: RequestClass, method: &Method, client: IpAddr) -> FlowKey {
-        let flow = match (&self.workspace, &self.sender) {
+        let flow = match (&self.workspace, &self.identity) {
             (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
-            (None, RequestIdentity::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
-            (None, RequestIdentity::PassedOn) => FxBuildHasher.hash_one(client),
+            (None, RequestIdentity::Authenticated(identity)) => FxBuildHasher.hash_one(&identity.user().name),
+            (None, RequestIdentity::PassThrough) => FxBuildHasher.hash_one(client),
         };
         let writes = class == RequestClass::Write;
         let path = within_cluster(self.path_and_query.path());
@@ -70,7 +70,7 @@ impl Forward {
     pub(crate) fn new(
         upstream: Arc<Upstream>,
         path_and_query: String,
-        sender: RequestIdentity,
+        identity: RequestIdentity,
         asserted_by: Option<Arc<IdentityHeaderNames>>,
     ) -> Result<Self, LocalResponse> {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
@@ -78,7 +78,7 @@ impl Forward {
         Ok(Self {
             upstream,
             path_and_query,
-            sender,
+            identity,
             asserted_by,
             about: None,
             trusted: None,

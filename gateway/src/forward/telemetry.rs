@@ -45,7 +45,7 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
     let parent = Parent::of(&head.headers);
     context.trace = telemetry.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
-        context.kept = Some(Box::new(LogFields {
+        context.log_fields = Some(Box::new(LogFields {
             asked: Some((head.version, LogPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()))),
             impersonated: head.headers.get(IMPERSONATE_USER).map(own),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
@@ -57,7 +57,7 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
 /// Bytes have arrived that are no request.
 pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut RequestContext) {
     if telemetry.access_log.is_on() || telemetry.tail.is_read() {
-        context.kept = Some(Box::default());
+        context.log_fields = Some(Box::default());
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
     if context.class == RequestClass::Watch {
         let watch =
             |noted: &RequestAnnotations| noted.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster));
-        context.watching = context.seen.with(watch);
+        context.watching = context.stats.with(watch);
     }
 }
 
@@ -82,15 +82,15 @@ pub(crate) fn on_first_byte(context: &RequestContext, forward: &Forward) {
     let waited = context.began.elapsed();
     let listener = &context.connection().listener.series;
     forward.upstream.metrics.first_byte(listener, context.class, waited);
-    context.seen.first_byte(waited);
+    context.stats.first_byte(waited);
 }
 
 /// Records the Audit-Id of a response, the upstream's or the gateway's own.
 pub(crate) fn on_response_headers(context: &RequestContext, headers: &HeaderMap) {
-    if let Some(kept) = &context.kept
+    if let Some(log_fields) = &context.log_fields
         && let Some(id) = headers.get(AUDIT_ID)
     {
-        let _ = kept.audit_id.set(SmallVec::from_slice(beginning_of(id)));
+        let _ = log_fields.audit_id.set(SmallVec::from_slice(beginning_of(id)));
     }
 }
 
@@ -106,8 +106,8 @@ fn beginning_of(value: &HeaderValue) -> &[u8] {
 }
 
 /// Text that was UTF-8 when it was copied.
-fn text(kept: &[u8]) -> &str {
-    std::str::from_utf8(kept).unwrap_or_default()
+fn text(log_fields: &[u8]) -> &str {
+    std::str::from_utf8(log_fields).unwrap_or_default()
 }
 
 /// A request has completed with this status code; `forward` if it was forwarded. The only place that reads the request's
@@ -122,7 +122,7 @@ pub(crate) fn on_complete(
     let (duration, listener) = (context.began.elapsed(), &context.connection().listener.series);
     telemetry.metrics.finished(method, code, duration);
     for stage in RequestStage::OF_REQUEST {
-        if let Some(took) = context.seen.took(stage) {
+        if let Some(took) = context.stats.took(stage) {
             listener.stage(stage, took);
         }
     }
@@ -136,13 +136,14 @@ pub(crate) fn on_complete(
     }
     // The request is complete, so the lock is not contended, and nothing called here takes it again. For a log line the fields are
     // borrowed: cloning them would contend on reference counts that all threads share.
-    context.seen.with(|noted| {
+    context.stats.with(|noted| {
         if let Some(cluster) = &noted.cluster {
             let bytes = context.request_bytes + context.response_bytes;
             telemetry.top.ended(cluster, code, bytes, context.began + duration);
         }
-        if let Some(kept) = &context.kept {
-            let ended = CompletedRequest { telemetry, context, noted, kept, method, code, forward, duration };
+        if let Some(log_fields) = &context.log_fields {
+            let ended =
+                CompletedRequest { telemetry, context, noted, log_fields, method, code, forward, duration };
             ended.log();
             ended.trace();
         }
@@ -155,7 +156,7 @@ struct CompletedRequest<'e> {
     telemetry: &'e Telemetry,
     context: &'e RequestContext,
     noted: &'e RequestAnnotations,
-    kept: &'e LogFields,
+    log_fields: &'e LogFields,
     method: &'e Method,
     code: u16,
     forward: Option<&'e Forward>,
@@ -164,7 +165,7 @@ struct CompletedRequest<'e> {
 
 impl CompletedRequest<'_> {
     fn log(&self) {
-        let (context, noted, kept) = (self.context, self.noted, self.kept);
+        let (context, noted, log_fields) = (self.context, self.noted, self.log_fields);
         let outcome = LoggedOutcome {
             code: self.code,
             took: (!context.class.is_long_running()).then_some(self.duration),
@@ -179,11 +180,11 @@ impl CompletedRequest<'_> {
         }
         let (mut times, connection) = ([("", Duration::ZERO); TIMES], context.connection());
         let user = noted.identity.as_ref().map(|identity| identity.user());
-        let trace_id = kept.trace.map(|id| id.to_string());
-        let asked = kept.asked.as_ref();
+        let trace_id = log_fields.trace.map(|id| id.to_string());
+        let asked = log_fields.asked.as_ref();
         let line = Line {
             time: SystemTime::now(),
-            audit_id: kept.audit_id.get().map(SmallVec::as_slice),
+            audit_id: log_fields.audit_id.get().map(SmallVec::as_slice),
             listener: &connection.listener.name,
             client: context.client,
             connection: connection.id,
@@ -196,7 +197,7 @@ impl CompletedRequest<'_> {
             code: self.code,
             user: user.map(|user| user.name.as_str()),
             groups: user.map_or(0, |user| user.groups.len()),
-            impersonated: kept.impersonated.as_ref().map(HeaderValue::as_bytes),
+            impersonated: log_fields.impersonated.as_ref().map(HeaderValue::as_bytes),
             cluster: noted.cluster.as_deref(),
             shard: self.forward.map(|forward| &*forward.upstream.name),
             reason: noted.reason,
@@ -217,7 +218,7 @@ impl CompletedRequest<'_> {
         let Some(trace) = self.context.trace.as_ref().filter(|_| self.telemetry.traces.exports()) else {
             return;
         };
-        let path = self.kept.asked.as_ref().map(|(_, path)| text(path).to_owned());
+        let path = self.log_fields.asked.as_ref().map(|(_, path)| text(path).to_owned());
         self.telemetry.traces.ended(Box::new(Traced {
             trace: Arc::clone(trace),
             took: self.duration,
@@ -236,7 +237,7 @@ impl CompletedRequest<'_> {
 
     /// The durations that were measured.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
-        let seen = &self.context.seen;
+        let seen = &self.context.stats;
         let stages = RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), seen.took(stage)));
         let all = stages.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
         let mut count = 0;

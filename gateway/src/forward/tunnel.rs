@@ -65,7 +65,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
         match ask(forwarder, client, &mut upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let drain = forwarder.drain(upgrade.context.connection());
-                let ending = StreamDeadline::new(drain, &upgrade.forward.sender, forwarder.number());
+                let ending = StreamDeadline::new(drain, &upgrade.forward.identity, forwarder.number());
                 telemetry::on_response_headers(&upgrade.context, response.headers());
                 if let Some(ticket) = &mut upgrade.forward.ticket {
                     ticket.switched();
@@ -142,10 +142,10 @@ async fn ask<C: DownstreamExchange>(
         })?;
         let broken = |error| Failure::Shard(Broken::Http1(error));
         let answer = async {
-            let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+            let (mut identity, connection) = http1::handshake(TokioIo::new(wire)).await?;
             // Ends with the tunnel or with the response's body, at the latest when the client's side is dropped.
             tokio::spawn(connection.with_upgrades());
-            sender.send_request(request).await
+            identity.send_request(request).await
         };
         let limit = forwarder.upstreams.response_timeout();
         timeout(limit, answer).await.map_err(|_| Failure::Timeout)?.map_err(broken)
@@ -167,7 +167,7 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
     outgoing.headers = head.headers.clone();
     let decided = Forwarded {
         path_and_query: &forward.path_and_query,
-        sender: &forward.sender,
+        identity: &forward.identity,
         asserted_by: forward.asserted_by.as_deref(),
         trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),

@@ -25,7 +25,7 @@ pub(crate) fn as_sent(
     name_authority(head, forward)?;
     let decided = Forwarded {
         path_and_query: &forward.path_and_query,
-        sender: &forward.sender,
+        identity: &forward.identity,
         asserted_by: forward.asserted_by.as_deref(),
         trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),

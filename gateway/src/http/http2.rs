@@ -51,7 +51,7 @@ pub(super) async fn serve_connection(
     let stream = FrameBudget::for_client(stream);
     let goaway = stream.goaway_handle();
     let (stream, mut writer) = coalesce(stream);
-    let options = server_builder(&connection.listener.frame.load().limits);
+    let options = server_builder(&connection.listener.connection_policy.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
     // The library begins with a write, which the write coalescer has to be polled for.

@@ -46,22 +46,23 @@ pub(super) async fn serve<C: DownstreamExchange>(
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.said.client_of(peer, &mut head.headers);
-    let address = said.unwrap_or(peer);
+    let client_address = connection.client_address.client_of(peer, &mut head.headers);
+    let address = client_address.unwrap_or(peer);
     let open = forwarder.telemetry.metrics.open(class);
     let mut context = RequestContext::begin(class, address, connection.begin_request(), open);
     if class == RequestClass::Watch {
         context.keep_alive = connection.listener.policy.load().answers.keep_alive;
     }
     telemetry::on_request(&forwarder.telemetry, &mut context, head);
-    let decided = match refusal(&said, fault, &head.method) {
+    let decided = match refusal(&client_address, fault, &head.method) {
         Some(answer) => Decided::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
-            let seen = &context.seen;
-            let (sender, steps) = (None, None);
-            let asked = RequestView { method, uri, headers, class, address, connection, sender, seen, steps };
-            decide(server, &asked).await
+            let stats = &context.stats;
+            let (identity, steps) = (None, None);
+            let view =
+                RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
+            decide(server, &view).await
         }
     };
     if !matches!(decided, Decided::Forward(_)) {
@@ -100,12 +101,12 @@ enum Decided {
     Admin(AdminCall),
 }
 
-async fn decide(server: &HttpServer, asked: &RequestView<'_>) -> Decided {
-    match server.pipeline.decide(asked).await {
+async fn decide(server: &HttpServer, view: &RequestView<'_>) -> Decided {
+    match server.pipeline.decide(view).await {
         Action::Forward(forward) => Decided::Forward(forward),
         Action::Respond(answer) => Decided::Respond(answer),
         // Boxed, because it is rare and large: every request's task would reserve space for it.
-        Action::Admin(endpoint) => match Box::pin(server.admin.call(asked, endpoint)).await {
+        Action::Admin(endpoint) => match Box::pin(server.admin.call(view, endpoint)).await {
             AdminReply::Respond(answer) => Decided::Respond(answer),
             AdminReply::Continue(call) => Decided::Admin(call),
         },

@@ -66,16 +66,16 @@ where
     }
     let mut backoff = Duration::ZERO;
     let begin = |slot, (socket, peer): (AcceptedSocket, SocketAddr)| {
-        let frame = runtime.listener.frame.load_full();
-        if !frame.peers.admit(peer.ip()) {
+        let connection_policy = runtime.listener.connection_policy.load_full();
+        if !connection_policy.peers.admit(peer.ip()) {
             tracing::debug!(listener = %runtime.listener.name, %peer, "may not connect");
             return runtime.listener.metrics.peers_refused.inc();
         }
         let (runtime, app, draining) = (Arc::clone(&runtime), Arc::clone(&app), draining.clone());
         let place = runtime.workers.assign();
         let handle = place.handle().clone();
-        let limits = Arc::clone(&frame.limits);
-        let accepted = Accepted { socket, peer, at: Instant::now(), frame };
+        let limits = Arc::clone(&connection_policy.limits);
+        let accepted = Accepted { socket, peer, at: Instant::now(), connection_policy };
         let establishing = Box::pin(establish(Arc::clone(&runtime), accepted));
         // One block, so that the future of an open connection stores each of these once.
         let serve = async move {
@@ -148,19 +148,19 @@ struct Accepted {
     socket: AcceptedSocket,
     peer: SocketAddr,
     at: Instant,
-    frame: Arc<ConnectionPolicy>,
+    connection_policy: Arc<ConnectionPolicy>,
 }
 
 /// Completes the TLS handshake with a client.
 async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
-    let Accepted { socket, peer, at, frame } = accepted;
+    let Accepted { socket, peer, at, connection_policy } = accepted;
     // From here on the socket is registered with its worker's runtime.
     let socket = socket.attach().ok()?;
     let (listener, metrics) = (&runtime.listener, &runtime.listener.metrics);
-    let tls = frame.tls.load();
+    let tls = connection_policy.tls.load();
     let handshake = async {
         let (mut socket, mut client) = (socket, peer);
-        if frame.peers.proxy_protocol {
+        if connection_policy.peers.proxy_protocol {
             client = proxied_client(&mut socket, peer).await.map_err(io::Error::other)?;
         }
         let connected = listener.quotas.addresses.connect(client.ip()).map_err(|wait| {
@@ -170,7 +170,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         let began = Instant::now();
         listener.series.stage(RequestStage::Accept, began.duration_since(at));
         let socket = ReadAhead::new(socket);
-        let stream = match &frame.challenges {
+        let stream = match &connection_policy.challenges {
             // Boxed, because few listeners use it.
             Some(challenges) => Box::pin(challenges.accept(tls, socket)).await?,
             None => TlsAcceptor::from(tls).accept(socket).await?,
@@ -178,7 +178,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         Ok::<_, io::Error>((stream, client, began, connected))
     };
     let (stream, peer, began, connected) =
-        match timeout(frame.limits.tls_handshake_timeout.get(), handshake).await {
+        match timeout(connection_policy.limits.tls_handshake_timeout.get(), handshake).await {
             Ok(Ok(established)) => established,
             Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
                 tracing::debug!(listener = %listener.name, %peer, %error, "may have no more connections");
@@ -208,7 +208,8 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
     let chain = PeerChain::of(session);
     let name = session.server_name();
     let drain = runtime.shutdown.drain();
-    let connection = Connection::new(id, (Arc::clone(listener), &frame), drain, peer, &chain, name);
+    let connection =
+        Connection::new(id, (Arc::clone(listener), &connection_policy), drain, peer, &chain, name);
     let connection = Arc::new(connection.counted(connected));
     Some((Box::new(DownstreamTlsStream::new(stream, Arc::clone(&connection))), connection))
 }

@@ -15,61 +15,61 @@ use crate::telemetry::metrics::RequestStage;
 impl RequestPipeline {
     pub(crate) fn identify(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
     ) -> impl Future<Output = Result<RequestIdentity, LocalResponse>> {
-        self.identify_at(asked, None)
+        self.identify_at(view, None)
     }
 
     /// Authenticates with the workspace's own authenticators too, if its type has any.
     pub(super) async fn identify_in(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         route: &Route,
     ) -> Result<RequestIdentity, LocalResponse> {
         let Route::Shard { cluster, workspace_type: Some(workspace_type), .. } = route else {
-            return self.identify(asked).await;
+            return self.identify(view).await;
         };
-        let counts = asked.connection.listener.policy.load().workspaces;
+        let counts = view.connection.listener.policy.load().workspaces;
         let own = self.workspaces.as_ref().filter(|_| counts).and_then(|all| all.of(workspace_type));
         let home = own.as_deref().map(|authenticator| WorkspaceAuthScope { authenticator, cluster });
-        self.identify_at(asked, home.as_ref()).await
+        self.identify_at(view, home.as_ref()).await
     }
 
     async fn identify_at(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         home: Option<&WorkspaceAuthScope<'_>>,
     ) -> Result<RequestIdentity, LocalResponse> {
-        if let Some(sender) = &asked.sender {
-            return Ok(sender.clone());
+        if let Some(identity) = &view.identity {
+            return Ok(identity.clone());
         }
-        let addresses = &asked.connection.listener.quotas.addresses;
-        let shows_one = contains_token(asked.headers);
+        let addresses = &view.connection.listener.quotas.addresses;
+        let shows_one = contains_token(view.headers);
         if shows_one {
-            let limited = |wait| self.limited(asked, Exceeded::of_address(LimitKind::Failures, wait));
-            addresses.may_try(asked.address).map_err(limited)?;
+            let limited = |wait| self.limited(view, Exceeded::of_address(LimitKind::Failures, wait));
+            addresses.may_try(view.address).map_err(limited)?;
         }
         let start = Instant::now();
-        let judged = identify(asked.connection, asked.headers, asked.uri, home, asked.steps).await;
-        asked.seen.stage(RequestStage::Auth, start.elapsed());
-        if let Ok(RequestIdentity::Known(identity)) = &judged {
-            asked.seen.identity(identity);
-            let policy = asked.connection.listener.policy.load();
+        let judged = identify(view.connection, view.headers, view.uri, home, view.steps).await;
+        view.stats.stage(RequestStage::Auth, start.elapsed());
+        if let Ok(RequestIdentity::Authenticated(identity)) = &judged {
+            view.stats.identity(identity);
+            let policy = view.connection.listener.policy.load();
             policy.screen.user(identity.user()).map_err(|turned| {
-                asked.tell(Stage::Identity, StageResult::Refused, || turned.to_string());
+                view.tell(Stage::Identity, StageResult::Refused, || turned.to_string());
                 LocalResponse::from(turned)
             })?;
         }
-        if matches!(judged, Ok(RequestIdentity::PassedOn)) {
-            asked.tell(Stage::Identity, StageResult::Info, || {
+        if matches!(judged, Ok(RequestIdentity::PassThrough)) {
+            view.tell(Stage::Identity, StageResult::Info, || {
                 "nobody here judges what is shown: the shard gets it as it is, and says who it is".to_owned()
             });
         }
         judged.map_err(|rejected| {
-            asked.tell(Stage::Identity, StageResult::Refused, || rejected.to_string());
-            tracing::debug!(listener = %asked.connection.listener.name, peer = %asked.connection.peer, %rejected, "not authenticated");
-            if shows_one && asked.steps.is_none() {
-                addresses.failed(asked.address);
+            view.tell(Stage::Identity, StageResult::Refused, || rejected.to_string());
+            tracing::debug!(listener = %view.connection.listener.name, peer = %view.connection.peer, %rejected, "not authenticated");
+            if shows_one && view.steps.is_none() {
+                addresses.failed(view.address);
             }
             // As kcp: whatever certificate was presented, the workspace's issuers saw no token.
             if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {

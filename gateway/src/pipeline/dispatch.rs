@@ -24,67 +24,67 @@ use crate::routing::resolver::{CallerKind, Route};
 use crate::telemetry::metrics::RequestStage;
 
 impl RequestPipeline {
-    pub(super) async fn dispatch_by_path(&self, asked: &RequestView<'_>) -> Result<Action, LocalResponse> {
-        if self.header_limits.load().check(asked.uri, asked.headers).is_err() {
+    pub(super) async fn dispatch_by_path(&self, view: &RequestView<'_>) -> Result<Action, LocalResponse> {
+        if self.header_limits.load().check(view.uri, view.headers).is_err() {
             return Err(LocalResponse::status(
                 &Status::request_header_fields_too_large(),
                 "headers_too_large",
             ));
         }
         let paths = self.routing.paths.load();
-        let path = RequestPath::parse(asked.uri.path(), paths.clusters);
-        asked.tell(Stage::Path, outcome_of(&path), || told_path(&path));
+        let path = RequestPath::parse(view.uri.path(), paths.clusters);
+        view.tell(Stage::Path, outcome_of(&path), || told_path(&path));
         match path {
             Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
-            path if asked.sender.is_none() && authenticates_first(asked) => {
+            path if view.identity.is_none() && authenticates_first(view) => {
                 drop((path, paths));
-                asked.tell(Stage::Credential, StageResult::Info, || {
+                view.tell(Stage::Credential, StageResult::Info, || {
                     "this listener judges credentials before it looks for a workspace".to_owned()
                 });
-                let sender = match self.identify(asked).await? {
+                let identity = match self.identify(view).await? {
                     // A credential that only a shard can verify authenticates nobody here.
-                    RequestIdentity::PassedOn => {
-                        asked.tell(Stage::Credential, StageResult::Refused, || {
+                    RequestIdentity::PassThrough => {
+                        view.tell(Stage::Credential, StageResult::Refused, || {
                             "only a shard could judge it, and none is asked before".to_owned()
                         });
                         return Err(LocalResponse::unauthorized());
                     }
-                    known @ RequestIdentity::Known(_) => Some(known),
+                    known @ RequestIdentity::Authenticated(_) => Some(known),
                 };
                 // Boxed, because it is recursive.
-                Box::pin(self.dispatch_by_path(&RequestView { sender, ..*asked })).await
+                Box::pin(self.dispatch_by_path(&RequestView { identity, ..*view })).await
             }
-            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
-            Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(view, &paths, &target).await,
+            Ok(RequestPath::Other(other)) => match self.home_path(view, &paths, other) {
                 // Boxed, because it is rare.
-                Some(path) => Box::pin(self.to_home(asked, &paths, &path)).await,
-                None => self.to_mapping(asked, &paths, other).await,
+                Some(path) => Box::pin(self.to_home(view, &paths, &path)).await,
+                None => self.to_mapping(view, &paths, other).await,
             },
             Err(PathError::Malformed(reason)) => {
                 Err(LocalResponse::bad_request(format!("malformed request path: {reason}")))
             }
             Err(PathError::Unclean(location)) => {
-                Err(LocalResponse::redirect(asked.method, &location, asked.uri.query()))
+                Err(LocalResponse::redirect(view.method, &location, view.uri.query()))
             }
-            Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(asked)),
+            Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(view)),
         }
     }
 
     /// Path in its own workspace that a service account's client means which knows only host and port (`KUBERNETES_SERVICE_HOST`). The token
     /// is not verified yet: its claim only selects the workspace.
-    fn home_path(&self, asked: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+    fn home_path(&self, view: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
             || begins("/clusters/")
             || begins("/services/")
-            || !asked.connection.listener.policy.load().in_cluster_clients
-            || asked.headers.get(SHARDED_REQUEST).is_some_and(|value| !value.is_empty())
+            || !view.connection.listener.policy.load().in_cluster_clients
+            || view.headers.get(SHARDED_REQUEST).is_some_and(|value| !value.is_empty())
         {
             return None;
         }
-        let cluster = unverified_cluster_claim(asked.headers)?;
+        let cluster = unverified_cluster_claim(view.headers)?;
         let path = cluster_path(&cluster, other.raw);
-        asked.tell(Stage::Path, StageResult::Info, || {
+        view.tell(Stage::Path, StageResult::Info, || {
             format!("a service account's token, not judged yet, makes it {path}")
         });
         Some(path)
@@ -92,35 +92,35 @@ impl RequestPipeline {
 
     async fn to_home(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         paths: &Paths,
         path: &str,
     ) -> Result<Action, LocalResponse> {
         match RequestPath::parse(path, paths.clusters) {
-            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, paths, &target).await,
-            _ => Err(unknown_workspace(asked)),
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(view, paths, &target).await,
+            _ => Err(unknown_workspace(view)),
         }
     }
 
     async fn to_cluster(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         paths: &Paths,
         target: &ClusterTarget<'_>,
     ) -> Result<Action, LocalResponse> {
-        let route = self.route(asked, &target.reference).await?;
-        let sender = self.identify_in(asked, &route).await?;
+        let route = self.route(view, &target.reference).await?;
+        let identity = self.identify_in(view, &route).await?;
         let (upstream, cluster) = match &route {
             Route::Shard { name, url, cluster, recently_moved, .. } => {
                 if *recently_moved {
-                    may_go_on(asked)?;
+                    may_go_on(view)?;
                 }
                 (self.upstream(name, url)?, cluster)
             }
-            Route::Mount(url) => return self.to_mount(asked, paths, url, &target.rest, sender),
-            _ => return Err(unknown_workspace(asked)),
+            Route::Mount(url) => return self.to_mount(view, paths, url, &target.rest, identity),
+            _ => return Err(unknown_workspace(view)),
         };
-        let query = asked.uri.query();
+        let query = view.uri.query();
         let mut text = String::with_capacity(
             "/clusters/".len() + cluster.len() + target.rest.len() + query.map_or(0, |query| query.len() + 1),
         );
@@ -132,7 +132,7 @@ impl RequestPipeline {
             text.push_str(query);
         }
         let asserted_by = paths.asserted_to_shards.clone();
-        let forward = Forward::new(upstream, text, sender, asserted_by)?;
+        let forward = Forward::new(upstream, text, identity, asserted_by)?;
         Ok(Action::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
     }
 
@@ -140,30 +140,30 @@ impl RequestPipeline {
     /// workspaces are served by the shard that it lives on.
     async fn to_mapping(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         paths: &Paths,
         other: OtherPath<'_>,
     ) -> Result<Action, LocalResponse> {
         let Some((mapping, matched)) = paths.find(other.raw) else {
-            asked.tell(Stage::Mapping, StageResult::Refused, || "nothing is mapped to this path".to_owned());
-            self.identify(asked).await?;
+            view.tell(Stage::Mapping, StageResult::Refused, || "nothing is mapped to this path".to_owned());
+            self.identify(view).await?;
             return Err(LocalResponse::not_found());
         };
-        asked.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
+        view.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
         let route = {
             let reference = match (&matched.cluster, paths.clusters) {
                 (_, ClusterPaths::Ordinary) => Ok(None),
                 (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
                 (None, _) => cluster_within(matched.rest),
             };
-            match reference.map_err(|_| unknown_workspace(asked))? {
-                Some(reference) => Some(self.route(asked, &reference).await?),
+            match reference.map_err(|_| unknown_workspace(view))? {
+                Some(reference) => Some(self.route(view, &reference).await?),
                 None => None,
             }
         };
-        let sender = match &route {
-            Some(route) => self.identify_in(asked, route).await?,
-            None => self.identify(asked).await?,
+        let identity = match &route {
+            Some(route) => self.identify_in(view, route).await?,
+            None => self.identify(view).await?,
         };
         let mut about = None;
         let workspace = match &route {
@@ -172,7 +172,7 @@ impl RequestPipeline {
         };
         let (upstream, text) = match &mapping.target {
             Target::Backend(backend) => {
-                let text = backend.path_and_query(other.raw, asked.uri.query());
+                let text = backend.path_and_query(other.raw, view.uri.query());
                 if let Some(Route::Shard { name, .. }) = route {
                     about = Some(name);
                 }
@@ -180,30 +180,26 @@ impl RequestPipeline {
             }
             Target::Services(policy) => {
                 // Boxed, because it is large, and every request would reserve space for it.
-                let shard = Box::pin(self.shard_of_service(asked, *policy, route, matched.rest)).await?;
-                (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
+                let shard = Box::pin(self.shard_of_service(view, *policy, route, matched.rest)).await?;
+                (shard, view.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
         };
-        let forward = Forward::new(upstream, text, sender, mapping.asserted_by.clone())?;
+        let forward = Forward::new(upstream, text, identity, mapping.asserted_by.clone())?;
         Ok(Action::Forward(Forward { about, workspace, ..forward }))
     }
 
-    async fn route(
-        &self,
-        asked: &RequestView<'_>,
-        reference: &Reference<'_>,
-    ) -> Result<Route, LocalResponse> {
+    async fn route(&self, view: &RequestView<'_>, reference: &Reference<'_>) -> Result<Route, LocalResponse> {
         let start = Instant::now();
-        let caller = if contains_token(asked.headers) || asked.connection.credentials.is_presented() {
-            CallerKind::WithCredentials(asked.address)
+        let caller = if contains_token(view.headers) || view.connection.credentials.is_presented() {
+            CallerKind::WithCredentials(view.address)
         } else {
             CallerKind::Anonymous
         };
-        let route = self.routing.router.route_telling(reference, caller, asked.steps).await;
-        asked.seen.stage(RequestStage::Route, start.elapsed());
+        let route = self.routing.router.route_telling(reference, caller, view.steps).await;
+        view.stats.stage(RequestStage::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
-                asked.seen.cluster(cluster);
+                view.stats.cluster(cluster);
                 Ok(route)
             }
             Route::Mount(_) => Ok(route),
@@ -213,7 +209,7 @@ impl RequestPipeline {
                 "unavailable_workspace",
             )),
             Route::Unavailable => Err(LocalResponse::unavailable("Not available.", "unavailable_workspace")),
-            Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(asked)),
+            Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(view)),
             Route::NotSynced => Err(LocalResponse::unavailable(
                 "the workspaces of all shards are not known yet",
                 "not_synced",
@@ -221,7 +217,7 @@ impl RequestPipeline {
             Route::Busy => {
                 Err(LocalResponse::unavailable("too many requests wait for new workspaces", "busy"))
             }
-            Route::Unknown => Err(unknown_workspace(asked)),
+            Route::Unknown => Err(unknown_workspace(view)),
         }
     }
 }
@@ -243,23 +239,23 @@ fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
     }
 }
 
-pub(crate) fn authenticates_first(asked: &RequestView<'_>) -> bool {
-    asked.connection.listener.policy.load().screen.authenticates_first
+pub(crate) fn authenticates_first(view: &RequestView<'_>) -> bool {
+    view.connection.listener.policy.load().screen.authenticates_first
 }
 
 /// Set by clients that know logical clusters: their paths are not rewritten.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 
 /// Refuses a watch or page that resumes from a resourceVersion of the shard on which the logical cluster was before.
-fn may_go_on(asked: &RequestView<'_>) -> Result<(), LocalResponse> {
-    if resumes(asked.class, asked.uri.query()) {
+fn may_go_on(view: &RequestView<'_>) -> Result<(), LocalResponse> {
+    if resumes(view.class, view.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";
         return Err(LocalResponse::status(&Status::expired(message), "moved"));
     }
     Ok(())
 }
 
-pub(crate) fn unknown_workspace(asked: &RequestView<'_>) -> LocalResponse {
-    let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();
-    LocalResponse::no_such_workspace(asked.method, &path)
+pub(crate) fn unknown_workspace(view: &RequestView<'_>) -> LocalResponse {
+    let path = percent_decode_str(view.uri.path()).decode_utf8_lossy();
+    LocalResponse::no_such_workspace(view.method, &path)
 }

@@ -66,9 +66,9 @@ pub(crate) struct RequestView<'a> {
     /// Its connection.
     pub(crate) connection: &'a Connection,
     /// The identity, if the request was authenticated already.
-    pub(crate) sender: Option<RequestIdentity>,
+    pub(crate) identity: Option<RequestIdentity>,
     /// Statistics of the request, filled on the way.
-    pub(crate) seen: &'a RequestStats,
+    pub(crate) stats: &'a RequestStats,
     /// The log of decisions, in a dry run; metrics and quotas are not counted then.
     pub(crate) steps: Option<&'a DecisionLog>,
 }
@@ -114,47 +114,49 @@ pub(crate) enum Action {
 
 impl RequestPipeline {
     /// Decides about a request. As in kcp, an unknown workspace is 403 before any authentication.
-    pub(crate) async fn decide(&self, asked: &RequestView<'_>) -> Action {
-        let local = LocalEndpoint::parse(asked.uri.path());
+    pub(crate) async fn decide(&self, view: &RequestView<'_>) -> Action {
+        let local = LocalEndpoint::parse(view.uri.path());
         let began = std::time::Instant::now();
         let is_probe = matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready));
-        let quotas = &asked.connection.listener.quotas;
+        let quotas = &view.connection.listener.quotas;
         let admitted = match is_probe {
-            true => quotas.probe(asked.address, asked.counting()),
-            false => quotas.arrive(asked.counting()),
+            true => quotas.probe(view.address, view.counting()),
+            false => quotas.arrive(view.counting()),
         };
         if let Err(exceeded) = admitted {
-            let answer = self.limited(asked, exceeded);
-            return Action::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()));
+            let answer = self.limited(view, exceeded);
+            return Action::Respond(answer.into_wanted_form(view.headers, view.uri.query()));
         }
         // Health checkers use the IP address as host, so the host filter does not apply to probes.
-        if !is_probe && let Err(turned) = screen(asked) {
-            asked.tell(Stage::Host, StageResult::Refused, || turned.to_string());
+        if !is_probe && let Err(turned) = screen(view) {
+            view.tell(Stage::Host, StageResult::Refused, || turned.to_string());
             return Action::Respond(
-                LocalResponse::from(turned).into_wanted_form(asked.headers, asked.uri.query()),
+                LocalResponse::from(turned).into_wanted_form(view.headers, view.uri.query()),
             );
         }
         let origin = match local {
             Some(_) => None,
-            None => self.cors.load().judge(asked.headers),
+            None => self.cors.load().judge(view.headers),
         };
-        if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
+        if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(view.method)) {
             return Action::Respond(answer);
         }
         if origin.is_none()
-            && may_act(asked, local.as_ref())
-            && is_of_another_site(asked.headers, asked.authority())
+            && may_act(view, local.as_ref())
+            && is_of_another_site(view.headers, view.authority())
         {
-            asked.tell(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
+            view.tell(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
             return Action::Respond(LocalResponse::from(Rejection::OtherSite));
         }
-        let decision = match self.dispatch_by_path(asked).await {
+        let decision = match self.dispatch_by_path(view).await {
             Ok(Action::Forward(mut forward)) => {
                 forward.trusted = self.routing.paths.load().trusted_headers_since(began);
-                if let Some(sender) = &asked.connection.listener.frame.load().sender {
-                    forward.upstream = forward.upstream.on_behalf_of(sender);
+                if let Some(upstream_identity) =
+                    &view.connection.listener.connection_policy.load().upstream_identity
+                {
+                    forward.upstream = forward.upstream.with_client_certificate(upstream_identity);
                 }
-                self.admit(asked, forward).map(Action::Forward)
+                self.admit(view, forward).map(Action::Forward)
             }
             other => other,
         };
@@ -163,7 +165,7 @@ impl RequestPipeline {
                 Action::Forward(Forward { allowed_origin: origin, ..forward })
             }
             (Ok(Action::Respond(answer)) | Err(answer), origin) => {
-                let answer = answer.into_wanted_form(asked.headers, asked.uri.query());
+                let answer = answer.into_wanted_form(view.headers, view.uri.query());
                 Action::Respond(match origin {
                     Some(origin) => origin.decorate(answer),
                     None => answer,
@@ -174,46 +176,48 @@ impl RequestPipeline {
     }
 
     /// Counts a request against the quotas of its identity and workspace.
-    fn admit(&self, asked: &RequestView<'_>, mut forward: Forward) -> Result<Forward, LocalResponse> {
-        let quotas = &asked.connection.listener.quotas;
+    fn admit(&self, view: &RequestView<'_>, mut forward: Forward) -> Result<Forward, LocalResponse> {
+        let quotas = &view.connection.listener.quotas;
         if !quotas.count() {
             return Ok(forward);
         }
-        let kind = match asked.class {
+        let kind = match view.class {
             RequestClass::Read | RequestClass::Write => RequestKind::Request,
             RequestClass::Watch => RequestKind::Watch,
             RequestClass::Upgrade => RequestKind::Upgrade,
         };
-        let (identity, groups) = match &forward.sender {
-            RequestIdentity::Known(identity) => match (identity.user(), identity.user().cluster_name()) {
-                (user, None) => (QuotaIdentity::User(&user.name), user.groups.as_slice()),
-                (user, Some(cluster)) => (QuotaIdentity::WorkspaceUser(cluster, &user.name), &[][..]),
-            },
-            RequestIdentity::PassedOn => (QuotaIdentity::Address(asked.address), &[][..]),
+        let (identity, groups) = match &forward.identity {
+            RequestIdentity::Authenticated(identity) => {
+                match (identity.user(), identity.user().cluster_name()) {
+                    (user, None) => (QuotaIdentity::User(&user.name), user.groups.as_slice()),
+                    (user, Some(cluster)) => (QuotaIdentity::WorkspaceUser(cluster, &user.name), &[][..]),
+                }
+            }
+            RequestIdentity::PassThrough => (QuotaIdentity::Address(view.address), &[][..]),
         };
         let whom = QuotaSubject {
             identity,
             groups,
             workspace: forward.workspace.as_deref().or(forward.mount.as_deref()),
         };
-        asked.tell_all(Stage::Quota, StageResult::Info, || quotas.standing(kind, &whom));
-        let ticket = quotas.admit(kind, &whom, asked.counting());
-        let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
+        view.tell_all(Stage::Quota, StageResult::Info, || quotas.standing(kind, &whom));
+        let ticket = quotas.admit(kind, &whom, view.counting());
+        let ticket = ticket.map_err(|exceeded| self.limited(view, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
     }
 
-    fn limited(&self, asked: &RequestView<'_>, exceeded: Exceeded) -> LocalResponse {
-        let listener = &asked.connection.listener;
-        if asked.steps.is_none() {
-            tracing::debug!(listener = %listener.name, peer = %asked.connection.peer, ?exceeded, "429");
+    fn limited(&self, view: &RequestView<'_>, exceeded: Exceeded) -> LocalResponse {
+        let listener = &view.connection.listener;
+        if view.steps.is_none() {
+            tracing::debug!(listener = %listener.name, peer = %view.connection.peer, ?exceeded, "429");
             self.forwarder.telemetry.metrics.limited(
                 &listener.name,
                 exceeded.scope.as_str(),
                 exceeded.what.as_str(),
             );
         }
-        asked.tell(Stage::Quota, StageResult::Refused, || exceeded.to_string());
+        view.tell(Stage::Quota, StageResult::Refused, || exceeded.to_string());
         LocalResponse::too_many(exceeded.to_string(), exceeded.wait, "limited")
     }
 
@@ -238,29 +242,29 @@ impl RequestPipeline {
 }
 
 /// Applies the listener's filters of hosts and headers.
-fn screen(asked: &RequestView<'_>) -> Result<(), Rejection> {
-    let policy = asked.connection.listener.policy.load();
-    policy.screen.host(asked.authority(), asked.connection.server_name.as_deref())?;
-    policy.screen.headers(asked.headers)
+fn screen(view: &RequestView<'_>) -> Result<(), Rejection> {
+    let policy = view.connection.listener.policy.load();
+    policy.screen.host(view.authority(), view.connection.server_name.as_deref())?;
+    policy.screen.headers(view.headers)
 }
 
 /// Whether a request that presents a client certificate changes something or reads from the gateway itself. Browsers send the
 /// certificate unasked, so such requests from pages of other sites are refused (CSRF).
-fn may_act(asked: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
-    let shows_certificate = asked.connection.credentials.is_presented();
-    let reads = matches!(*asked.method, Method::GET | Method::HEAD | Method::OPTIONS)
-        && asked.class != RequestClass::Upgrade;
+fn may_act(view: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
+    let shows_certificate = view.connection.credentials.is_presented();
+    let reads = matches!(*view.method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && view.class != RequestClass::Upgrade;
     let is_page = matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready | LocalEndpoint::Admin(_)));
     shows_certificate && !is_page && (local.is_some() || !reads)
 }
 
 /// The response to a request that is invalid whatever its path: unclear client address, bad host, or CONNECT.
 pub(crate) fn refusal(
-    said: &Result<IpAddr, InvalidClientAddress>,
+    client_address: &Result<IpAddr, InvalidClientAddress>,
     fault: Option<host::HostError>,
     method: &Method,
 ) -> Option<LocalResponse> {
-    match (said, fault) {
+    match (client_address, fault) {
         (Err(unclear), _) => Some(LocalResponse::bad_request(unclear.to_string())),
         (_, Some(fault)) => Some(LocalResponse::bad_request(fault)),
         _ if *method == Method::CONNECT => {

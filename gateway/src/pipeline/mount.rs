@@ -23,20 +23,20 @@ impl RequestPipeline {
     /// headers.
     pub(crate) fn to_mount(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         paths: &Paths,
         url: &str,
         rest: &str,
-        sender: RequestIdentity,
+        identity: RequestIdentity,
     ) -> Result<Action, LocalResponse> {
         let Some(target) = BackendUrl::parse(url) else {
-            asked.tell(Stage::Mount, StageResult::Refused, || format!("{url} is no URL of a server"));
-            return Err(unknown_workspace(asked));
+            view.tell(Stage::Mount, StageResult::Refused, || format!("{url} is no URL of a server"));
+            return Err(unknown_workspace(view));
         };
         let rules = self.routing.mounts.load();
-        let hops = hops_so_far(asked).saturating_add(1);
+        let hops = hops_so_far(view).saturating_add(1);
         if hops > rules.hops {
-            asked.tell(Stage::Mount, StageResult::Refused, || {
+            view.tell(Stage::Mount, StageResult::Refused, || {
                 format!("more than {} mounts in a row", rules.hops)
             });
             return Err(LocalResponse::loop_detected());
@@ -44,13 +44,13 @@ impl RequestPipeline {
         let path = format!("{}{rest}", target.path());
         // The URL is written by a tenant: a path with `..` could leave the mapping that it was matched by.
         if RequestPath::parse(&path, paths.clusters).is_err() {
-            asked.tell(Stage::Mount, StageResult::Refused, || format!("the path of {url} is not clean"));
+            view.tell(Stage::Mount, StageResult::Refused, || format!("the path of {url} is not clean"));
             tracing::debug!(url, "a mount has a path that is not clean");
-            return Err(unknown_workspace(asked));
+            return Err(unknown_workspace(view));
         }
         let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
             if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
-                asked.tell(Stage::Mount, StageResult::Refused, || {
+                view.tell(Stage::Mount, StageResult::Refused, || {
                     "its host is not among paths.mountHosts".to_owned()
                 });
                 tracing::debug!(url, "a mount leads to a host that it may not");
@@ -65,22 +65,22 @@ impl RequestPipeline {
                 tracing::debug!(url, %error, "a mount leads nowhere");
                 LocalResponse::unavailable("the mounted workspace has no usable address", "no_address")
             })?;
-            let text = match asked.uri.query() {
+            let text = match view.uri.query() {
                 Some(query) => format!("{path}?{query}"),
                 None => path,
             };
-            Forward::new(upstream, text, sender, paths.asserted_to_shards.clone())?
+            Forward::new(upstream, text, identity, paths.asserted_to_shards.clone())?
         } else {
             let mapping = paths.find(&path).map(|(mapping, _)| mapping);
             let Some((mapping, backend)) =
                 mapping.and_then(|mapping| Some((mapping, mapping.target.backend()?)))
             else {
-                asked.tell(Stage::Mount, StageResult::Refused, || format!("no server is mapped to {path}"));
+                view.tell(Stage::Mount, StageResult::Refused, || format!("no server is mapped to {path}"));
                 return Err(LocalResponse::not_found());
             };
-            asked.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
-            let text = backend.path_and_query(&path, asked.uri.query());
-            Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
+            view.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
+            let text = backend.path_and_query(&path, view.uri.query());
+            Forward::new(self.backend(backend)?, text, identity, mapping.asserted_by.clone())?
         };
         Ok(Action::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
     }
@@ -90,7 +90,7 @@ impl RequestPipeline {
     /// the request is refused.
     pub(crate) async fn shard_of_service(
         &self,
-        asked: &RequestView<'_>,
+        view: &RequestView<'_>,
         policy: ServicesPolicy,
         named: Option<Route>,
         rest: &str,
@@ -100,7 +100,7 @@ impl RequestPipeline {
                 let root = self
                     .routing
                     .router
-                    .route_telling(&Reference::root(), CallerKind::Anonymous, asked.steps)
+                    .route_telling(&Reference::root(), CallerKind::Anonymous, view.steps)
                     .await;
                 if !matches!(root, Route::Shard { .. }) {
                     return Err(LocalResponse::unavailable("the root shard is not known yet", "not_synced"));
@@ -114,10 +114,7 @@ impl RequestPipeline {
                 let reference = scope.and_then(|segment| Reference::parse(segment).ok());
                 match reference {
                     Some(reference) => {
-                        self.routing
-                            .router
-                            .route_telling(&reference, CallerKind::Anonymous, asked.steps)
-                            .await
+                        self.routing.router.route_telling(&reference, CallerKind::Anonymous, view.steps).await
                     }
                     None => Route::Unknown,
                 }
@@ -130,10 +127,10 @@ impl RequestPipeline {
                 "not_synced",
             )),
             Route::Mount(_) | Route::Unavailable | Route::Unknown => {
-                asked.tell(Stage::Mapping, StageResult::Refused, || {
+                view.tell(Stage::Mapping, StageResult::Refused, || {
                     "the path names no logical cluster whose shard could serve it".to_owned()
                 });
-                tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
+                tracing::debug!(path = view.uri.path(), "a virtual workspace names no logical cluster");
                 let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
                                ask the shard itself";
                 Err(LocalResponse::status(&Status::new(404, StatusReason::NotFound, message), "no_service"))
@@ -142,8 +139,8 @@ impl RequestPipeline {
     }
 }
 
-fn hops_so_far(asked: &RequestView<'_>) -> u32 {
-    let counted = asked.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+fn hops_so_far(view: &RequestView<'_>) -> u32 {
+    let counted = view.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     counted.unwrap_or(0)
 }
 

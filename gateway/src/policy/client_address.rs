@@ -24,7 +24,7 @@ pub(crate) struct PeerPolicy {
     /// Whether connections begin with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
     /// How peers report the client's address.
-    pub(crate) said: ClientAddressSource,
+    pub(crate) client_address: ClientAddressSource,
 }
 
 /// The header in which a trusted proxy reports the client's address. A connection keeps the one with which it was accepted: its
@@ -81,8 +81,8 @@ impl PeerPolicy {
             (None, Some(_)) => TrustedProxyKind::Certificate,
             (None, None) => TrustedProxyKind::Never,
         };
-        let said = ClientAddressSource { header: client_header, carried };
-        Ok(Self { networks, said, proxy_protocol: listener.peers.proxy_protocol })
+        let client_address = ClientAddressSource { header: client_header, carried };
+        Ok(Self { networks, client_address, proxy_protocol: listener.peers.proxy_protocol })
     }
 
     /// Whether peers are restricted.
@@ -108,7 +108,7 @@ impl ClientAddressSource {
         headers: &mut HeaderMap,
     ) -> Result<IpAddr, InvalidClientAddress> {
         let client = match &self.header {
-            Some(header) => said_in(header, peer, headers),
+            Some(header) => client_address_in(header, peer, headers),
             None => Ok(peer),
         };
         let is_over = |name: &&HeaderName| match self.carried {
@@ -126,13 +126,13 @@ impl ClientAddressSource {
     }
 }
 
-fn said_in(
+fn client_address_in(
     header: &HeaderName,
     peer: IpAddr,
     headers: &mut HeaderMap,
 ) -> Result<IpAddr, InvalidClientAddress> {
-    let mut said = headers.get_all(header).iter();
-    let client = match (said.next(), said.next()) {
+    let mut values = headers.get_all(header).iter();
+    let client = match (values.next(), values.next()) {
         // The provider's own requests, such as probes.
         (None, _) => Some(peer),
         (Some(address), None) => address.to_str().ok().and_then(|text| text.trim().parse().ok()),
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {
         let header = HeaderName::from_static("cf-connecting-ip");
-        let said_by_peers =
+        let from_peers =
             ClientAddressSource { header: Some(header.clone()), carried: TrustedProxyKind::Address };
         let (peer, client) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([203, 0, 113, 9]));
-        for (said, expected) in [
+        for (values, expected) in [
             (&[][..], Ok(peer)),
             (&["203.0.113.9"], Ok(client)),
             (&["2001:db8::1"], Ok("2001:db8::1".parse().unwrap())),
@@ -209,14 +209,14 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.append(X_FORWARDED_FOR, "198.51.100.1".parse().unwrap());
-            for text in said {
+            for text in values {
                 headers.append(&header, text.parse().unwrap());
             }
             let before = headers.clone();
-            assert_eq!(ClientAddressSource::default().client_of(peer, &mut headers), Ok(peer), "{said:?}");
-            assert_eq!(headers, before, "{said:?}");
-            assert_eq!(said_by_peers.client_of(peer, &mut headers), expected, "{said:?}");
-            assert_eq!(headers.len(), 0, "{said:?}");
+            assert_eq!(ClientAddressSource::default().client_of(peer, &mut headers), Ok(peer), "{values:?}");
+            assert_eq!(headers, before, "{values:?}");
+            assert_eq!(from_peers.client_of(peer, &mut headers), expected, "{values:?}");
+            assert_eq!(headers.len(), 0, "{values:?}");
         }
     }
     #[test]
@@ -247,8 +247,8 @@ mod tests {
             ] {
                 let mut headers = HeaderMap::new();
                 headers.append(HeaderName::from_static(name), "x".parse().unwrap());
-                let said = ClientAddressSource { header, carried };
-                said.client_of(IpAddr::from([192, 0, 2, 1]), &mut headers).unwrap();
+                let client_address = ClientAddressSource { header, carried };
+                client_address.client_of(IpAddr::from([192, 0, 2, 1]), &mut headers).unwrap();
                 assert_eq!(headers.is_empty(), goes, "{name}, {carried:?}");
             }
         }

@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     /// The peer's address, after PROXY protocol.
     pub(crate) peer: SocketAddr,
     /// How the peer reports the client's address.
-    pub(crate) said: ClientAddressSource,
+    pub(crate) client_address: ClientAddressSource,
     /// Server name of the TLS handshake (SNI).
     pub(crate) server_name: Option<Box<str>>,
     /// Certificates of the peer, and the cached result of their verification.
@@ -43,13 +43,13 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         id: u64,
-        (listener, frame): (Arc<Listener>, &ConnectionPolicy),
+        (listener, connection_policy): (Arc<Listener>, &ConnectionPolicy),
         drain: Drain,
         peer: SocketAddr,
         chain: &PeerChain,
         server_name: Option<&str>,
     ) -> Self {
-        let credentials = match (&chain.0, frame.certificates) {
+        let credentials = match (&chain.0, connection_policy.certificates) {
             (Some(chain), ClientCertificateUse::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
@@ -59,7 +59,7 @@ impl Connection {
             listener,
             drain,
             peer,
-            said: frame.peers.said.clone(),
+            client_address: connection_policy.peers.client_address.clone(),
             server_name: server_name.map(Box::from),
             credentials,
             response_backlog: ConnectionBacklog::new(budget.clone()),

@@ -25,7 +25,7 @@ pub(crate) struct Listener {
     /// Metrics of its connections.
     pub(crate) metrics: ListenerMetrics,
     /// The policy for new connections. Open connections keep the one that they were accepted with.
-    pub(crate) frame: ArcSwap<ConnectionPolicy>,
+    pub(crate) connection_policy: ArcSwap<ConnectionPolicy>,
     /// Limits on requests.
     pub(crate) quotas: Arc<ListenerQuotas>,
     /// Memory for slow readers, shared by all listeners.
@@ -50,7 +50,7 @@ pub(crate) struct ConnectionPolicy {
     /// watched.
     pub(crate) limits: Arc<ConnectionLimits>,
     /// The gateway's client certificate towards shards for requests of this listener, if it has one of its own.
-    pub(crate) sender: Option<Arc<ListenerUpstreamIdentity>>,
+    pub(crate) upstream_identity: Option<Arc<ListenerUpstreamIdentity>>,
     /// While it is held, the files of this policy are watched for changes.
     pub(crate) _files: Arc<()>,
 }

@@ -47,16 +47,16 @@ pub(crate) enum StageResult {
 /// One step.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct TraceEntry {
-    pub(crate) at: Stage,
-    pub(crate) outcome: StageResult,
+    pub(crate) stage: Stage,
+    pub(crate) result: StageResult,
     /// One line. Names in it may be anybody's choice.
-    pub(crate) says: String,
+    pub(crate) message: String,
 }
 
 /// The steps of one request.
 #[derive(Debug, Default)]
 pub(crate) struct DecisionLog {
-    told: Mutex<Vec<TraceEntry>>,
+    entries: Mutex<Vec<TraceEntry>>,
     dropped_groups: Mutex<Vec<String>>,
 }
 
@@ -65,16 +65,16 @@ const MOST: usize = 500;
 
 impl DecisionLog {
     /// One more.
-    pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
-        let mut told = self.told.lock();
-        if told.len() < MOST {
-            told.push(TraceEntry { at, outcome, says: says() });
+    pub(crate) fn tell(&self, stage: Stage, result: StageResult, message: impl FnOnce() -> String) {
+        let mut entries = self.entries.lock();
+        if entries.len() < MOST {
+            entries.push(TraceEntry { stage, result, message: message() });
         }
     }
 
     /// All of them, and the groups that were taken away from the user.
     pub(crate) fn into_parts(self) -> (Vec<TraceEntry>, Vec<String>) {
-        (self.told.into_inner(), self.dropped_groups.into_inner())
+        (self.entries.into_inner(), self.dropped_groups.into_inner())
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         for number in 0..10_000 {
             steps.tell(Stage::Workspace, StageResult::Passed, || number.to_string());
         }
-        let (told, _) = steps.into_parts();
-        assert_eq!((told.len(), told[499].says.as_str()), (MOST, "499"));
+        let (entries, _) = steps.into_parts();
+        assert_eq!((entries.len(), entries[499].message.as_str()), (MOST, "499"));
     }
 }

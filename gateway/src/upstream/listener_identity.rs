@@ -106,7 +106,7 @@ impl Upstreams {
 
 impl Upstream {
     /// The same server with the identity of a listener.
-    pub(crate) fn on_behalf_of(self: &Arc<Self>, sender: &ListenerUpstreamIdentity) -> Arc<Self> {
+    pub(crate) fn with_client_certificate(self: &Arc<Self>, sender: &ListenerUpstreamIdentity) -> Arc<Self> {
         let credential = sender.towards(self);
         let known = |all: &[Arc<Self>]| {
             all.iter().find(|one| Arc::ptr_eq(&one.credential, credential)).map(Arc::clone)

@@ -29,7 +29,7 @@ impl Foretold {
     pub fn assert_agrees_with(&self, real: &Answer, about: &str) {
         let echo: Value = serde_json::from_str(&real.text).unwrap_or_default();
         let Some(lines) = echo["headers"].as_array().filter(|_| real.status == 200) else {
-            let own = &self.0["answer"];
+            let own = &self.0["response"];
             assert_eq!(own["code"], real.status, "{about}: {self:?}, {real:?}");
             assert_eq!(own["message"], echo["message"], "{about}: {self:?}, {real:?}");
             return;
@@ -58,13 +58,13 @@ impl Foretold {
         let steps = self.0["steps"].as_array().unwrap().iter();
         let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
         steps
-            .map(|step| format!("{} {} {}", text(step, "at"), text(step, "outcome"), text(step, "says")))
+            .map(|step| format!("{} {} {}", text(step, "stage"), text(step, "result"), text(step, "message")))
             .collect()
     }
 
     /// Where it ends: `<code> <reason>`, or the server with the user.
     fn end(&self) -> String {
-        let (answer, forward) = (&self.0["answer"], &self.0["forward"]);
+        let (answer, forward) = (&self.0["response"], &self.0["forward"]);
         match (answer["code"].as_u64(), forward["server"].as_str()) {
             (Some(code), None) => format!("{code} {}", answer["reason"].as_str().unwrap()),
             (None, Some(server)) => {

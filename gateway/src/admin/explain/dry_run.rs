@@ -32,30 +32,31 @@ pub(crate) async fn rehearse(
     admin: &AdminApi,
     connection: &Connection,
     mut head: Parts,
-    seen: &RequestStats,
+    stats: &RequestStats,
     steps: &DecisionLog,
 ) -> DryRun {
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.said.client_of(peer, &mut head.headers);
-    let client = said.unwrap_or(peer);
-    if let Ok(client) = said
+    let client_address = connection.client_address.client_of(peer, &mut head.headers);
+    let client = client_address.unwrap_or(peer);
+    if let Ok(client) = client_address
         && client != peer
     {
         steps.tell(Stage::Peer, StageResult::Info, || format!("the peer says that the client is {client}"));
     }
     let is_http2 = head.version == Version::HTTP_2;
     let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };
-    let decision = match refusal(&said, fault, &head.method) {
+    let decision = match refusal(&client_address, fault, &head.method) {
         Some(answer) => Action::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &head;
-            let (sender, address, steps) = (None, client, Some(steps));
-            let asked = RequestView { method, uri, headers, class, address, connection, sender, seen, steps };
-            match admin.pipeline.decide(&asked).await {
+            let (identity, address, steps) = (None, client, Some(steps));
+            let view =
+                RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
+            match admin.pipeline.decide(&view).await {
                 // Endpoints of the gateway's own are called; those with a body are not.
-                Action::Admin(endpoint) => match admin.call(&asked, endpoint).await {
+                Action::Admin(endpoint) => match admin.call(&view, endpoint).await {
                     AdminReply::Respond(answer) => Action::Respond(answer),
                     AdminReply::Continue(_) => Action::Admin(endpoint),
                 },

@@ -35,21 +35,21 @@ use request::ExplainRequest;
 /// Where it is asked.
 pub(crate) const PATH: &str = "/services/fairlead/v1/explain";
 
-/// All that is found out.
+/// The result of a dry run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation {
-    /// As it was asked about.
+    /// The request that was explained.
     request: ExplainedRequest,
     steps: Vec<TraceEntry>,
-    /// Whose request it would be, where that is judged here.
+    /// The user of the request, if the gateway authenticates it.
     user: Option<User>,
     /// The id of the logical cluster that the path leads to.
     cluster: Option<Arc<str>>,
-    /// Where it would go; nothing if the gateway answers itself.
+    /// The server that would get the request; `None` if the gateway responds itself.
     forward: Option<Destination>,
-    /// What the gateway itself would say.
-    answer: Option<ExplainedResponse>,
+    /// The response of the gateway itself, if it does not forward the request.
+    response: Option<ExplainedResponse>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,8 +69,8 @@ struct User {
     uid: Option<String>,
     groups: Vec<String>,
     extra: Value,
-    /// By what it would be known.
-    by: &'static str,
+    /// The kind of credential.
+    authenticated_by: &'static str,
     dropped_groups: Vec<String>,
 }
 
@@ -85,6 +85,7 @@ struct Destination {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ExplainedResponse {
     code: u16,
     /// The word in metrics and in the access log.
@@ -98,11 +99,11 @@ impl AdminApi {
     /// Whether the sender may ask.
     pub(crate) fn may_explain(
         &self,
-        asked: &RequestView<'_>,
-        sender: &RequestIdentity,
+        view: &RequestView<'_>,
+        identity: &RequestIdentity,
     ) -> Result<(), LocalResponse> {
-        Self::is_operator(sender, PATH)?;
-        match *asked.method {
+        Self::is_operator(identity, PATH)?;
+        match *view.method {
             Method::GET | Method::POST => Ok(()),
             _ => Err(LocalResponse::status(&Status::unknown_method(), "method")),
         }
@@ -162,7 +163,7 @@ impl AdminApi {
         tell_listener(open, question, &steps);
         let peer = question.peer.unwrap_or(asker);
         let is_closed = {
-            let peers = &open.listener.frame.load().peers;
+            let peers = &open.listener.connection_policy.load().peers;
             peers.is_limited() && !peers.admit(peer)
         };
         if is_closed {
@@ -179,14 +180,14 @@ impl AdminApi {
                     user: None,
                     cluster: None,
                     forward: None,
-                    answer: None,
+                    response: None,
                 });
             }
         }
         let connection = question.connection(&open.listener, at.drain.clone(), peer)?;
         let rehearsed = rehearse(self, &connection, head.clone(), &seen, &steps).await;
         let request = rehearsal(rehearsed.class.as_str(), rehearsed.client);
-        let (forward, answer) = self.end(&rehearsed, &steps);
+        let (forward, response) = self.end(&rehearsed, &steps);
         let (identity, cluster) = seen.with(|noted| (noted.identity.clone(), noted.cluster.clone()));
         let (steps, dropped_groups) = steps.into_parts();
         let user = identity.map(|identity| {
@@ -196,11 +197,11 @@ impl AdminApi {
                 uid: user.uid.clone(),
                 groups: user.groups.clone(),
                 extra: serde_json::to_value(&user.extra).unwrap_or_default(),
-                by: by(identity.method()),
+                authenticated_by: credential_kind(identity.method()),
                 dropped_groups,
             }
         });
-        Ok(Explanation { request, steps, user, cluster, forward, answer })
+        Ok(Explanation { request, steps, user, cluster, forward, response })
     }
 
     fn end(
@@ -221,7 +222,7 @@ impl AdminApi {
             }
             Action::Respond(answer) => (None, Some(ExplainedResponse::of(answer))),
             Action::Admin(_) => {
-                let message = "the gateway answers it itself".to_owned();
+                let message = "the gateway responds itself".to_owned();
                 let (status_reason, location) = (None, None);
                 (
                     None,
@@ -255,7 +256,7 @@ impl AdminApi {
         let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
         let (outcome, says) = match outlook.trouble {
             Some(trouble) => {
-                (StageResult::Info, format!("{trouble}: without an open connection the answer is 503"))
+                (StageResult::Info, format!("{trouble}: without an open connection the response is 503"))
             }
             None => (StageResult::Passed, "it can be connected to, as far as is known".to_owned()),
         };
@@ -284,7 +285,7 @@ impl AdminApi {
 fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &DecisionLog) {
     let ListenerInfo { listener, address, .. } = open;
     steps.tell(Stage::Listener, StageResult::Passed, || {
-        let meaning = match listener.frame.load().certificates {
+        let meaning = match listener.connection_policy.load().certificates {
             ClientCertificateUse::Identity => "certificates of clients say who they are",
             ClientCertificateUse::Transport => "no certificate says here who somebody is",
         };
@@ -295,14 +296,14 @@ fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &Decisio
             "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
         });
     }
-    if listener.frame.load().peers.proxy_protocol {
+    if listener.connection_policy.load().peers.proxy_protocol {
         steps.tell(Stage::Peer, StageResult::Info, || {
             "connections say before TLS from whom they are".to_owned()
         });
     }
 }
 
-fn by(method: AuthenticationMethod) -> &'static str {
+fn credential_kind(method: AuthenticationMethod) -> &'static str {
     match method {
         AuthenticationMethod::Anonymous => "nothing",
         AuthenticationMethod::ClientCertificate => "certificate",

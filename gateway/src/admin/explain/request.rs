@@ -143,7 +143,7 @@ impl ExplainRequest {
         let peer = SocketAddr::new(peer, 0);
         Ok(Connection::new(
             0,
-            (Arc::clone(listener), &listener.frame.load()),
+            (Arc::clone(listener), &listener.connection_policy.load()),
             drain,
             peer,
             &PeerChain(chain),

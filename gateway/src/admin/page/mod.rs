@@ -45,19 +45,19 @@ impl AdminApi {
     /// What everybody else gets; where there is no page, everybody.
     pub(crate) fn admin_page(
         &self,
-        asked: &RequestView<'_>,
-        sender: &RequestIdentity,
+        view: &RequestView<'_>,
+        identity: &RequestIdentity,
         file: AdminFile,
     ) -> Result<LocalResponse, LocalResponse> {
-        if !asked.connection.listener.policy.load().admin_page {
+        if !view.connection.listener.policy.load().admin_page {
             return Err(LocalResponse::not_found());
         }
-        Self::is_operator(sender, PATH)?;
-        if !matches!(*asked.method, Method::GET | Method::HEAD) {
+        Self::is_operator(identity, PATH)?;
+        if !matches!(*view.method, Method::GET | Method::HEAD) {
             return Err(LocalResponse::status(&Status::unknown_method(), "method"));
         }
         let (kind, text) = match file {
-            AdminFile::Elsewhere => return Ok(LocalResponse::redirect(asked.method, PATH, None)),
+            AdminFile::Elsewhere => return Ok(LocalResponse::redirect(view.method, PATH, None)),
             AdminFile::Page => ("text/html; charset=utf-8", PAGE),
             AdminFile::Style => ("text/css; charset=utf-8", STYLE),
             AdminFile::Script => ("text/javascript; charset=utf-8", SCRIPT),

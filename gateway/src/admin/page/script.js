@@ -473,25 +473,25 @@ async function explain(event) {
   }
 }
 
-function explained({ request, steps, user, forward, answer }) {
+function explained({ request, steps, user, forward, response }) {
   const shown = [];
   if (forward) shown.push(element('p', { className: 'verdict', data: { tone: 'good' } }, `Forwarded to ${forward.server}: ${forward.url}`));
-  else if (answer) {
-    const tone = answer.code >= 400 ? 'bad' : '';
-    shown.push(element('p', { className: 'verdict', data: { tone } }, `Answered with ${answer.code} (${answer.reason})${answer.message ? `: ${answer.message}` : ''}${answer.location ? `, to ${answer.location}` : ''}`));
-  } else shown.push(element('p', { className: 'verdict', data: { tone: 'bad' } }, 'The connection is closed without an answer'));
+  else if (response) {
+    const tone = response.code >= 400 ? 'bad' : '';
+    shown.push(element('p', { className: 'verdict', data: { tone } }, `Response ${response.code} (${response.reason})${response.message ? `: ${response.message}` : ''}${response.location ? `, to ${response.location}` : ''}`));
+  } else shown.push(element('p', { className: 'verdict', data: { tone: 'bad' } }, 'The connection is closed without a response'));
   if (user) {
     const dropped = user.droppedGroups.length ? `; dropped: ${user.droppedGroups.join(', ')}` : '';
-    shown.push(element('p', {}, `User ${user.name}, known by ${user.by}, in groups ${user.groups.join(', ')}${dropped}`));
+    shown.push(element('p', {}, `User ${user.name}, known by ${user.authenticatedBy}, in groups ${user.groups.join(', ')}${dropped}`));
   }
   shown.push(element('p', { className: 'quiet' }, `${request.method} ${request.url}, a ${request.class} at listener ${request.listener} from ${request.client}`));
   const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], info: ['·', 'noted'] };
   shown.push(element('ol', { className: 'steps' }, ...steps.map((step, place) => {
-    const [mark, word] = marks[step.outcome] || marks.info;
-    return element('li', { data: { outcome: step.outcome } },
-      element('span', { className: 'at' }, steps[place - 1]?.at === step.at ? '' : step.at),
+    const [mark, word] = marks[step.result] || marks.info;
+    return element('li', { data: { result: step.result } },
+      element('span', { className: 'at' }, steps[place - 1]?.stage === step.stage ? '' : step.stage),
       element('span', { className: 'mark', title: word }, mark),
-      element('span', {}, step.says));
+      element('span', {}, step.message));
   })));
   if (forward) shown.push(element('pre', {}, forward.headers.map(([name, value]) => `${name}: ${value}`).join('\n')));
   return shown;

@@ -75,7 +75,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         let over = (context.class == RequestClass::Watch).then(|| {
             let ending = StreamDeadline::new(
                 forwarder.drain(context.connection()),
-                &forward.sender,
+                &forward.identity,
                 forwarder.number(),
             );
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
@@ -201,7 +201,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             }
         });
         let entered = entered.await;
-        self.context.seen.stage(RequestStage::Queue, began.elapsed());
+        self.context.stats.stage(RequestStage::Queue, began.elapsed());
         self.slot = Some(entered?);
         Ok(())
     }

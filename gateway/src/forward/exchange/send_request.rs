@@ -57,7 +57,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             };
             let Ok(mut sender) = permit.ready().await else { continue };
             if sent == 0 {
-                self.context.seen.stage(RequestStage::Connect, began.elapsed());
+                self.context.stats.stage(RequestStage::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();

@@ -137,7 +137,7 @@ async fn next_head(
             continue;
         }
         let deadline = *deadline.get_or_insert_with(|| {
-            Instant::now() + connection.listener.frame.load().limits.header_read_timeout.get()
+            Instant::now() + connection.listener.connection_policy.load().limits.header_read_timeout.get()
         });
         // Boxed, because most heads arrive in one piece, and every idle connection would reserve space for the timer.
         if !matches!(Box::pin(timeout_at(deadline, wire.fill())).await, Ok(Ok(1..))) {

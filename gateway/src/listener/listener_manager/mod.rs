@@ -127,13 +127,13 @@ impl ListenerManager {
                 keeping.filter(|_| asked(&known.config) == asked(&config))
             });
             let (listener, authentication) = match (change, &known) {
-                (Change::Known(policy, frame), Some(known)) => {
+                (Change::Known(policy, connection_policy), Some(known)) => {
                     let (listener, authentication) = (&known.listener, &known.authentication);
                     authentication.apply(*policy, listener, &self.parts.reloads);
                     listener.quotas.set(&config.quotas);
-                    if let Some(frame) = frame {
-                        known.listening.slots.resize(frame.limits.max_connections);
-                        listener.frame.store(Arc::new(frame));
+                    if let Some(connection_policy) = connection_policy {
+                        known.listening.slots.resize(connection_policy.limits.max_connections);
+                        listener.connection_policy.store(Arc::new(connection_policy));
                     }
                     (Arc::clone(listener), Arc::clone(authentication))
                 }
@@ -168,7 +168,7 @@ impl ListenerManager {
             bound.own();
         }
         let (bound, end) = (Arc::new(bound), self.parts.shutdown.part());
-        let slots = Arc::new(ConnectionLimit::new(listener.frame.load().limits.max_connections));
+        let slots = Arc::new(ConnectionLimit::new(listener.connection_policy.load().limits.max_connections));
         let socket = Arc::downgrade(&bound);
         let serving = ListenerRuntime {
             listener: Arc::clone(listener),

@@ -127,7 +127,7 @@ impl ListenerManager {
             Sockets::Bound => Some(self.socket(&listener.name, &wanted)?),
             Sockets::Unbound => None,
         };
-        let frame = self.frame(listener, config, sockets)?;
+        let connection_policy = self.connection_policy(listener, config, sockets)?;
         let kept = Arc::new(());
         let files = reloads.owned_by(&kept);
         let authentication =
@@ -137,7 +137,7 @@ impl ListenerManager {
             name: listener.name.as_str().into(),
             series,
             metrics: telemetry.metrics.listener(&listener.name),
-            frame: ArcSwap::from_pointee(frame),
+            connection_policy: ArcSwap::from_pointee(connection_policy),
             quotas: Arc::new(ListenerQuotas::new(&listener.quotas)),
             backlog_budget: Arc::clone(&self.parts.backlog_budget),
             policy: ArcSwap::from_pointee(policy),
@@ -156,13 +156,14 @@ impl ListenerManager {
         let wanted = address_of(listener);
         let bound =
             if wanted == known.listening.wanted { None } else { Some(self.socket(&listener.name, &wanted)?) };
-        let is_same =
-            framed(&known.config) == framed(listener) && *known.listener.frame.load().limits == config.limits;
-        let frame = if is_same { None } else { Some(self.frame(listener, config, Sockets::Bound)?) };
+        let is_same = connection_settings(&known.config) == connection_settings(listener)
+            && *known.listener.connection_policy.load().limits == config.limits;
+        let connection_policy =
+            if is_same { None } else { Some(self.connection_policy(listener, config, Sockets::Bound)?) };
         let policy = known.authentication.prepare(listener, &config.kcp_compatibility).map_err(|error| {
             ListenerError::NewCredentials { listener: listener.name.clone(), reason: chain(&error) }
         })?;
-        let change = Change::Known(Box::new(policy), frame);
+        let change = Change::Known(Box::new(policy), connection_policy);
         Ok(PreparedListener { config: listener.clone(), wanted, bound, change })
     }
 
@@ -181,7 +182,7 @@ impl ListenerManager {
         bound.map_err(|source| ListenerError::Bind { address: wanted.to_string(), source })
     }
 
-    fn frame(
+    fn connection_policy(
         &self,
         listener: &ListenerConfig,
         config: &GatewayConfig,
@@ -214,7 +215,7 @@ impl ListenerManager {
             tls: tls.map_err(ListenerError::Tls)?,
             challenges: self.parts.acme.challenges(listener),
             limits: Arc::new(config.limits.clone()),
-            sender: ListenerUpstreamIdentity::of(listener, config, &reloads)
+            upstream_identity: ListenerUpstreamIdentity::of(listener, config, &reloads)
                 .map_err(ListenerError::Sender)?,
             _files: kept,
         })
@@ -231,7 +232,7 @@ fn address_of(listener: &ListenerConfig) -> ListenAddress {
 }
 
 /// The settings that a connection policy is made of.
-fn framed(listener: &ListenerConfig) -> impl PartialEq + use<> {
+fn connection_settings(listener: &ListenerConfig) -> impl PartialEq + use<> {
     (
         (listener.serving.certificate.clone(), listener.serving.private_key.clone()),
         listener.client_ca.clone(),

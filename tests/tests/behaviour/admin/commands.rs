@@ -42,7 +42,7 @@ async fn explain_tail_and_top_work_at_the_terminal() {
     }
     let output = text(&run(&["explain", "/clusters/root:nope/api", "-o", "json"]).await);
     let output: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(output["answer"]["code"], 403);
+    assert_eq!(output["response"]["code"], 403);
     let by_kubeconfig = installation.fairlead(["gateway", "explain", "root", "--kubeconfig", &admin]).await;
     assert!(text(&by_kubeconfig).contains("Forwarded to root"));
     // $KUBECONFIG, which is set here, applies if no other kubeconfig is given.

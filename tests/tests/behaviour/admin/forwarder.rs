@@ -119,9 +119,9 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
         }
         "/services/fairlead/v1/explain" => json!({
             "request": {"method": word, "url": word, "listener": word, "class": word, "client": word},
-            "steps": [{"at": word, "outcome": word, "says": word}],
-            "user": {"name": word, "groups": [word], "by": word, "droppedGroups": [word]},
-            "forward": {"url": word, "server": word, "headers": [[word, word]]}, "answer": null,
+            "steps": [{"stage": word, "result": word, "message": word}],
+            "user": {"name": word, "groups": [word], "authenticatedBy": word, "droppedGroups": [word]},
+            "forward": {"url": word, "server": word, "headers": [[word, word]]}, "response": null,
         }),
         _ => {
             let body = json!({"kind": "Status", "message": word, "code": 403});
