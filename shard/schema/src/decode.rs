@@ -1,4 +1,4 @@
-//! Request bodies, JSON or YAML, become a tree; duplicate fields are found on the way.
+//! Decodes JSON and YAML request bodies into a tree and records duplicate fields.
 
 use std::fmt::Write as _;
 
@@ -8,22 +8,22 @@ use thiserror::Error;
 
 use crate::field::MAX_FINDINGS;
 
-/// The deepest nesting of an object that is accepted anywhere in the server, patches included.
+/// Deepest nesting of an object that is accepted anywhere in the server, patches included.
 ///
-/// It keeps every recursive walk within a small stack, and what is stored readable by `serde_json`, whose own
+/// The limit bounds the stack of recursive functions. It also keeps stored objects readable by `serde_json`, whose own
 /// limit is 128.
 pub const MAX_DEPTH: usize = 120;
 
 /// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The tree. Of a field that was given twice, the last value.
+    /// The tree. A field that was given more than once has its last value.
     pub value: Value,
     /// Paths of fields that were given more than once, in order of appearance: `spec.ports[0].name`. At most 1,000.
     pub duplicate_fields: Vec<String>,
 }
 
-/// Why a body cannot be read; the sender's fault, a retry does not help.
+/// Reasons for which a body cannot be read. The client is at fault; a retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The body is larger than the caller allows.
@@ -35,31 +35,31 @@ pub enum DecodeError {
     /// The body is nested deeper than [`MAX_DEPTH`], or YAML aliases expand beyond the budget.
     #[error("the body is too complex: {message}")]
     TooComplex {
-        /// Which bound was met.
+        /// The limit that was exceeded.
         message: String,
     },
     /// The body is not JSON.
     #[error("json parse error: {message} at line {line} column {column}")]
     Json {
-        /// From 1.
+        /// The line, counted from 1.
         line: usize,
-        /// From 1; 0 if the line is empty.
+        /// The column, counted from 1; 0 if the line is empty.
         column: usize,
-        /// What is wrong, without the position.
+        /// The parser's message without the position.
         message: String,
     },
     /// The body is not YAML, or YAML that has no JSON form.
     #[error("yaml parse error: {message}")]
     Yaml {
-        /// What is wrong, with the position if there is one.
+        /// The parser's message, with the position if there is one.
         message: String,
     },
 }
 
 /// Reads a JSON body of at most `max_bytes`.
 ///
-/// Integers stay integers (`i64`, else `u64`); everything else is an `f64`, but for a whole number that was written
-/// with a fraction or an exponent: that is an integer, as it is once Go has written it.
+/// Integers stay integers (`i64`, else `u64`); other numbers are `f64`. A whole number that was written with a
+/// fraction or an exponent becomes an integer, as Go's encoder writes it.
 pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
     check_size(body, max_bytes)?;
     let mut walk = Walk::default();
@@ -78,7 +78,8 @@ pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError
     }
 }
 
-/// Reads a YAML body of at most `max_bytes`; one document. Anchors and aliases are expanded within a budget.
+/// Reads a YAML body of at most `max_bytes`, which must be one document. Anchors and aliases are expanded within a
+/// budget.
 ///
 /// Scalars follow YAML 1.1 as Kubernetes' decoder does: `yes` and `on` are booleans, `010` is eight.
 pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
@@ -118,13 +119,13 @@ pub fn strict_findings(duplicate_fields: &[String], unknown_fields: &[String]) -
 }
 
 /// The error of `fieldValidation=Strict`: `strict decoding error: duplicate field "a", unknown field "b"`.
-/// `None` if there is nothing to complain about.
+/// `None` if there are no findings.
 pub fn strict_error(duplicate_fields: &[String], unknown_fields: &[String]) -> Option<String> {
     let findings = strict_findings(duplicate_fields, unknown_fields);
     (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
 }
 
-/// How many containers are nested in each other; 0 for a scalar.
+/// The number of containers that are nested in each other; 0 for a scalar.
 pub fn depth_of(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth_of).max().unwrap_or(0),
@@ -144,8 +145,8 @@ fn too_deep() -> DecodeError {
     DecodeError::TooComplex { message: format!("nested deeper than {MAX_DEPTH} levels") }
 }
 
-/// The budget's error can be wrapped in where an alias was used, and the parser's own limit has no variant: hence the
-/// look at the text.
+/// Checks the text too: an error at the use of an alias wraps the budget's error, and the parser's own limit has no
+/// variant.
 fn is_beyond_budget(error: &serde_saphyr::Error, message: &str) -> bool {
     use serde_saphyr::Error;
     let by_text =
@@ -180,10 +181,10 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-/// What is collected beside the tree.
+/// State of the decoder beside the tree.
 #[derive(Default)]
 struct Walk {
-    /// The path of the value being read; a buffer that grows and shrinks, so that a field costs one copy of its name.
+    /// The path of the current value, in one buffer that grows and shrinks: a field costs one copy of its name.
     path: String,
     duplicate_fields: Vec<String>,
     too_deep: bool,
@@ -246,7 +247,7 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        // Beyond 2^53 neighbours are lost; the sender's own digits stay.
+        // Beyond 2^53 an `f64` no longer holds every integer; the number stays as the client wrote it.
         if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 {
             return Ok(Value::from(value as i64));
         }

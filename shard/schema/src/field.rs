@@ -1,14 +1,14 @@
-//! Where in an object something is wrong, and how Kubernetes says so.
+//! Field errors: the path of a field, the kind of the error and its text.
 //!
-//! Texts follow `k8s.io/apimachinery/pkg/util/validation/field`: clients and end-to-end tests match them.
+//! Texts follow `k8s.io/apimachinery/pkg/util/validation/field`, because clients and end-to-end tests match them.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-/// How many findings about one object are collected. More do not help anybody, and a body of a few megabytes could
-/// ask for an answer of hundreds.
+/// Maximum number of findings that are collected about one object. Without it, a request body of a few megabytes could
+/// cause a response of hundreds of megabytes.
 pub(crate) const MAX_FINDINGS: usize = 1000;
 
 /// A path to a field as Kubernetes prints it: `spec.containers[0].name`, `metadata.annotations[a/b]`.
@@ -72,20 +72,20 @@ impl From<&str> for FieldPath {
     }
 }
 
-/// What is wrong with a field.
+/// The kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldErrorKind {
-    /// A referenced thing does not exist.
+    /// A referenced object does not exist.
     NotFound,
     /// The field is missing.
     Required,
-    /// The same value appears twice where it may not.
+    /// A value that must be unique appears twice.
     Duplicate,
     /// The value breaks a rule.
     Invalid,
-    /// The value is not one of an enumeration.
+    /// The value is not in an enumeration.
     NotSupported,
-    /// The field may not be set, or not like this.
+    /// The field may not be set, or not to this value.
     Forbidden,
     /// A string is too long.
     TooLong,
@@ -129,25 +129,25 @@ impl FieldErrorKind {
     }
 }
 
-/// One broken rule: always the sender's fault, a retry with the same object does not help.
+/// One violated rule. The client is always at fault; a retry with the same object does not help.
 ///
-/// `Display` is `path: message`, as in the message of a `Status`; [`FieldError::message`] alone is the message of
-/// its cause.
+/// `Display` is `path: message`, as in the message of a `Status`. [`FieldError::message`] alone is the message of its
+/// cause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of the error.
     pub kind: FieldErrorKind,
-    /// Where.
+    /// The path of the field.
     pub path: FieldPath,
     /// The text without the path: `Invalid value: "abc": must be …`.
     pub message: String,
 }
 
-/// How many values of an enumeration an error names.
+/// Maximum number of enumeration values that an error lists.
 const MAX_SUPPORTED_SHOWN: usize = 100;
 
-/// How many bytes of a value, and of a detail, an error quotes.
+/// Maximum number of bytes of a value, and of a detail, that an error quotes.
 const MAX_SHOWN: usize = 8 << 10;
 
 impl FieldError {
@@ -250,7 +250,7 @@ fn append_detail(message: &mut String, detail: &str) {
     }
 }
 
-/// What follows `… is invalid: ` in a `Status`: one error as it is, several as `[a, b]` without repetitions.
+/// The text after `… is invalid: ` in a `Status`: one error as it is, several as `[a, b]` without duplicates.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
     let mut seen = HashSet::with_capacity(errors.len());
     let distinct: Vec<String> =
@@ -261,7 +261,7 @@ pub fn aggregate_message(errors: &[FieldError]) -> String {
     }
 }
 
-/// A value as a Go field error prints it: strings quoted, numbers plain, lists and maps as Go's JSON.
+/// A value as a Go field error prints it: strings quoted, numbers plain, lists and maps as JSON of Go's encoder.
 pub(crate) fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -279,7 +279,7 @@ pub(crate) fn go_value(value: &Value) -> String {
 fn go_json(value: &Value) -> String {
     let mut shown = Shown { bytes: Vec::new() };
     let complete = serde_json::to_writer(&mut shown, value).is_ok();
-    // What was cut may end within a character.
+    // The cut may be within a character.
     let mut text = String::from_utf8_lossy(&shown.bytes).into_owned();
     if text.contains(['<', '>', '&']) {
         text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
@@ -290,7 +290,7 @@ fn go_json(value: &Value) -> String {
     text
 }
 
-/// A writer that refuses more than is worth showing, so that a large value costs no more than a small one.
+/// A writer that fails after [`MAX_QUOTED_BYTES`], so that a large value costs no more than a small one.
 struct Shown {
     bytes: Vec<u8>,
 }
@@ -362,10 +362,11 @@ pub(crate) fn go_float(value: f64) -> String {
     value.to_string()
 }
 
-/// A path while walking down an object: costs nothing until somebody asks for it.
+/// The path of the current value in a recursive function, as a list on the stack. It is formatted only when an error
+/// needs it.
 #[derive(Clone, Copy)]
 pub(crate) enum Trail<'a> {
-    /// The object, at a path given by the caller.
+    /// The start of the recursion, at a path given by the caller.
     Start(&'a FieldPath),
     /// A field.
     Child(&'a Trail<'a>, &'a str),

@@ -1,13 +1,13 @@
-//! The JSONPath of printer columns and selectable fields: parsed once, evaluated on borrowed objects.
+//! The JSONPath of printer columns and selectable fields. A path is parsed once and evaluated on borrowed objects.
 //!
-//! The subset that Kubernetes accepts there: `.spec.x`, `['a/b']`, `[0]`, `[-1]`, `[*]`, `.*`, `[1:3]`, filters such
+//! The supported subset is that of Kubernetes: `.spec.x`, `['a/b']`, `[0]`, `[-1]`, `[*]`, `.*`, `[1:3]`, filters such
 //! as `[?(@.type=="Ready")]`, and dots in names escaped as `metadata\.x`. Recursive descent (`..`) and unions are
 //! refused: no server resource needs them, and their cost is not bounded by the length of the path.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// How long a path may be, in bytes; nesting of filters is bounded by it.
+/// Maximum length of a path in bytes. It also bounds the nesting of filters.
 const MAX_LENGTH: usize = 2048;
 
 /// A parsed path.
@@ -16,7 +16,7 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// Why a path is refused.
+/// Reasons for which a path is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum JsonPathError {
     /// The path is not of the supported grammar.
@@ -24,9 +24,9 @@ pub enum JsonPathError {
     Syntax {
         /// The whole path.
         path: String,
-        /// In bytes.
+        /// The offset of the error, in bytes.
         offset: usize,
-        /// What is wrong.
+        /// The violated rule.
         message: &'static str,
     },
     /// The path is too long.
@@ -37,9 +37,9 @@ pub enum JsonPathError {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Field(Box<str>),
-    /// From the end if negative.
+    /// An index; counted from the end if negative.
     Index(i64),
-    /// `start:end`, either may be missing.
+    /// `start:end`; either may be absent.
     Slice(Option<i64>, Option<i64>),
     Every,
     Filter(Filter),
@@ -48,7 +48,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Operand,
-    /// Without a comparison the filter asks whether `left` is there.
+    /// Absent for an existence filter, which matches if `left` exists.
     comparison: Option<(Comparison, Operand)>,
 }
 
@@ -84,14 +84,14 @@ impl JsonPath {
         Ok(path)
     }
 
-    /// The path of plain fields.
+    /// A path of plain fields.
     pub fn fields<const N: usize>(names: [&str; N]) -> Self {
         Self { steps: names.into_iter().map(|name| Step::Field(name.into())).collect() }
     }
 
-    /// Everything the path leads to, in document order. A path that leads nowhere finds nothing.
+    /// All values that match the path, in document order; empty if none match.
     ///
-    /// Costs one walk along the path; allocates one list per step that fans out.
+    /// Costs one pass along the path, and one list per step that matches several values.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![value];
         for step in &self.steps {
@@ -104,7 +104,7 @@ impl JsonPath {
         found
     }
 
-    /// The first thing the path leads to.
+    /// The first value that matches the path.
     pub fn find_first<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         let mut plain = Some(value);
         for step in &self.steps {
@@ -117,7 +117,7 @@ impl JsonPath {
         plain
     }
 
-    /// The names, if the path is only fields (`.spec.replicas`).
+    /// The field names, if the path consists of fields only (`.spec.replicas`).
     pub fn field_names(&self) -> Option<Vec<&str>> {
         let names = self.steps.iter().map(|step| match step {
             Step::Field(name) => Some(&**name),
@@ -206,7 +206,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Steps up to something that cannot begin one.
+    /// Parses steps up to a character that cannot begin one.
     fn path(&mut self) -> Result<JsonPath, JsonPathError> {
         let mut steps = Vec::new();
         self.eat("$");
@@ -234,7 +234,7 @@ impl<'t> Parser<'t> {
         Ok(JsonPath { steps })
     }
 
-    /// A field's name; a backslash takes the next character literally.
+    /// Parses a field name; a backslash escapes the next character.
     fn name(&mut self) -> Result<Box<str>, JsonPathError> {
         let mut name = String::new();
         while let Some(character) = self.peek() {
@@ -261,7 +261,7 @@ impl<'t> Parser<'t> {
         Ok(name.into())
     }
 
-    /// What follows `[`, its `]` included.
+    /// Parses the text after `[`, including the `]`.
     fn bracket(&mut self) -> Result<Step, JsonPathError> {
         let step = match self.peek() {
             Some('*') => {
@@ -329,7 +329,7 @@ impl<'t> Parser<'t> {
         match self.peek() {
             Some('@') => {
                 self.offset += 1;
-                // Nothing after `@` is the element itself.
+                // `@` alone is the element itself.
                 if matches!(self.peek(), Some('.' | '[')) {
                     return Ok(Operand::Path(self.path()?));
                 }

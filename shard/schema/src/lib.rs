@@ -1,7 +1,7 @@
-//! What a resource's schema means: structural schemas, defaulting, pruning, patches, OpenAPI.
+//! Semantics of a resource's schema: structural schemas, defaulting, pruning, validation, patches, OpenAPI.
 //!
-//! It must not know HTTP or storage. Objects are trees of [`serde_json::Value`]; errors are [`FieldError`]s with
-//! Kubernetes' texts, which the API server puts into a `Status`.
+//! This crate must not know HTTP or storage. Objects are trees of [`serde_json::Value`]. Errors are [`FieldError`]s
+//! with the texts of Kubernetes, which the API server puts into a `Status`.
 
 pub mod builtin;
 pub mod crd;

@@ -1,14 +1,14 @@
-//! `metadata`: every object has it, no resource's schema describes it.
+//! `metadata`: coercion and validation. Every object has it, and no resource's schema describes it.
 
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
 use crate::names::{self, NameRule};
 
-/// The bytes that all keys and values of the annotations may have together.
+/// Maximum size of all annotation keys and values together, in bytes.
 pub const MAX_ANNOTATIONS_SIZE: usize = 256 * 1024;
 
-/// Whether objects of a resource live in namespaces.
+/// Whether objects of a resource are namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// `metadata.namespace` is required.
@@ -17,12 +17,12 @@ pub enum Scope {
     Cluster,
 }
 
-/// Brings a `metadata` into shape: removes unknown fields and nulls, and brings timestamps into their canonical form
+/// Decodes a `metadata` in place: removes unknown fields and nulls, and writes timestamps in their canonical form
 /// (UTC, whole seconds).
 ///
 /// Returns the paths of removed fields (`metadata.bogus`), for `fieldValidation`. The errors are fields of the wrong
-/// type; Kubernetes answers them with 400, not 422, because the object cannot be decoded. A missing `metadata` is
-/// fine. `path` is where the metadata sits, for example `metadata`.
+/// type; Kubernetes responds to them with 400, not 422, because the object cannot be decoded. A missing `metadata` is
+/// valid. `path` is the path of the metadata, for example `metadata`.
 pub fn coerce(metadata: &mut Value, path: &FieldPath) -> Result<Vec<String>, Vec<FieldError>> {
     let mut unknown = Vec::new();
     let mut errors = Vec::new();
@@ -30,9 +30,9 @@ pub fn coerce(metadata: &mut Value, path: &FieldPath) -> Result<Vec<String>, Vec
     if errors.is_empty() { Ok(unknown) } else { Err(errors) }
 }
 
-/// The rules of `metadata` for a new object, or for an object after an update.
+/// Validates the `metadata` of a new object, or of an object after an update.
 ///
-/// `metadata` is taken as coerced. The order of the errors is Kubernetes'.
+/// `metadata` must have been coerced. The order of the errors is that of Kubernetes.
 pub fn validate_object_meta(
     metadata: &Value,
     scope: Scope,
@@ -85,12 +85,12 @@ pub fn validate_object_meta(
     errors
 }
 
-/// The rules of `metadata` that compare an object with what it was before an update, in Kubernetes' order. Those of
-/// [`validate_object_meta`] hold for an update as well, with any name that is one segment of a path: a rule for names
-/// that became stricter must not lock up what exists.
+/// Validates an update of `metadata` against the old object, in the order of Kubernetes. [`validate_object_meta`]
+/// applies to an update as well, with [`NameRule::PathSegment`]: a rule for names that became stricter must not block
+/// updates of existing objects.
 ///
-/// The caller has already filled in what an update may leave out (`uid`, `creationTimestamp`, `generation`, the
-/// deletion fields), so a difference is an attempt to change them.
+/// The caller has already filled in the fields that an update may omit (`uid`, `creationTimestamp`, `generation`, the
+/// deletion fields). Any difference is therefore an attempt to change them.
 pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let being_deleted = is_set(old, "deletionTimestamp");
@@ -128,10 +128,10 @@ pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPa
     errors
 }
 
-/// The text of an attempt to change what cannot change.
+/// The text of an error about a change of an immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
-/// Keys and values of labels.
+/// Validates keys and values of labels.
 pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -149,12 +149,12 @@ pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath) -> Vec<Fie
     errors
 }
 
-/// Keys of annotations and the size of them all.
+/// Validates the keys of annotations and their total size.
 pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in annotations {
-        // Annotation keys may have upper case in their prefix for historical reasons.
+        // Kubernetes allows upper case in the prefix of an annotation key, for historical reasons.
         for finding in names::qualified_name(&key.to_lowercase()) {
             if errors.len() < MAX_FINDINGS {
                 errors.push(FieldError::invalid_str(path.clone(), key, &finding));
@@ -233,7 +233,7 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldErr
                         text("name")
                     );
                     errors.push(FieldError::invalid(path, &Value::Array(owners.to_vec()), &detail));
-                    // One is enough; each quotes the whole list.
+                    // One error is enough, because each quotes the whole list.
                     break;
                 }
             }
@@ -264,7 +264,7 @@ enum Shape {
     StringMap,
     StringList,
     ObjectList(&'static [(&'static str, Shape)]),
-    /// Kept as it is: `fieldsV1`.
+    /// Not decoded: `fieldsV1`.
     Verbatim,
 }
 
@@ -522,7 +522,7 @@ mod tests {
             metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             texts(&validate_object_meta(&metadata, Scope::Cluster, rule, &path()))
         };
-        // Only namespaces insist on a domain; the finalizer of CRDs has none.
+        // Only namespaces require a domain in finalizers; the finalizer of CRDs has none.
         assert!(check(json!({"finalizers": ["mine.io", "orphan", "example.com/x"]})).is_empty());
         assert_eq!(
             check(json!({"finalizers": ["orphan", "foregroundDeletion"]})),

@@ -1,13 +1,13 @@
 //! The syntax of names, labels and qualified keys, with the messages of Kubernetes
 //! (`k8s.io/apimachinery/pkg/util/validation`).
 //!
-//! Each check returns what is wrong, empty if nothing: a name can break several rules at once.
+//! Each check returns its findings; the list is empty for a valid name. A name can break several rules at once.
 
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
 const QUALIFIED_NAME_MAX: usize = 63;
 
-/// How the names of a resource are checked.
+/// The rule for the names of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NameRule {
     /// RFC 1123 subdomain: most resources, all custom resources.
@@ -15,12 +15,12 @@ pub enum NameRule {
     Dns1123Subdomain,
     /// RFC 1123 label: namespaces.
     Dns1123Label,
-    /// Anything that is one segment of a path: RBAC, and custom resources that ask for it.
+    /// Any single segment of a path: RBAC, and custom resources that request it.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with a `metadata.name`.
+    /// The errors of a `metadata.name`.
     pub fn check_name(self, name: &str) -> Vec<String> {
         match self {
             Self::Dns1123Subdomain => dns1123_subdomain(name),
@@ -29,7 +29,7 @@ impl NameRule {
         }
     }
 
-    /// What is wrong with a `metadata.generateName`, to which a suffix will be appended: a trailing `-` is fine.
+    /// The errors of a `metadata.generateName`. A suffix will be appended, so a trailing `-` is valid.
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment_prefix(prefix),

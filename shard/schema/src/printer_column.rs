@@ -1,4 +1,4 @@
-//! The columns of a Table: how a printer column's value becomes a cell.
+//! Printer columns of a Table: conversion of values to cells.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -10,21 +10,21 @@ use crate::jsonpath::JsonPath;
 pub enum ColumnType {
     /// `boolean`
     Boolean,
-    /// `date`: shown as an age.
+    /// `date`: printed as an age.
     Date,
     /// `integer`
     Integer,
     /// `number`
     Number,
-    /// `string`: anything, printed.
+    /// `string`: any value, printed as text.
     String,
 }
 
 impl ColumnType {
-    /// All names, in the order in which Kubernetes lists them.
+    /// All names, in the order of Kubernetes' error messages.
     pub const NAMES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 
-    /// The type of that name.
+    /// Parses the name of a type.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "boolean" => Self::Boolean,
@@ -51,22 +51,22 @@ impl ColumnType {
 /// A column of `additionalPrinterColumns`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrinterColumn {
-    /// The heading.
+    /// The column's heading.
     pub name: String,
-    /// How cells are shown.
+    /// The type of the cells.
     pub column_type: ColumnType,
-    /// `format` as given; empty if not.
+    /// `format`; empty if absent.
     pub format: String,
-    /// `description` as given; empty if not.
+    /// `description`; empty if absent.
     pub description: String,
-    /// Above 0 the column is shown in wide output only.
+    /// Columns with a priority above 0 are shown in wide output only.
     pub priority: i64,
-    /// Where the value is.
+    /// The path of the value.
     pub path: JsonPath,
 }
 
 impl PrinterColumn {
-    /// The age of the object, which every custom resource without columns shows.
+    /// The age of the object: the only column of custom resources that define none.
     pub fn age() -> Self {
         Self {
             name: "Age".to_owned(),
@@ -78,7 +78,7 @@ impl PrinterColumn {
         }
     }
 
-    /// The cell of an object at the time `now`; null if there is nothing to show.
+    /// The cell of an object at the time `now`; null if the path matches no value.
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.find_first(object).filter(|value| !value.is_null()) else {
             return Value::Null;
@@ -108,7 +108,7 @@ pub fn age(timestamp: &str, now: Timestamp) -> String {
 
 /// A duration in the short form of kubectl: `0s`, `5m3s`, `3h`, `2d4h`, `1y20d`.
 ///
-/// Up to a second in the future counts as now, for clocks that differ.
+/// A duration of up to a second in the future counts as zero, because clocks differ.
 pub fn human_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     if seconds < -1 {

@@ -21,11 +21,11 @@ use super::kind::builtin_kinds;
 use super::overlay;
 use super::shape::{ShapeTable, shape_table};
 
-/// Where definitions live in an OpenAPI v3 document.
+/// Prefix of a `$ref` to a component of an OpenAPI v3 document.
 pub(crate) const REFERENCE_PREFIX: &str = "#/components/schemas/";
 
-/// What is kept of the generated schemas: their text for OpenAPI documents, and their bare shape for everything
-/// else. The trees they came from are dropped, being ten times as large.
+/// The generated definitions: their text for OpenAPI documents, and their shapes for all other uses. The generated
+/// trees are dropped because they are ten times as large.
 struct Definitions {
     texts: BTreeMap<String, Box<RawValue>>,
     shapes: ShapeTable,
@@ -33,13 +33,14 @@ struct Definitions {
 
 /// The OpenAPI v3 component of that name as JSON text; references are relative to `#/components/schemas/`.
 ///
-/// The first call generates all of them (some ten milliseconds); later ones are map look-ups.
+/// The first call generates all definitions (about ten milliseconds); later calls are map look-ups.
 #[must_use]
 pub fn definition_json(name: &str) -> Option<&'static RawValue> {
     definitions().texts.get(name).map(AsRef::as_ref)
 }
 
-/// All definitions as a tree, for compilers that follow references. Large (some megabytes): not to be kept.
+/// All definitions as a tree, for compilers that follow references. The tree has some megabytes and should not be
+/// kept.
 #[must_use]
 pub fn open_api_components() -> Map<String, Value> {
     let parsed = definitions().texts.iter().filter_map(|(name, text)| {
@@ -56,8 +57,8 @@ pub(crate) fn builtin_shapes() -> &'static ShapeTable {
 
 /// The schema of a definition without references, in the form of a CRD's `openAPIV3Schema`.
 ///
-/// `metadata` is an open object, as in CRDs. Recursion (only `JSONSchemaProps` has it) ends in an open value. Builds
-/// a new tree with each call: meant for compilers of schemas, which run once per kind.
+/// `metadata` is an open object, as in CRDs. Recursion (only in `JSONSchemaProps`) ends in an open value. Each call
+/// builds a new tree: meant for schema compilers, which run once per kind.
 #[must_use]
 pub fn structural_schema(definition: &str) -> Option<Value> {
     definition_json(definition)?;
@@ -138,7 +139,7 @@ fn generate() -> Map<String, Value> {
     schemas
 }
 
-/// Takes back requirements that are the generator's, and says of every list how it merges.
+/// Removes requirements that the generator adds wrongly, and adds list types, map types and patch strategies.
 fn complete(name: &str, schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     if let Some(Value::Array(required)) = fields.get_mut("required") {
@@ -192,7 +193,7 @@ fn set_type(schemas: &mut Map<String, Value>, definition: &str, group: &str, ver
     }
 }
 
-/// `open` holds the definitions being inlined, to notice recursion.
+/// Inlines a definition. `open` has the definitions that are being inlined, to detect recursion.
 fn inline(definition: &str, open: &mut Vec<String>) -> Value {
     let parsed = definition_json(definition).map(|text| serde_json::from_str(text.get()));
     let Some(Ok(schema)) = parsed else {
@@ -213,7 +214,7 @@ fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
     };
     if let Some(definition) = referenced(&fields) {
         let mut target = inline(&definition, open);
-        // What is said beside a reference (its description) belongs to the field and wins.
+        // Keywords beside a reference (its description) belong to the field and take precedence.
         if let Value::Object(target) = &mut target {
             fields.remove("$ref");
             fields.remove("allOf");
@@ -242,7 +243,7 @@ fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
     Value::Object(fields)
 }
 
-/// The definition that a schema stands for: `$ref`, alone or wrapped in `allOf` beside a description.
+/// The definition that a schema refers to by `$ref`, directly or wrapped in `allOf` beside a description.
 pub(super) fn referenced(schema: &Map<String, Value>) -> Option<String> {
     let direct = schema.get("$ref");
     let wrapped = || schema.get("allOf")?.as_array()?.first()?.get("$ref");
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(schema["properties"]["rules"]["items"]["properties"]["verbs"]["items"]["type"], "string");
     }
 
-    /// Notes that match nothing are mistakes of ours.
+    /// An extension that applies to no property is a mistake in the table.
     #[test]
     fn every_note_of_the_overlay_applies() {
         for note in overlay::PROPERTY_NOTES {

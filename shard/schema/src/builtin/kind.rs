@@ -8,12 +8,12 @@ use super::semantics::{self, Semantics};
 use crate::metadata::Scope;
 use crate::names::NameRule;
 
-/// A kind that the server knows without a CRD.
+/// A kind that the server serves without a CRD.
 #[derive(Debug)]
 pub struct BuiltinKind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// Version, always `v1` so far.
+    /// Version: always `v1` so far.
     pub version: &'static str,
     /// Kind of one object.
     pub kind: &'static str,
@@ -25,15 +25,15 @@ pub struct BuiltinKind {
     pub short_names: &'static [&'static str],
     /// Categories of discovery.
     pub categories: &'static [&'static str],
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Verbs, sorted.
     pub verbs: &'static [&'static str],
-    /// What exists below an object.
+    /// Subresources, in the order of discovery.
     pub subresources: &'static [BuiltinSubresource],
     /// Name of the OpenAPI component, for example `io.k8s.api.core.v1.ConfigMap`.
     pub definition: &'static str,
-    /// What object names may look like.
+    /// Rule for object names.
     pub name_rule: NameRule,
     /// Fields usable in field selectors beside `metadata.name` and `metadata.namespace`.
     pub selectable_fields: &'static [&'static str],
@@ -41,9 +41,9 @@ pub struct BuiltinKind {
     pub create_on_update: bool,
     /// Whether an update without a resourceVersion is accepted.
     pub unconditional_update: bool,
-    /// Whether `metadata.generation` is kept.
+    /// Whether `metadata.generation` is maintained.
     pub has_generation: bool,
-    /// The version in which kcp stores the kind, which its discovery hash shows.
+    /// The version in which kcp stores the kind; the discovery hash is computed from it.
     hashed_version: &'static str,
     semantics: &'static dyn Semantics,
 }
@@ -55,7 +55,7 @@ pub struct BuiltinSubresource {
     pub name: &'static str,
     /// Verbs, sorted.
     pub verbs: &'static [&'static str],
-    /// Group, version and kind of the body, if it is not the parent's.
+    /// Group, version and kind of the body, if they differ from those of the parent.
     pub body: Option<(&'static str, &'static str, &'static str)>,
 }
 
@@ -75,7 +75,7 @@ impl BuiltinKind {
         format!("{}List", self.kind)
     }
 
-    /// Whether objects are stored at all; reviews are answered and forgotten.
+    /// Whether objects are stored. Reviews are not: the server responds with their result only.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         self.verbs.contains(&"get")
@@ -87,7 +87,7 @@ impl BuiltinKind {
         self.is_stored().then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
     }
 
-    /// Defaulting, validation and preparation particular to the kind.
+    /// Defaulting, validation and preparation of the kind.
     #[must_use]
     pub fn semantics(&self) -> &'static dyn Semantics {
         self.semantics
@@ -100,19 +100,19 @@ pub fn builtin_kinds() -> &'static [BuiltinKind] {
     KINDS
 }
 
-/// The kind behind a URL such as `/apis/<group>/<version>/<plural>`.
+/// The kind of a URL such as `/apis/<group>/<version>/<plural>`.
 #[must_use]
 pub fn builtin_by_resource(group: &str, version: &str, plural: &str) -> Option<&'static BuiltinKind> {
     KINDS.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
 }
 
-/// The kind of an object by its type.
+/// The kind of an object, by its group, version and kind.
 #[must_use]
 pub fn builtin_by_kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKind> {
     KINDS.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
 }
 
-/// The hash by which storage migrators notice a new storage version: the first eight bytes of the SHA-256 of
+/// The hash by which storage migrators detect a new storage version: the first eight bytes of the SHA-256 of
 /// `<cluster>/<group>/<version>/<kind>` in base64. The cluster is empty for built-in kinds.
 #[must_use]
 pub fn storage_version_hash(cluster: &str, group: &str, version: &str, kind: &str) -> String {
@@ -126,7 +126,7 @@ const CREATE_ONLY: &[&str] = &["create"];
 const STATUS: BuiltinSubresource =
     BuiltinSubresource { name: "status", verbs: &["get", "patch", "update"], body: None };
 
-/// What most stored kinds have in common.
+/// The common values of stored kinds.
 const STORED: BuiltinKind = BuiltinKind {
     group: "",
     version: "v1",
@@ -342,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    /// Hashes that a kcp server shows in its discovery.
+    /// Hashes from the discovery documents of a kcp server.
     #[test]
     fn storage_version_hashes_are_those_of_kcp() {
         for (group, plural, hash) in [

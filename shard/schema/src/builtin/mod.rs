@@ -1,4 +1,5 @@
-//! The kinds that exist without a CRD: what they are called, what their objects mean, how they are shown.
+//! Built-in kinds, which exist without a CRD: discovery data, OpenAPI definitions, normalization, validation and
+//! tables.
 
 mod definitions;
 mod kind;

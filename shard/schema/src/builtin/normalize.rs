@@ -1,7 +1,8 @@
-//! Brings a decoded object into the form that a Kubernetes server stores: as if it had passed through the Go type.
+//! Normalizes a decoded object to the form that a Kubernetes server stores, as if it had been decoded into the Go
+//! type.
 //!
-//! Wrong types are errors, unknown fields are dropped and reported, nulls and zeros that mean nothing disappear,
-//! times and base64 are written canonically. One pass, in place.
+//! Wrong types are errors. Unknown fields are dropped and reported. Nulls and zeros that mean "absent" are removed.
+//! Times and base64 are written in canonical form. Works in place, in one pass.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,28 +12,28 @@ use super::definitions::builtin_shapes;
 use super::kind::BuiltinKind;
 use super::shape::{ObjectShape, Scalar, Shape, ShapeTable};
 
-/// A value that cannot be held by its field: the sender's fault (400). The text is Go's, without the leading
+/// A value whose type its field cannot hold; the client is at fault (400). The text is Go's, without the prefix
 /// `<Kind> in version "v1" cannot be handled as a <Kind>: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NormalizeError(String);
 
 impl BuiltinKind {
-    /// Normalises an object of this kind and returns the paths of the unknown fields that were dropped, such as
-    /// `spec.x` or `rules[0].y` (for `fieldValidation`).
+    /// Normalizes an object of this kind. Returns the paths of the unknown fields that were dropped, such as `spec.x`
+    /// or `rules[0].y`, for `fieldValidation`.
     ///
     /// # Errors
-    /// A value has the wrong type; the object is then half normalised and must be thrown away.
+    /// A value has the wrong type. The object is then partly normalized and must be discarded.
     pub fn normalize(&self, object: &mut Value) -> Result<Vec<String>, NormalizeError> {
         normalize_definition(self.definition, object)
     }
 }
 
-/// The same for any definition: `DeleteOptions`, `TokenRequest`, or the `ObjectMeta` of a custom resource. An
-/// unknown definition leaves the value alone.
+/// Normalizes a value of any definition: `DeleteOptions`, `TokenRequest`, or the `ObjectMeta` of a custom resource. A
+/// value of an unknown definition is not changed.
 ///
 /// # Errors
-/// As [`BuiltinKind::normalize`].
+/// See [`BuiltinKind::normalize`].
 pub fn normalize_definition(definition: &str, value: &mut Value) -> Result<Vec<String>, NormalizeError> {
     let shapes = builtin_shapes();
     let Some(shape) = shapes.get(definition) else {
@@ -49,7 +50,7 @@ struct Walk<'a> {
     unknown: Vec<String>,
 }
 
-/// Where the walk is: once as Go names it in errors, once as a field path.
+/// The position of the current value: the Go type and field as in Go's errors, and the field path.
 struct Place<'a> {
     go_type: &'a str,
     go_field: &'a str,
@@ -78,7 +79,7 @@ impl Walk<'_> {
         }
     }
 
-    /// An item of a list or a map; null is the zero of its type there.
+    /// Normalizes an item of a list or a map, where null is the zero value of the item's type.
     fn element(
         &mut self,
         shape: &Shape,
@@ -107,7 +108,7 @@ impl Walk<'_> {
                 continue;
             };
             if value.is_null() {
-                // An open field may hold a null that means something; elsewhere it is "not given".
+                // A null in an open field is data; in other fields it means "absent".
                 if !matches!(self.shapes.resolve(&field.shape), Shape::Any) {
                     dropped.push(name.clone());
                 }
@@ -241,7 +242,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Go skips line breaks within base64.
+/// Validates base64 and removes line breaks, which Go ignores.
 fn canonical_base64(text: &str) -> Result<String, NormalizeError> {
     let compact: String = text.chars().filter(|character| !matches!(character, '\r' | '\n')).collect();
     match STANDARD.decode(&compact) {
@@ -406,7 +407,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is normal once stays so, and no object makes any step panic.
+        /// Normalizing is idempotent, and no object makes any step panic.
         #[test]
         fn normalising_twice_changes_nothing(object in any_json(), patch in any_json()) {
             for kind in builtin_kinds() {

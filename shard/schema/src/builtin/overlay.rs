@@ -1,10 +1,10 @@
-//! What the generated schemas lack: list and map types, merge keys, enumerations, open objects.
+//! Corrections of the generated schemas: list types, map types, merge keys, enumerations, open objects.
 //!
-//! Every list without an entry here is atomic, which is what Kubernetes says of all others among these kinds.
+//! A list without an entry here is atomic, as Kubernetes defines all other lists of these kinds.
 
 use serde_json::{Value, json};
 
-/// Adds to one property of one definition.
+/// An extension of one property of one definition.
 pub(super) struct PropertyNote {
     pub(super) definition: &'static str,
     pub(super) property: &'static str,
@@ -13,13 +13,13 @@ pub(super) struct PropertyNote {
 
 #[derive(Clone, Copy)]
 pub(super) enum Note {
-    /// A list whose items are known by `key`, merged by strategic merge patch too.
+    /// A list whose items have the key `key`. Strategic merge patch merges it too.
     MergedBy(&'static str),
-    /// A list whose items are known by `key` in server-side apply only; strategic merge replaces it.
+    /// A list whose items have the key `key` in server-side apply only. Strategic merge patch replaces it.
     MapBy(&'static str),
-    /// A list of distinct values, merged by strategic merge patch too.
+    /// A list of distinct values. Strategic merge patch merges it too.
     MergedSet,
-    /// A string of a closed set.
+    /// A string with a fixed set of values.
     OneOf(&'static [&'static str]),
 }
 
@@ -66,7 +66,7 @@ pub(super) static PROPERTY_NOTES: &[PropertyNote] = &[
     ),
 ];
 
-/// Objects that server-side apply treats as one value.
+/// Objects that server-side apply treats as one value (`x-kubernetes-map-type: atomic`).
 pub(super) static ATOMIC_OBJECTS: &[&str] = &[
     "io.k8s.api.core.v1.LocalObjectReference",
     "io.k8s.api.core.v1.ObjectReference",
@@ -76,14 +76,14 @@ pub(super) static ATOMIC_OBJECTS: &[&str] = &[
     "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
 ];
 
-/// Definitions whose generated schema says something else than Kubernetes'.
+/// Replaces definitions whose generated schema differs from that of Kubernetes.
 pub(super) fn replacement(definition: &str) -> Option<Value> {
     match definition {
-        // Any JSON value; the generator claims an object.
+        // Any JSON value; the generated schema is an object.
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON" => Some(json!({
             "description": "JSON represents any valid JSON value: a boolean, number, string, list, object or null.",
         })),
-        // References to itself in both arms; clients treat it as open.
+        // Both alternatives refer to the definition itself; clients treat it as open.
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray" => Some(json!({
             "description": "A schema, or a list of schemas. Only the former is allowed in a structural schema.",
         })),
@@ -99,8 +99,8 @@ pub(super) fn replacement(definition: &str) -> Option<Value> {
     }
 }
 
-/// Whether the generator requires a field that Kubernetes does not: `metadata`, of all kinds but one, because its Rust
-/// field is not optional, and a name that may be left empty for the sake of old clients.
+/// Whether the generated schema requires a field that Kubernetes does not require: `metadata` of all kinds but one,
+/// because its Rust field is not optional, and a name that may be empty for compatibility with old clients.
 pub(super) fn is_wrongly_required(definition: &str, field: &str) -> bool {
     match field {
         "metadata" => definition != "io.k8s.api.core.v1.Event",

@@ -1,7 +1,6 @@
-//! The bare shape of the definitions: types, how lists merge, which zeros count. No texts, no validation.
+//! Shapes of the definitions: types, merge behaviour of lists and zero values, without texts and validation.
 //!
-//! Normalising decoded objects and strategic merge patch walk shapes; both need them on every write, so they are
-//! small and borrowed.
+//! Normalization and strategic merge patch use shapes on every write, so shapes are small and borrowed.
 
 use std::collections::BTreeMap;
 
@@ -46,13 +45,13 @@ pub(crate) enum Scalar {
     Quantity,
 }
 
-/// What strategic merge patch does with a list.
+/// The behaviour of strategic merge patch for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListMerge {
     Replace,
-    /// Distinct scalars are united.
+    /// The result is the union of both lists, whose items are distinct scalars.
     Set,
-    /// Items with the same value of this field are one item.
+    /// Items with the same value of this field are merged.
     ByKey(String),
 }
 
@@ -68,7 +67,7 @@ pub(crate) struct ObjectShape {
 pub(crate) struct FieldShape {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// Whether zero differs from absent.
+    /// Whether a zero value differs from an absent one.
     pub(crate) keeps_zero: bool,
 }
 
@@ -84,7 +83,7 @@ impl ShapeTable {
         self.0.get(definition)
     }
 
-    /// Follows references; one to nowhere is an open value.
+    /// Follows references. A reference to an unknown definition is an open value.
     pub(crate) fn resolve<'a>(&'a self, shape: &'a Shape) -> &'a Shape {
         let mut shape = shape;
         while let Shape::Definition(name) = shape {
@@ -98,7 +97,7 @@ pub(crate) fn shape_table(schemas: &Map<String, Value>) -> ShapeTable {
     ShapeTable(schemas.iter().map(|(name, schema)| (name.clone(), shape_of(name, schema))).collect())
 }
 
-/// `definition` is the definition that the schema is, or is part of.
+/// The shape of a schema. `definition` is the name of the definition that contains the schema.
 fn shape_of(definition: &str, schema: &Value) -> Shape {
     let Value::Object(schema) = schema else {
         return Shape::Any;

@@ -1,4 +1,4 @@
-//! Tables of built-in kinds: what `kubectl get` shows.
+//! Tables of built-in kinds, as `kubectl get` prints them.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::kind::BuiltinKind;
 use crate::printer_column::age;
 
-/// A column definition of `meta.k8s.io/v1` `Table`, serialised as it is there.
+/// A column definition of a `meta.k8s.io/v1` `Table`, serialized as in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TableColumn {
-    /// Heading.
+    /// Heading of the column.
     pub name: &'static str,
     /// OpenAPI type of the cells: `string`, `date`.
     #[serde(rename = "type")]
     pub column_type: &'static str,
     /// Role of the column.
     pub format: ColumnFormat,
-    /// For people.
+    /// Description for users.
     pub description: &'static str,
     /// 0 is always shown, 1 with `-o wide`.
     pub priority: i32,
@@ -26,7 +26,7 @@ pub struct TableColumn {
 /// The `format` of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ColumnFormat {
-    /// Nothing particular.
+    /// No particular role.
     #[serde(rename = "")]
     None,
     /// The column identifies the object.
@@ -50,7 +50,7 @@ impl BuiltinKind {
         }
     }
 
-    /// The cells of one object's row, one per column. Reads the object only where a cell needs it.
+    /// The cells of one object's row, one per column. Reads only the fields that the cells need.
     #[must_use]
     pub fn table_cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let created = object["metadata"]["creationTimestamp"].as_str();

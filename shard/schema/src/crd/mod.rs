@@ -1,4 +1,4 @@
-//! Reading CustomResourceDefinitions (`apiextensions.k8s.io/v1`): defaults, rules and what they mean.
+//! CustomResourceDefinitions (`apiextensions.k8s.io/v1`): parsing, defaults, validation, names and subresources.
 
 mod naming;
 mod parse;
@@ -19,33 +19,33 @@ use crate::metadata::Scope;
 use crate::printer_column::PrinterColumn;
 use crate::structural::Schema;
 
-/// What a CustomResourceDefinition says, checked.
+/// A parsed and validated `spec` of a CustomResourceDefinition.
 #[derive(Clone, Debug)]
 pub struct CrdSpec {
     /// The API group; empty for the core group, which kcp allows.
     pub group: String,
     /// The resource's names.
     pub names: CrdNames,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub scope: Scope,
-    /// In the order of the definition; exactly one is the storage version.
+    /// The versions, in the order of the definition. Exactly one is the storage version.
     pub versions: Vec<CrdVersion>,
-    /// How objects get from one version to another.
+    /// The conversion of objects between versions.
     pub conversion: Conversion,
 }
 
 /// `spec.names` and `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdNames {
-    /// The name in paths: `widgets`.
+    /// The resource name in URLs: `widgets`.
     pub plural: String,
-    /// `widget`.
+    /// The singular name: `widget`.
     pub singular: String,
-    /// `Widget`.
+    /// The kind of one object: `Widget`.
     pub kind: String,
-    /// `WidgetList`.
+    /// The kind of a list: `WidgetList`.
     pub list_kind: String,
-    /// Abbreviations for clients.
+    /// Short names for clients.
     pub short_names: Vec<String>,
     /// Groups of resources for clients, such as `all`.
     pub categories: Vec<String>,
@@ -54,39 +54,40 @@ pub struct CrdNames {
 /// One version of a custom resource.
 #[derive(Clone, Debug)]
 pub struct CrdVersion {
-    /// `v1`.
+    /// The version's name: `v1`.
     pub name: String,
-    /// Whether it is offered.
+    /// Whether the version is served.
     pub served: bool,
-    /// Whether objects are stored in it.
+    /// Whether it is the storage version.
     pub storage: bool,
-    /// Whether its use deserves a warning, and which: the given one, or the standard text.
+    /// The warning to clients of a deprecated version: the configured one, or the standard text. `None` if the version
+    /// is not deprecated.
     pub deprecation_warning: Option<String>,
-    /// Compiled.
+    /// The compiled schema.
     pub schema: Schema,
     /// The `openAPIV3Schema` as given, for OpenAPI documents.
     pub open_api_schema: Arc<Value>,
-    /// Whether `status` is written apart from the rest.
+    /// Whether the version has a `status` subresource.
     pub has_status: bool,
     /// The paths of the `scale` subresource, if it has one.
     pub scale: Option<ScalePaths>,
-    /// The columns of its tables beside the name; [`PrinterColumn::age`] alone if none are given.
+    /// The printer columns beside the name; only [`PrinterColumn::age`] if none are defined.
     pub columns: Vec<PrinterColumn>,
-    /// What field selectors may name beside `metadata.name` and `metadata.namespace`.
+    /// The fields that field selectors can name, beside `metadata.name` and `metadata.namespace`.
     pub selectable_fields: Vec<SelectableField>,
 }
 
 /// A field that field selectors can name (KEP-4358).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectableField {
-    /// As a client names it: `spec.color`.
+    /// The name of the field in selectors: `spec.color`.
     pub label: String,
-    /// Where it is.
+    /// The path of the field's value.
     pub path: JsonPath,
 }
 
 impl SelectableField {
-    /// The field's value as a selector sees it; empty if it is not there.
+    /// The value that selectors compare; empty if the field is absent.
     pub fn value(&self, object: &Value) -> String {
         match self.path.find_first(object) {
             None | Some(Value::Null) => String::new(),
@@ -96,20 +97,20 @@ impl SelectableField {
     }
 }
 
-/// How objects get from one version to another.
+/// The conversion of objects between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conversion {
     /// Only `apiVersion` changes.
     None,
-    /// A webhook; see [`CrdSpec::unsupported`].
+    /// Conversion by a webhook; see [`CrdSpec::unsupported`].
     Webhook,
 }
 
 impl CrdSpec {
-    /// Reads and checks a whole CustomResourceDefinition, as it is to be created: defaults are taken as applied
-    /// ([`apply_defaults`]), `metadata` is looked at only for its name.
+    /// Parses and validates a whole CustomResourceDefinition that is to be created. Defaults must have been applied
+    /// ([`apply_defaults`]); of `metadata`, only the name is read.
     ///
-    /// All errors are returned at once, in Kubernetes' order.
+    /// Returns all errors at once, in the order of Kubernetes.
     pub fn parse(definition: &Value) -> Result<Self, Vec<FieldError>> {
         let spec = definition.get("spec").unwrap_or(&Value::Null);
         let mut errors = rules::definition_name(definition);
@@ -120,8 +121,8 @@ impl CrdSpec {
         }
     }
 
-    /// Reads and checks a `spec` alone: that of something that has its form but not its name, such as the definitions
-    /// that kcp names by the UID of what they are bound from.
+    /// Parses and validates a `spec` alone, without the rule for `metadata.name`. kcp names definitions of bound
+    /// resources by a UID.
     pub fn parse_spec(spec: &Value, path: &FieldPath) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
         match parse::spec(spec, path, &mut errors) {
@@ -130,8 +131,8 @@ impl CrdSpec {
         }
     }
 
-    /// What the definition asks for that this server cannot do yet. The caller refuses such a definition, unless it
-    /// enforces the meaning of its rules by other means; ignoring it is never right.
+    /// The features of the definition that this server does not support. The caller must refuse such a definition,
+    /// unless it enforces the rules by other means; it must not ignore them.
     pub fn unsupported(&self) -> Vec<FieldError> {
         let mut findings = Vec::new();
         for (index, version) in self.versions.iter().enumerate() {
@@ -156,12 +157,12 @@ impl CrdSpec {
         findings
     }
 
-    /// The version that objects are stored in.
+    /// The storage version.
     pub fn storage_version(&self) -> Option<&CrdVersion> {
         self.versions.iter().find(|version| version.storage)
     }
 
-    /// The version of that name, if it is served.
+    /// The version with that name, if it is served.
     pub fn served_version(&self, name: &str) -> Option<&CrdVersion> {
         self.versions.iter().find(|version| version.served && version.name == name)
     }
@@ -173,7 +174,7 @@ impl CrdSpec {
 }
 
 impl CrdNames {
-    /// Reads names from `spec.names` or `status.acceptedNames`; what is missing is empty.
+    /// Reads names from `spec.names` or `status.acceptedNames`; absent names are empty.
     pub fn read(names: &Value) -> Self {
         let text = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let list = |field: &str| {
@@ -190,7 +191,7 @@ impl CrdNames {
         }
     }
 
-    /// The names as JSON; what is empty is left out, except for `plural` and `kind`.
+    /// The names as JSON. Empty names are omitted, except for `plural` and `kind`.
     pub fn to_json(&self) -> Value {
         let mut fields = Map::new();
         fields.insert("plural".to_owned(), Value::from(self.plural.as_str()));
@@ -209,7 +210,7 @@ impl CrdNames {
     }
 }
 
-/// Fills in the defaults of a whole CustomResourceDefinition: singular, list kind, conversion.
+/// Fills in the defaults of a whole CustomResourceDefinition: singular name, list kind, conversion.
 pub fn apply_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
         return;

@@ -1,43 +1,45 @@
-//! Which names a definition gets when several in one group want the same ones.
+//! Accepted names: resolves conflicts between the names of definitions in one group.
 
 use std::collections::HashSet;
 
 use super::CrdNames;
 
-/// What a definition's status shall say of its names.
+/// The names and conditions for a definition's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// `status.acceptedNames`: the requested names that are free, the former ones where they are not.
+    /// `status.acceptedNames`: the requested names that are free, and the previous ones instead of those that are
+    /// taken.
     pub accepted: CrdNames,
-    /// `NamesAccepted` and `Established`, in the order in which kcp writes them.
+    /// `NamesAccepted` and `Established`, in the order of kcp.
     pub conditions: [CrdCondition; 2],
 }
 
 impl Naming {
-    /// Whether the resource is served.
+    /// Whether the definition is `Established`, that is, served.
     pub const fn is_established(&self) -> bool {
         self.conditions[1].holds
     }
 }
 
-/// A condition of a definition's status, without its times.
+/// A condition of a definition's status, without its timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrdCondition {
     /// `NamesAccepted` or `Established`.
     pub condition_type: &'static str,
     /// `status`: `True` or `False`.
     pub holds: bool,
-    /// One word.
+    /// `reason`: one word in CamelCase.
     pub reason: &'static str,
-    /// One sentence.
+    /// `message`: a sentence.
     pub message: String,
 }
 
-/// Decides on the names of a definition.
+/// Computes the accepted names of a definition.
 ///
-/// `accepted` is its present `status.acceptedNames`, `others` those of every other definition in the same group, and
-/// `established` whether it is already served: what was established stays so. A new definition whose names are all
-/// free is established at once; one server has no peers that must learn of it first.
+/// `accepted` is the definition's current `status.acceptedNames`, `others` has the accepted names of all other
+/// definitions in the group, and `established` is whether the definition is already served; an established definition
+/// stays established. A new definition whose names are all free is established at once, because there are no other
+/// servers that must see it first.
 pub fn accepted_names<'n>(
     requested: &CrdNames,
     accepted: &CrdNames,

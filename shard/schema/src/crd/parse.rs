@@ -1,4 +1,4 @@
-//! From the JSON of a `spec` to a [`CrdSpec`], with all that is wrong with it.
+//! Parses the JSON of a `spec` into a [`CrdSpec`] and collects its errors.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::names;
 use crate::printer_column::{ColumnType, PrinterColumn};
 use crate::structural::{CompileOptions, Schema, check_structural};
 
-/// The formats that a printer column may name.
+/// The formats that a printer column may have.
 const COLUMN_FORMATS: [&str; 9] =
     ["int32", "int64", "float", "double", "byte", "date", "date-time", "password", "binary"];
 
-/// How many selectable fields a version may have.
+/// Maximum number of selectable fields of a version.
 const MAX_SELECTABLE_FIELDS: usize = 8;
 
-/// `None` only together with errors.
+/// Parses a `spec`. Returns `None` only if it adds errors.
 pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdSpec> {
     let group = text(spec, "group").to_owned();
     rules::group(&group, &path.child("group"), errors);
@@ -155,7 +155,7 @@ fn schema(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opti
     match Schema::compile(schema, &CompileOptions::structural()) {
         Ok(compiled) => Some((compiled, Arc::new(schema.clone()))),
         Err(findings) => {
-            // The structural check has already said what it can say better.
+            // The structural check has already reported the error with a better text.
             if is_structural {
                 errors.extend(findings.into_iter().map(|finding| below(&path, finding)));
             }

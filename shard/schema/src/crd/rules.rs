@@ -1,4 +1,4 @@
-//! The rules of names, of versions that have been stored, and of updates.
+//! Validation of names, stored versions, API approval and updates.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) fn definition_name(definition: &Value) -> Vec<FieldError> {
     vec![FieldError::invalid_str(path, name, "must be spec.names.plural+\".\"+spec.group")]
 }
 
-/// The core group, which kcp allows, is spelled out in the name.
+/// The name of a definition. It spells out the core group, which kcp allows.
 pub(super) fn definition_name_of(plural: &str, group: &str) -> String {
     format!("{plural}.{}", if group.is_empty() { "core" } else { group })
 }
@@ -72,7 +72,7 @@ pub(super) fn names(names: &CrdNames, path: &FieldPath, errors: &mut Vec<FieldEr
             errors.push(FieldError::invalid_str(path.child(field), kind, &detail));
         }
     }
-    // A reader of a list could not tell it from an element.
+    // A client could not tell a list from an item.
     if !names.kind.is_empty() && names.kind == names.list_kind {
         let detail = "kind and listKind may not be the same";
         errors.push(FieldError::invalid_str(path.child("listKind"), &names.list_kind, detail));
@@ -103,7 +103,7 @@ pub(super) fn deprecation_warning(
     }
 }
 
-/// `status.storedVersions` after a write of the spec: the storage version joins those that were stored before.
+/// `status.storedVersions` after a write of the spec: the storage version is added to the previous ones.
 pub fn next_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<String> {
     let mut versions = stored.to_vec();
     if let Some(version) = spec.storage_version().filter(|version| !stored.contains(&version.name)) {
@@ -112,8 +112,8 @@ pub fn next_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<String> {
     versions
 }
 
-/// Groups of the Kubernetes community are for those whom it has approved (KEP-1111). A definition that was there
-/// without an approval may stay as it is.
+/// Groups of the Kubernetes community require an approval annotation (KEP-1111). An existing definition without one
+/// may remain unchanged.
 pub fn validate_approval(spec: &CrdSpec, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
@@ -144,8 +144,8 @@ pub fn validate_approval(spec: &CrdSpec, object: &Value, old: Option<&Value>) ->
     }
 }
 
-/// A version in which objects may still be stored cannot leave the spec, and the storage version must be among the
-/// stored ones.
+/// A version in which objects may still be stored cannot be removed from the spec, and the storage version must be a
+/// stored version.
 pub fn validate_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<FieldError> {
     let path = FieldPath::new("status.storedVersions");
     if stored.is_empty() {
@@ -169,7 +169,8 @@ pub fn validate_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<FieldE
     errors
 }
 
-/// What an update may not change: group and plural ever, scope and kind once the definition was established.
+/// Validates the immutable fields of an update: group and plural always, scope and kind once the definition is
+/// established.
 pub fn validate_update(spec: &CrdSpec, old: &CrdSpec, established: bool) -> Vec<FieldError> {
     let path = FieldPath::new("spec");
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! The paths of the `scale` subresource, which must lead to what it needs.
+//! The `scale` subresource: its paths and their validation.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::field::{FieldError, FieldPath};
 /// `subresources.scale`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// Under `.spec`.
+    /// `specReplicasPath`, under `.spec`.
     pub spec_replicas_path: String,
-    /// Under `.status`.
+    /// `statusReplicasPath`, under `.status`.
     pub status_replicas_path: String,
-    /// Under `.spec` or `.status`.
+    /// `labelSelectorPath`, under `.spec` or `.status`.
     pub label_selector_path: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl ScalePaths {
         })
     }
 
-    /// Whether an object has usable values at the paths; paths print with their leading dot, as in Kubernetes.
+    /// Validates the values of an object at the paths. Paths are printed with their leading dot, as in Kubernetes.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         for path in [&self.spec_replicas_path, &self.status_replicas_path] {
@@ -92,7 +92,7 @@ impl ScalePaths {
         at(object, self.label_selector_path.as_deref()?)?.as_str()
     }
 
-    /// Writes the wanted replicas, making the objects on the way; false if something else is in the way.
+    /// Sets the desired replicas and creates missing parent objects. Returns false if a parent is not an object.
     pub fn set_spec_replicas(&self, object: &mut Value, replicas: i64) -> bool {
         let mut value = object;
         for name in names(&self.spec_replicas_path) {

@@ -1,4 +1,4 @@
-//! Components of custom resources.
+//! OpenAPI components of custom resources.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub fn custom_definition_name(group: &str, version: &str, kind: &str) -> String 
     parts.join(".")
 }
 
-/// The component: the schema, with what every object has, and with its type.
+/// The component of a custom resource: its schema with the common fields of objects and its group, version and kind.
 pub(super) fn component(resource: &OpenApiResource, schema: &Value) -> Value {
     let mut component = schema.clone();
     if !component.is_object() {
@@ -30,7 +30,7 @@ pub(super) fn component(resource: &OpenApiResource, schema: &Value) -> Value {
     component
 }
 
-/// Embedded objects have a type and metadata as well, at any depth.
+/// Adds type and metadata to embedded resources, at any depth.
 fn complete_embedded(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     for key in ["items", "additionalProperties"] {
@@ -46,7 +46,7 @@ fn complete_embedded(schema: &mut Value) {
     }
 }
 
-/// `apiVersion`, `kind` and `metadata` in the words that built-in kinds have for them.
+/// Adds `apiVersion`, `kind` and `metadata` with the descriptions of built-in kinds.
 fn add_object_fields(fields: &mut Map<String, Value>) {
     fields.entry("type").or_insert_with(|| json!("object"));
     let properties = fields.entry("properties").or_insert_with(|| json!({}));

@@ -1,7 +1,7 @@
-//! OpenAPI v3 documents of group versions, assembled from the resources that a place serves.
+//! OpenAPI v3 documents of group versions, assembled from the resources that a server or workspace serves.
 //!
-//! Clients ask for the index, then for the group versions they need; documents never change under one hash. Enough
-//! for `kubectl` 1.29 and newer: explain, apply, create with validation, edit, diff.
+//! Clients get the index, then the group versions that they need. A document never changes under one hash. The
+//! documents suffice for `kubectl` 1.29 and newer: explain, apply, create with validation, edit, diff.
 
 mod custom;
 mod operations;
@@ -22,12 +22,12 @@ use crate::builtin::{BuiltinKind, REFERENCE_PREFIX, definition_json, list_defini
 
 pub use custom::custom_definition_name;
 
-/// A resource as its OpenAPI document shows it.
+/// A resource of an OpenAPI document.
 #[derive(Debug, Clone)]
 pub struct OpenApiResource {
     /// API group; empty for the core group.
     pub group: String,
-    /// Version.
+    /// API version, such as `v1`.
     pub version: String,
     /// Kind of one object.
     pub kind: String,
@@ -35,13 +35,13 @@ pub struct OpenApiResource {
     pub list_kind: String,
     /// Resource name in URLs.
     pub plural: String,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Verbs, as in discovery.
     pub verbs: Vec<String>,
-    /// What exists below an object.
+    /// Subresources.
     pub subresources: Vec<OpenApiSubresource>,
-    /// What its objects look like.
+    /// Schema of its objects.
     pub schema: OpenApiSchema,
 }
 
@@ -52,7 +52,7 @@ pub struct OpenApiSubresource {
     pub name: String,
     /// Verbs, as in discovery.
     pub verbs: Vec<String>,
-    /// What bodies look like, if not like the resource.
+    /// Kind of the bodies, if it is not the resource's.
     pub body: Option<OpenApiBody>,
 }
 
@@ -65,7 +65,7 @@ pub enum OpenApiBody {
     TokenRequest,
 }
 
-/// Where a resource's schema comes from.
+/// Source of a resource's schema.
 #[derive(Debug, Clone)]
 pub enum OpenApiSchema {
     /// A built-in definition by its name.
@@ -74,7 +74,7 @@ pub enum OpenApiSchema {
     Custom(Arc<Value>),
 }
 
-/// A finished document. Cloning is cheap.
+/// A complete document. Cloning is cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenApiDocument {
     /// The JSON text.
@@ -131,8 +131,9 @@ pub fn open_api_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Assembles the document of one group version; resources of others are left out. The order of `resources` does not
-/// matter. Costs milliseconds for the core group: to be cached by the set of schemas.
+/// Assembles the document of one group version; resources of other group versions are ignored. The order of
+/// `resources` does not matter. Costs milliseconds for the core group: callers should cache documents by their set of
+/// schemas.
 #[must_use]
 pub fn open_api_document<'a>(
     group: &str,
@@ -160,14 +161,15 @@ pub fn open_api_document<'a>(
         paths,
         components: json_object("schemas", components.schemas),
     };
-    // Serialising maps with text keys into memory cannot fail; an empty document would only say "nothing known".
+    // Serializing maps with text keys into memory cannot fail; an empty document would only hide resources from
+    // clients.
     let json = Bytes::from(serde_json::to_vec(&document).unwrap_or_default());
     let hash = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect::<String>();
     OpenApiDocument { json, hash: hash.into() }
 }
 
-/// The index at `/openapi/v3` over documents by their [`open_api_path`]. URLs begin with `/openapi/v3` without a
-/// cluster: clients prepend their own.
+/// The index at `/openapi/v3`, from documents by their [`open_api_path`]. Its URLs begin with `/openapi/v3`, without a
+/// cluster: clients prepend their own prefix.
 #[must_use]
 pub fn open_api_index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a OpenApiDocument)>) -> Bytes {
     #[derive(Serialize)]
@@ -196,7 +198,7 @@ fn json_object<T>(key: &'static str, value: T) -> BTreeMap<&'static str, T> {
     BTreeMap::from([(key, value)])
 }
 
-/// Built-in definitions are copied as text.
+/// The schema of a component. Built-in definitions are copied as text.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Schema {
@@ -204,7 +206,7 @@ enum Schema {
     Tree(Value),
 }
 
-/// The components of one document: only what something in it refers to.
+/// The components of one document: only those that it refers to.
 #[derive(Default)]
 struct Components {
     schemas: BTreeMap<String, Schema>,
@@ -213,7 +215,7 @@ struct Components {
 impl Components {
     fn add_resource(&mut self, resource: &OpenApiResource) {
         let OpenApiSchema::Custom(schema) = &resource.schema else {
-            // Everything built-in is found through the paths.
+            // Built-in components are found through the references of the paths.
             return;
         };
         let definition = resource.definition();
@@ -239,8 +241,8 @@ impl Components {
     }
 }
 
-/// Names of the components that a JSON text refers to. A description that contains the prefix adds a component too
-/// much at worst.
+/// Names of the components that a JSON text refers to. A description that contains the prefix adds a superfluous
+/// component, which is harmless.
 fn references(text: &str) -> impl Iterator<Item = String> {
     text.split(REFERENCE_PREFIX).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
 }

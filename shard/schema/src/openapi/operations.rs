@@ -1,4 +1,4 @@
-//! The paths of a resource and what can be done at each.
+//! OpenAPI paths of a resource and their operations.
 
 use serde_json::{Map, Value, json};
 
@@ -47,7 +47,7 @@ pub(super) fn paths_of(resource: &OpenApiResource) -> Vec<(String, Value)> {
     paths
 }
 
-/// The path that answers with the group version's resources.
+/// The path of the group version's resource list (`APIResourceList`).
 pub(super) fn resource_list(group: &str, version: &str) -> (String, Value) {
     let (camel, tag) = tag_of(group, version);
     let operation = json!({
@@ -102,7 +102,7 @@ fn has(verbs: &[String], wanted: &[&str]) -> bool {
     verbs.iter().any(|verb| wanted.contains(&verb.as_str()))
 }
 
-/// What travels: its component and its type.
+/// A request or response body: its component and its group, version and kind.
 struct Body {
     definition: String,
     types: Value,
@@ -119,12 +119,12 @@ impl Body {
     }
 }
 
-/// Writes the operations at one path.
+/// Builds the operations of one path.
 struct Writer<'a> {
     resource: &'a OpenApiResource,
-    /// `Namespaced` or nothing.
+    /// `Namespaced`, or empty for cluster-scoped paths.
     place: &'static str,
-    /// After the kind in operation names: `Status`, `ForAllNamespaces`.
+    /// Suffix of operation names, after the kind: `Status`, `ForAllNamespaces`.
     suffix: String,
     body: Body,
 }
@@ -220,7 +220,7 @@ impl Writer<'_> {
         }
     }
 
-    /// From these kubectl learns that strategic merge patches are not for custom resources.
+    /// Accepted patch types. kubectl learns from them that custom resources do not support strategic merge patches.
     fn patch_types(&self) -> &'static [&'static str] {
         const TYPES: &[&str] = &[
             "application/apply-patch+yaml",
@@ -327,7 +327,7 @@ fn schema(definition: &str) -> Value {
     json!({"schema": {"$ref": format!("{REFERENCE_PREFIX}{definition}")}})
 }
 
-/// The group version in operation names (`RbacAuthorizationV1`) and as a tag (`rbacAuthorization_v1`).
+/// The group version as part of operation names (`RbacAuthorizationV1`) and as a tag (`rbacAuthorization_v1`).
 fn tag_of(group: &str, version: &str) -> (String, String) {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     let camel: String = group.split(['.', '-']).map(capitalized).collect();

@@ -71,7 +71,7 @@ fn builtin_paths_follow_their_verbs() {
     assert_eq!(reviews["paths"].as_object().unwrap().len(), 5);
 }
 
-/// kubectl looks for these to decide between validation by the server and its own, and between patch types.
+/// kubectl reads these fields to choose between validation by the server and its own, and between patch types.
 #[test]
 fn operations_carry_what_kubectl_looks_for() {
     let core = document("", "v1", &builtin_resources());

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902) within Kubernetes' limits.
+//! JSON patch (RFC 6902) within the limits of Kubernetes.
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{Patch, PatchErrorKind, PatchOperation};
@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use crate::decode::{MAX_DEPTH, depth_of};
 
-/// How many operations one patch may have, as in Kubernetes.
+/// Maximum number of operations in a patch, as in Kubernetes.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
-/// Why a JSON patch fails; always the sender's fault. Only [`JsonPatchError::TestFailed`] can succeed on a retry, on
-/// another version of the object.
+/// Errors of a JSON patch; the client is always at fault. Only [`JsonPatchError::TestFailed`] can succeed on a retry,
+/// against another version of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JsonPatchError {
     /// The patch is not a list of operations: 400.
@@ -20,7 +20,7 @@ pub enum JsonPatchError {
     /// Too many operations: 413.
     #[error("The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
-    /// `copy` operations would make the object grow too much: 413.
+    /// `copy` operations would make the object grow beyond the limit: 413.
     #[error(
         "Unable to complete the copy, the accumulated size increase of copy is {size}, exceeding the limit {limit}"
     )]
@@ -30,7 +30,7 @@ pub enum JsonPatchError {
         /// The caller's limit.
         limit: usize,
     },
-    /// The object would be nested too deep: 422.
+    /// The object would be nested deeper than allowed: 422.
     #[error("the patched object would be nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A `test` operation did not hold: 422.
@@ -39,14 +39,14 @@ pub enum JsonPatchError {
         /// The JSON pointer of the test.
         path: String,
     },
-    /// An operation names something that is not there: 422.
+    /// An operation names a value that does not exist: 422.
     #[error("operation {index} at {path}: {message}")]
     Inapplicable {
-        /// Which operation, from 0.
+        /// The index of the operation, from 0.
         index: usize,
-        /// Its JSON pointer.
+        /// The operation's JSON pointer.
         path: String,
-        /// What is wrong.
+        /// The error of the operation.
         message: String,
     },
 }
@@ -58,7 +58,7 @@ pub struct JsonPatch {
 }
 
 impl JsonPatch {
-    /// Reads a patch from its JSON.
+    /// Parses a patch from its JSON.
     pub fn parse(patch: Value) -> Result<Self, JsonPatchError> {
         let Value::Array(operations) = &patch else {
             return Err(JsonPatchError::Malformed("a JSON patch is a list of operations".to_owned()));
@@ -71,9 +71,9 @@ impl JsonPatch {
         Ok(Self { operations: patch.0 })
     }
 
-    /// Applies all operations, or returns an error with `object` in an unspecified state between.
+    /// Applies all operations. After an error, `object` is partly patched and must be discarded.
     ///
-    /// `max_copied` bounds the JSON bytes that `copy` operations add in all; Kubernetes takes the limit of request
+    /// `max_copied` limits the JSON bytes that `copy` operations add in total; Kubernetes uses the limit of request
     /// bodies.
     pub fn apply(&self, object: &mut Value, max_copied: usize) -> Result<(), JsonPatchError> {
         let mut copied = 0;
@@ -125,7 +125,7 @@ fn depth_at(object: &Value, from: &Pointer) -> usize {
     from.resolve(object).map_or(0, depth_of)
 }
 
-/// Kubernetes' patch library takes an absent field for null in `test`.
+/// The patch library of Kubernetes treats an absent field as null in `test`.
 fn tests_absent_for_null(object: &Value, operation: &PatchOperation) -> bool {
     match operation {
         PatchOperation::Test(test) => test.value.is_null() && test.path.resolve(object).is_err(),

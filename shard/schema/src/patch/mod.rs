@@ -1,4 +1,4 @@
-//! Changing an object by a patch.
+//! Patches: JSON patch, JSON merge patch and strategic merge patch.
 
 mod json;
 mod merge;

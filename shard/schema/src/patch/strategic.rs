@@ -1,35 +1,36 @@
-//! Strategic merge patch: a merge patch that knows how lists merge.
+//! Strategic merge patch: a merge patch that merges lists by the list types of the schema.
 //!
-//! A patch is JSON of the object's shape. Besides plain fields it may hold directives: `$patch` (`replace`, `delete`,
-//! `merge`) in objects and list items, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`
-//! beside a list. Which lists merge, and by which key, comes from the kind's schema; lists without such a note are
-//! replaced. Only built-in kinds have one: for custom resources Kubernetes refuses this patch type.
+//! A patch is JSON of the object's shape. Besides plain fields it may contain directives: `$patch` (`replace`,
+//! `delete`, `merge`) in objects and list items, `$retainKeys`, `$setElementOrder/<list>` and
+//! `$deleteFromPrimitiveList/<list>` beside a list. The kind's schema defines which lists merge, and by which key;
+//! other lists are replaced. Only built-in kinds have such schemas: Kubernetes refuses this patch type for custom
+//! resources.
 
 use serde_json::{Map, Value};
 
 use crate::builtin::{BuiltinKind, ListMerge, Shape, ShapeTable, builtin_shapes};
 
-/// Why a patch cannot be applied. The sender's fault (400 for a malformed patch, 422 is never needed).
+/// Errors of a strategic merge patch. The client is at fault (400 for a malformed patch; 422 is never needed).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StrategicPatchError {
     /// The patch is not an object.
     #[error("a strategic merge patch must be an object")]
     NotAnObject,
-    /// `$patch` has a value other than the three known ones, or one that makes no sense here.
+    /// `$patch` has an unknown value, or one that is invalid at this place.
     #[error("unable to find api field or directive: invalid value {0} of $patch")]
     UnknownDirective(String),
-    /// A directive holds something else than a list of the right things.
+    /// The value of a directive is not a list of the required type.
     #[error("{0} must hold a list of {1}")]
     MalformedDirective(String, &'static str),
-    /// A list that merges by key has an item without it.
+    /// An item of a list that merges by key has no key.
     #[error("map: {item} does not contain declared merge key: {key}")]
     MissingMergeKey {
         /// The item.
         item: String,
-        /// The key of its list.
+        /// The merge key of the list.
         key: String,
     },
-    /// A list of the patch meets something else in the object, or the other way round.
+    /// The patch has a list where the object has another type, or the other way round.
     #[error("the type of {0} in the patch and in the object differ")]
     TypeMismatch(String),
 }
@@ -39,7 +40,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ORDER: &str = "$setElementOrder/";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 
-/// Applies `patch` to `object`, in place. On an error the object is half patched and must be thrown away.
+/// Applies `patch` to `object` in place. After an error, the object is partly patched and must be discarded.
 ///
 /// # Errors
 /// [`StrategicPatchError`].
@@ -70,7 +71,7 @@ fn apply(
     Ok(())
 }
 
-/// What `$patch` says.
+/// The value of `$patch`.
 enum Directive {
     Merge,
     Replace,
@@ -148,7 +149,7 @@ impl<'a> Merge<'a> {
                 self.list(shape, name, current, value, order)
             }
             (Some(current), _) if current.is_object() != value.is_object() && !current.is_null() => {
-                // An open field may change its type; a known one would fail to decode.
+                // A field without a schema may change its type. A known field of another type would fail to decode.
                 if !matches!(self.shapes.resolve(shape), Shape::Any | Shape::Scalar(_)) {
                     return Err(StrategicPatchError::TypeMismatch(name.to_owned()));
                 }
@@ -156,7 +157,7 @@ impl<'a> Merge<'a> {
                 Ok(())
             }
             (_, value) => {
-                // Nothing to merge with: the patch's value without its directives and nulls.
+                // The object has no value to merge with: insert the patch's value without its directives and nulls.
                 if let Some(value) = self.fresh(shape, name, value)? {
                     fields.insert(name.to_owned(), value);
                 }
@@ -211,7 +212,7 @@ impl<'a> Merge<'a> {
         current: &mut Vec<Value>,
         patch: &[Value],
     ) -> Result<(), StrategicPatchError> {
-        // `- $patch: replace` as an item of its own replaces the whole list by the other items.
+        // An item `$patch: replace` replaces the whole list by the other items of the patch.
         let replaces = |item: &Value| {
             item.get(PATCH).and_then(Value::as_str) == Some("replace") && item.get(key).is_none()
         };
@@ -245,8 +246,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// A value that meets nothing in the object: the same as merging it into an empty one. `None` if it only
-    /// deletes.
+    /// The result of merging `value` into an absent field, which is the same as merging it into an empty value. `None`
+    /// if the patch only deletes.
     fn fresh(
         &self,
         shape: &'a Shape,
@@ -288,7 +289,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// `$setElementOrder` also arranges a list that the patch does not touch otherwise.
+    /// Applies `$setElementOrder` to lists that the patch does not change otherwise.
     fn reorder_untouched_lists(
         &self,
         shape: &'a Shape,
@@ -326,7 +327,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Other names with a dollar are data: keys of a ConfigMap, `$ref` of a schema.
+/// Other names that begin with `$` are data, such as keys of a ConfigMap or the `$ref` of a schema.
 fn is_directive(name: &str) -> bool {
     matches!(name, PATCH | RETAIN_KEYS) || name.starts_with(SET_ORDER) || name.starts_with(DELETE_FROM_LIST)
 }
@@ -369,13 +370,13 @@ fn arrange_by_key(
     Ok(())
 }
 
-/// Brings the items that the patch knows into its order. An item that only the server knows stays behind the item
-/// that it followed; one that came first stays first.
+/// Sorts the items that the patch lists into the order of the patch. Any other item stays behind its predecessor, and
+/// an item without a predecessor stays first.
 fn arrange(items: &mut [Value], rank: impl Fn(&Value) -> Option<usize>) {
     let mut anchor = None;
     let mut keys: Vec<(Option<usize>, usize)> = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        // An item without a rank takes that of its predecessor; the index keeps it behind.
+        // An item without a rank has the rank of its predecessor; the index sorts it behind that.
         let known = rank(item);
         anchor = known.or(anchor);
         keys.push((anchor, if known.is_some() { 0 } else { index + 1 }));
@@ -397,7 +398,7 @@ mod tests {
     use super::*;
     use crate::builtin::{builtin_by_kind, shape_table};
 
-    /// A schema with every kind of list; the built-in kinds have few.
+    /// A schema with every list type; the built-in kinds have few.
     fn schemas() -> Value {
         json!({
             "Pod": {"type": "object", "properties": {

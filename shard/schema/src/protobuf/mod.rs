@@ -1,8 +1,8 @@
-//! Reads Kubernetes protobuf request bodies into JSON values.
+//! Decodes Kubernetes protobuf request bodies into JSON values.
 //!
-//! Typed clients from Kubernetes 1.32 on send built-in kinds as `application/vnd.kubernetes.protobuf` and do not
-//! fall back to JSON, so these bodies have to be understood on the way in. Answers stay JSON, which the same clients
-//! accept. Tables say what the wire cannot: names, types, and whether a zero was meant (see [`table`]).
+//! Typed clients from Kubernetes 1.32 on send built-in kinds as `application/vnd.kubernetes.protobuf` and do not fall
+//! back to JSON, so the server must decode these bodies. Responses stay JSON, which the same clients accept. Tables
+//! supply the facts that the wire format does not carry: names, types, and whether a zero is a value (see [`table`]).
 
 mod table;
 mod tables;
@@ -20,23 +20,23 @@ use wire::{Payload, Reader};
 /// The first four bytes of every Kubernetes protobuf body.
 pub const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
 
-/// Bodies above this length are refused before they are read (3 MiB, the limit of request bodies).
+/// Maximum length of a body (3 MiB, the limit of request bodies). Longer bodies are refused before they are read.
 pub const MAX_PROTOBUF_BODY: usize = 3 << 20;
 
-/// Why a protobuf body could not be read. The sender is to blame in every case; sending the same body again
-/// cannot help.
+/// Reasons for which a protobuf body cannot be read. The client is at fault in every case; a retry with the same body
+/// does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
-    /// Not the Kubernetes envelope at all (400).
+    /// The body has no Kubernetes envelope (400).
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     MissingMagic,
-    /// The bytes break the wire format or do not fit the kind's fields (400).
+    /// The bytes violate the wire format or do not fit the kind's fields (400).
     #[error("invalid protobuf: {0}")]
     Malformed(&'static str),
-    /// Nested, long or numerous beyond the limits (413).
+    /// The body exceeds a limit of depth, length or number of values (413).
     #[error("the protobuf body exceeds the limit of {0}")]
     TooLarge(&'static str),
-    /// A kind that has no protobuf form here, for example a custom resource (415).
+    /// The kind has no protobuf form here, for example a custom resource (415).
     #[error("no protobuf form of kind {kind:?} in apiVersion {api_version:?} is known")]
     UnknownKind {
         /// `apiVersion` of the envelope.
@@ -44,19 +44,19 @@ pub enum ProtobufError {
         /// `kind` of the envelope.
         kind: String,
     },
-    /// The envelope carries something other than plain protobuf (415).
+    /// The envelope contains something other than plain protobuf (415).
     #[error("unsupported content in the protobuf envelope: {0:?}")]
     UnsupportedContent(String),
 }
 
 /// Decodes a request body: the four magic bytes and a `runtime.Unknown` message.
 ///
-/// `default_api_version` and `default_kind` are those of the endpoint, for clients that leave the envelope's type
-/// empty. The result carries `apiVersion` and `kind` and is what the same client would have sent as JSON. Unknown
-/// fields are skipped. Linear in the body's length; never recurses deeper than a fixed limit.
+/// `default_api_version` and `default_kind` are those of the endpoint; they apply if the envelope's type is empty. The
+/// result has `apiVersion` and `kind` and equals what the same client would have sent as JSON. Unknown fields are
+/// skipped. Linear in the body's length; the depth of recursion is bounded.
 ///
 /// # Errors
-/// [`ProtobufError`], see there.
+/// See [`ProtobufError`].
 pub fn decode_protobuf(
     body: &[u8],
     default_api_version: &str,
@@ -89,13 +89,13 @@ pub fn decode_protobuf(
     Ok(object)
 }
 
-/// Whether a body of this kind can be decoded; if not, [`decode_protobuf`] answers [`ProtobufError::UnknownKind`].
+/// Whether a body of this kind can be decoded. If not, [`decode_protobuf`] returns [`ProtobufError::UnknownKind`].
 #[must_use]
 pub fn has_protobuf_form(api_version: &str, kind: &str) -> bool {
     tables::message_of(api_version, kind).is_some()
 }
 
-/// Whether a zero in this field of this OpenAPI definition differs from its absence. True where nothing is known.
+/// Whether a zero in this field of this OpenAPI definition differs from its absence. True for unknown fields.
 pub(crate) fn keeps_zero(definition: &str, field: &str) -> bool {
     let Some(message) = tables::by_definition().get(definition) else { return true };
     let field = message.fields.iter().find(|known| known.name == field);

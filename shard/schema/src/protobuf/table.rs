@@ -1,6 +1,6 @@
-//! The shape of the tables: per message its fields, per field what the wire does not say.
+//! Types of the tables: the fields of each message, with the facts that the wire format does not carry.
 
-/// A protobuf message and the JSON object it stands for.
+/// A protobuf message and the JSON object that it represents.
 #[derive(Debug)]
 pub(super) struct Message {
     /// Name of the OpenAPI definition of the same type.
@@ -8,9 +8,8 @@ pub(super) struct Message {
     pub(super) fields: &'static [Field],
 }
 
-/// One field. Zeros are the trap: the Go encoder writes every non-pointer field, so an empty string, 0 or false on
-/// the wire means "absent" for a plain field and "set to zero" for a pointer field, and the `.proto` files do not
-/// tell which is which.
+/// One field. The Go encoder writes every non-pointer field. An empty string, 0 or false on the wire therefore means
+/// "absent" for a plain field and "set to zero" for a pointer field, and the `.proto` files do not tell them apart.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) number: u32,
@@ -23,7 +22,7 @@ pub(super) struct Field {
 pub(super) enum Cardinality {
     /// A plain field: zero means absent.
     Plain,
-    /// A pointer, or a plain field that JSON always shows: zero is kept.
+    /// A pointer, or a plain field that JSON always contains: zero is kept.
     KeepZero,
     List,
     /// A map with string keys: repeated entries of key = 1 and value = 2.
@@ -37,29 +36,29 @@ pub(super) enum Kind {
     Int32,
     Int64,
     Double,
-    /// Base64 in JSON.
+    /// Bytes; base64 in JSON.
     Bytes,
     Message(&'static Message),
-    /// Seconds = 1, nanos = 2; RFC 3339 in whole seconds.
+    /// Seconds = 1, nanos = 2. JSON has RFC 3339 in whole seconds.
     Time,
-    /// The same with microseconds.
+    /// Like `Time`. JSON has RFC 3339 in microseconds.
     MicroTime,
-    /// A message whose field 1 is a string that JSON shows in its place (`Quantity`).
+    /// A message whose field 1 is a string. JSON has the string instead (`Quantity`).
     WrappedText,
-    /// A message whose field 1 is a list of strings that JSON shows in its place (`ExtraValue`).
+    /// A message whose field 1 is a list of strings. JSON has the list instead (`ExtraValue`).
     WrappedTexts,
-    /// A message whose field 1 holds JSON text (`FieldsV1`, `JSON`, `RawExtension`).
+    /// A message whose field 1 is JSON text (`FieldsV1`, `JSON`, `RawExtension`).
     Json,
-    /// schema = 1, or a list of schemas = 2.
+    /// A schema = 1, or a list of schemas = 2.
     SchemaOrList(&'static Message),
-    /// allows = 1, schema = 2.
+    /// A boolean `allows` = 1, a schema = 2.
     SchemaOrBool(&'static Message),
-    /// schema = 1, or a list of strings = 2.
+    /// A schema = 1, or a list of strings = 2.
     SchemaOrTexts(&'static Message),
 }
 
 impl Kind {
-    /// The message inside, if there is one.
+    /// The message of a nested field.
     pub(super) const fn nested(self) -> Option<&'static Message> {
         match self {
             Kind::Message(message)

@@ -105,7 +105,7 @@ fn bodies_of_client_go_decode() {
     }
 }
 
-/// Zeros of pointer fields are meant, zeros of plain fields are not.
+/// Zeros of pointer fields are values; zeros of plain fields mean "absent".
 #[test]
 fn only_pointer_fields_keep_their_zeros() {
     let config_map = core::ConfigMap {
@@ -465,13 +465,14 @@ fn depth_and_number_of_values_are_bounded() {
     assert_eq!(decode(&many), Err(ProtobufError::TooLarge("400000 values")));
 }
 
-/// A table with a missing or misnamed field loses data in silence, so all are held against the OpenAPI definitions.
+/// A table with a missing or misnamed field loses data silently, so all tables are compared with the OpenAPI
+/// definitions.
 #[test]
 fn tables_have_exactly_the_fields_of_their_definitions() {
     let mut compared = 0;
     for (definition, table) in tables::by_definition() {
         let Some(text) = crate::builtin::definition_json(definition) else {
-            // Kinds that decode but are not served yet.
+            // Kinds that can be decoded but are not served yet.
             assert!(NOT_SERVED.iter().any(|part| definition.contains(part)), "{definition}");
             continue;
         };
@@ -480,7 +481,7 @@ fn tables_have_exactly_the_fields_of_their_definitions() {
         let mut wanted: Vec<&str> = properties
             .into_iter()
             .flat_map(|properties| properties.keys().map(String::as_str))
-            // The envelope has the type; selecting shards is newer than the published protobuf tables.
+            // The envelope has the type. `shardInfo` is newer than the published protobuf tables.
             .filter(|name| {
                 !(is_object(&schema) && ["apiVersion", "kind"].contains(name)) && *name != "shardInfo"
             })
@@ -500,7 +501,7 @@ fn tables_have_exactly_the_fields_of_their_definitions() {
 
 const NOT_SERVED: &[&str] = &["ResourceQuota", "ScopeSelector", "ScopedResource", ".events.v1."];
 
-/// Whether a definition is a whole object, as opposed to a part of one such as an owner reference.
+/// Whether a definition is a whole object, as opposed to a part of an object such as an owner reference.
 fn is_object(schema: &Value) -> bool {
     schema.get("x-kubernetes-group-version-kind").is_some()
 }
@@ -515,7 +516,7 @@ proptest! {
         let _ = decode_protobuf(&body, api_version, kind);
     }
 
-    /// Damage to a good body is either noticed or decodes to something else, but never ends in a panic.
+    /// A damaged body is an error or decodes to another value, but never causes a panic.
     #[test]
     fn damaged_bodies_do_not_panic(position in 0usize..120, byte in any::<u8>(), cut in 0usize..120) {
         let map = core::ConfigMap {

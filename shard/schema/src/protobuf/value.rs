@@ -1,4 +1,4 @@
-//! Turns the bytes of one message into a JSON value, driven by its table.
+//! Decodes the bytes of one message into a JSON value, according to its table.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,12 +8,12 @@ use super::ProtobufError;
 use super::table::{Cardinality, Field, Kind, Message};
 use super::wire::{Payload, Reader};
 
-/// JSON nested deeper than this is refused, as it is in JSON bodies; only CRD schemas nest at all.
+/// Maximum depth of the JSON, as for JSON bodies. Only CRD schemas are nested deeply.
 const MAX_DEPTH: usize = crate::decode::MAX_DEPTH;
-/// Two bytes of body can become one value of 32 bytes and more, so their number is bounded as well.
+/// Maximum number of values: two bytes of a body can become a value of 32 bytes or more.
 const MAX_VALUES: u32 = 400_000;
 
-/// What one body may still use up.
+/// The remaining limits of one body.
 pub(super) struct Budget {
     depth: usize,
     values: u32,
@@ -70,7 +70,7 @@ fn add_field(
         Cardinality::Plain | Cardinality::KeepZero => {
             let value = decode_value(field.kind, payload, budget)?;
             let absent = value.is_null() || (field.cardinality == Cardinality::Plain && is_zero(&value));
-            // The last occurrence wins, so a later zero takes an earlier value back.
+            // The last occurrence wins, so a later zero removes an earlier value.
             if absent {
                 object.remove(field.name);
             } else {
@@ -97,7 +97,7 @@ fn add_field(
     Ok(())
 }
 
-/// Structs are never "zero": JSON shows an empty one as `{}`.
+/// Whether a value is zero. Structs never are: JSON has `{}` for an empty one.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -114,7 +114,7 @@ fn decode_value(kind: Kind, payload: Payload<'_>, budget: &mut Budget) -> Result
         Kind::Text => Value::from(payload.text()?),
         Kind::Bool => Value::Bool(payload.integer()? != 0),
         Kind::Int32 => {
-            // Truncation to the low half is what the wire format prescribes for an int32.
+            // An int32 is the low half of the number, as the wire format specifies.
             #[allow(clippy::cast_possible_truncation, reason = "the wire format truncates")]
             let number = payload.integer()? as i32;
             Value::from(number)
@@ -159,7 +159,7 @@ fn decode_value(kind: Kind, payload: Payload<'_>, budget: &mut Budget) -> Result
     })
 }
 
-/// A schema in field 1 wins; otherwise what `alternative` makes of the message.
+/// Decodes the schema in field 1. If it is absent, calls `alternative` on the message.
 fn schema_or(
     schema: &Message,
     bytes: &[u8],
@@ -172,7 +172,7 @@ fn schema_or(
     }
 }
 
-/// The last occurrence of field 1.
+/// The payload of field 1; of several, the last.
 fn first_payload(bytes: &[u8]) -> Result<Option<Payload<'_>>, ProtobufError> {
     let mut found = None;
     let mut reader = Reader::new(bytes);
@@ -209,7 +209,7 @@ fn decode_entry(kind: Kind, bytes: &[u8], budget: &mut Budget) -> Result<(String
     }
     let value = match value {
         Some(value) => value,
-        // Encoders may leave out an empty value; it is then what an empty payload decodes to.
+        // Encoders may omit an empty value, which equals an empty payload.
         None => decode_value(kind, Payload::Bytes(&[]), budget)?,
     };
     Ok((key, value))
@@ -229,7 +229,7 @@ fn json(bytes: &[u8], budget: &mut Budget) -> Result<Value, ProtobufError> {
     Ok(value)
 }
 
-/// Makes embedded JSON count against the same limits; serde_json's own recursion limit keeps this walk shallow.
+/// Counts embedded JSON against the same limits. The recursion limit of serde_json bounds the depth of this function.
 fn charge(value: &Value, budget: &mut Budget) -> Result<(), ProtobufError> {
     budget.spend_value()?;
     match value {
@@ -253,7 +253,7 @@ fn double(number: f64) -> Result<Value, ProtobufError> {
     Ok(Value::Number(number))
 }
 
-/// An empty message is Go's zero time, which JSON shows as null, that is absent.
+/// Decodes a time. An empty message is Go's zero time, which is null in JSON and therefore absent.
 fn time(bytes: &[u8], precision: u8) -> Result<Value, ProtobufError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -269,7 +269,7 @@ fn time(bytes: &[u8], precision: u8) -> Result<Value, ProtobufError> {
     }
     let nanos = i32::try_from(nanos).ok().filter(|nanos| (0..1_000_000_000).contains(nanos));
     let nanos = nanos.ok_or(ProtobufError::Malformed("a time has impossible nanoseconds"))?;
-    // Finer parts are cut off, not rounded, so that an instant never moves into the future.
+    // Smaller units are truncated, not rounded, so that a time never moves into the future.
     let nanos = if precision == 0 { 0 } else { nanos - nanos % 1_000 };
     let instant = jiff::Timestamp::new(seconds, nanos)
         .map_err(|_| ProtobufError::Malformed("a time is out of range"))?;

@@ -2,7 +2,7 @@
 
 use super::ProtobufError;
 
-/// What a field's tag was followed by.
+/// The value after a field's tag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Payload<'a> {
     Varint(u64),
@@ -19,12 +19,12 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// JSON has no place for bytes that are not UTF-8, so text is checked here.
+    /// Validates UTF-8, because JSON cannot represent other bytes.
     pub(super) fn text(self) -> Result<&'a str, ProtobufError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| ProtobufError::Malformed("a string is not UTF-8"))
     }
 
-    /// Negative numbers are sign-extended to ten bytes on the wire, hence the plain reinterpretation.
+    /// Negative numbers are sign-extended to ten bytes on the wire, so the bits are reinterpreted.
     pub(super) fn integer(self) -> Result<i64, ProtobufError> {
         match self {
             Payload::Varint(number) => Ok(number.cast_signed()),

@@ -1,4 +1,5 @@
-//! What a CRD's schema must look like: structural (KEP-2332), within what Kubernetes supports, its defaults valid.
+//! Validates the schema of a CRD: it must be structural (KEP-2332), use only features of Kubernetes, and have valid
+//! defaults.
 
 use std::collections::HashSet;
 
@@ -7,11 +8,11 @@ use serde_json::{Map, Value};
 use super::{Additional, CompileOptions, DefaultValue, Inner, NodeId, Property, Schema, defaults, prune};
 use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
 
-/// Checks the `openAPIV3Schema` of a CRD that sits at `path`
-/// (`spec.versions[0].schema.openAPIV3Schema`); paths and texts are Kubernetes'.
+/// Validates the `openAPIV3Schema` of a CRD at `path` (`spec.versions[0].schema.openAPIV3Schema`). Paths and texts are
+/// those of Kubernetes.
 ///
-/// An empty result means that [`Schema::compile`] can fail only because of the errors it reports itself (patterns,
-/// malformed keywords); callers run both.
+/// If the result is empty, [`Schema::compile`] can fail only with its own errors (patterns, malformed keywords);
+/// callers must call both.
 pub fn check_structural(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let Some(fields) = schema.as_object() else {
@@ -51,7 +52,7 @@ fn check_node(fields: &Map<String, Value>, level: Level, path: &FieldPath, error
     type_and_meta(fields, level, path, errors);
 }
 
-/// Keywords of JSON schema that Kubernetes knows and refuses.
+/// JSON schema keywords that Kubernetes knows and refuses.
 fn unsupported_keywords(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let refused = ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
     for keyword in refused {
@@ -218,7 +219,7 @@ fn set_list(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
     let (extension, value) = match text(items, "type") {
         "object" => ("x-kubernetes-map-type", text(items, "x-kubernetes-map-type")),
         "array" => match text(items, "x-kubernetes-list-type") {
-            // A list is atomic unless it says otherwise.
+            // A list without a list type is atomic.
             "" => return,
             other => ("x-kubernetes-list-type", other),
         },
@@ -258,7 +259,8 @@ fn expect_type(
     }
 }
 
-/// `allOf`, `anyOf`, `oneOf` and `not` may only validate, and only what `core` specifies.
+/// Validates `allOf`, `anyOf`, `oneOf` and `not`: they may only contain validations, and only of fields that `core`
+/// specifies.
 fn nested(
     fields: &Map<String, Value>,
     core: &Map<String, Value>,
@@ -268,7 +270,7 @@ fn nested(
     let int_or_string = is_true(core, "x-kubernetes-int-or-string");
     for keyword in ["allOf", "anyOf", "oneOf"] {
         let alternatives = array(fields, keyword);
-        // The two patterns by which int-or-string may be spelled out for clients that do not know the extension.
+        // The two patterns that describe int-or-string to clients that do not know the extension.
         if int_or_string && keyword == "anyOf" && is_int_or_string(alternatives) {
             continue;
         }
@@ -372,7 +374,7 @@ fn node_type(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors
     }
 }
 
-/// What a resource's root and an embedded resource may say of `apiVersion`, `kind` and `metadata`.
+/// Validates the schemas of `apiVersion`, `kind` and `metadata` at the root and in embedded resources.
 fn type_and_meta(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let embedded = is_true(fields, "x-kubernetes-embedded-resource");
     let has_properties = entries(fields, "properties").next().is_some();
@@ -409,12 +411,12 @@ fn metadata(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
     }
 }
 
-/// Defaults must be valid, pruned and complete by themselves.
+/// Validates that defaults are valid, pruned and complete.
 fn check_defaults(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if schema.get("default").is_some_and(|default| !default.is_null()) {
         errors.push(FieldError::forbidden(path.child("default"), "must not be set at the root"));
     }
-    // Errors of the schema itself are reported when the caller compiles it.
+    // The caller compiles the schema too and reports its errors.
     if let Ok(compiled) = Schema::compile(schema, &CompileOptions::structural()) {
         defaults_below(&compiled.inner, compiled.inner.root, path, errors);
     }
@@ -480,7 +482,7 @@ fn is_absent(fields: &Map<String, Value>, name: &str) -> bool {
     fields.get(name).is_none_or(Value::is_null)
 }
 
-/// What Go would not write: the zero value.
+/// Whether Go would omit the value, because it is a zero value.
 fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -1,4 +1,4 @@
-//! From the JSON of a schema to the arena.
+//! Compiles the JSON of a schema into the arena of a [`Schema`].
 
 use std::sync::Arc;
 
@@ -14,35 +14,36 @@ use super::{
 };
 use crate::field::{FieldError, FieldPath};
 
-/// How a schema is to be understood.
+/// Options for the compilation of a schema.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileOptions<'a> {
-    /// Whose rules apply.
+    /// The rules that apply.
     pub dialect: Dialect,
-    /// Where `$ref` leads; without it a `$ref` is an error.
+    /// The targets of `$ref`; without them, a `$ref` is an error.
     pub definitions: Definitions<'a>,
 }
 
 impl CompileOptions<'static> {
-    /// The schema of a custom resource.
+    /// Options for the schema of a custom resource.
     pub const fn structural() -> Self {
         Self { dialect: Dialect::Structural, definitions: Definitions::none() }
     }
 }
 
 impl<'a> CompileOptions<'a> {
-    /// A component of an OpenAPI v3 document whose other components are `schemas`.
+    /// Options for a component of an OpenAPI v3 document whose components are `schemas`.
     pub const fn open_api(schemas: &'a Map<String, Value>) -> Self {
         Self { dialect: Dialect::OpenApi, definitions: Definitions(Some(schemas)) }
     }
 }
 
-/// Whose rules apply to a schema.
+/// The set of rules that applies to a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// A CRD's structural schema: what is not specified is pruned.
+    /// A CRD's structural schema: unspecified fields are pruned.
     Structural,
-    /// A built-in type's OpenAPI: an object without properties is free-form, and a schema without a type is anything.
+    /// The OpenAPI schema of a built-in type: an object without properties is free-form, and a schema without a type
+    /// accepts any value.
     OpenApi,
 }
 
@@ -51,7 +52,7 @@ pub enum Dialect {
 pub struct Definitions<'a>(Option<&'a Map<String, Value>>);
 
 impl<'a> Definitions<'a> {
-    /// No `$ref` is possible.
+    /// No definitions: every `$ref` is an error.
     pub const fn none() -> Self {
         Self(None)
     }
@@ -96,18 +97,18 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
     Ok(Schema { inner: Arc::new(inner) })
 }
 
-/// How many schemas one schema may consist of; bounds the memory that a small text such as `allOf: [{},{},…]` takes.
+/// Maximum number of nodes in a schema. It bounds the memory of a small text such as `allOf: [{},{},…]`.
 const MAX_NODES: usize = 100_000;
 
-/// How many definitions may be only a name for another one; bounds a loop.
+/// Maximum length of a chain of definitions that consist of a `$ref` only; it stops cycles.
 const MAX_ALIASES: usize = 16;
 
 struct Compiler<'a> {
     options: CompileOptions<'a>,
     nodes: Vec<Node>,
-    /// What a `$ref` has been compiled to, or is being compiled to: schemas may refer to themselves.
+    /// The node of each `$ref`. A node is added before it is compiled, because schemas can be recursive.
     references: FxHashMap<String, NodeId>,
-    /// The same pattern often appears in many places.
+    /// The compiled patterns: the same pattern often occurs several times.
     patterns: FxHashMap<String, Pattern>,
     pattern_budget: PatternBudget,
     cel_rules: Vec<CelRule>,
@@ -115,7 +116,7 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    /// Compiles a schema as it is used at one place.
+    /// Compiles a schema at one place of use.
     fn use_of(&mut self, name: &str, schema: &Value, path: &FieldPath) -> Property {
         let mut property = Property {
             name: name.into(),
@@ -148,7 +149,7 @@ impl<'a> Compiler<'a> {
         property
     }
 
-    /// The schema behind a reference, through definitions that are references themselves.
+    /// The schema that a reference leads to, through definitions that are references themselves.
     fn follow<'r>(&self, reference: &'r str) -> Option<(&'r str, &'r Value)>
     where
         'a: 'r,
@@ -382,7 +383,7 @@ impl Checks {
     }
 }
 
-/// A schema's `$ref`, also when OpenAPI wraps it as `allOf: [{$ref}]` to give it a description or a default.
+/// A schema's `$ref`, either direct or wrapped in `allOf: [{$ref}]`, by which OpenAPI adds a description or a default.
 fn reference_of(schema: &Value) -> Option<&str> {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         return Some(reference);

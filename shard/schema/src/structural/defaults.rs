@@ -1,11 +1,11 @@
-//! Filling in defaults, and removing nulls that nobody allows.
+//! Defaulting: fills in defaults and removes nulls that the schema does not allow.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, DefaultValue, Defaulting, Inner, Node, NodeId, Property};
 
-/// How many bytes of JSON defaults may add to one object. A small list can ask for a large default in each of its
-/// elements; nothing larger could be stored anyway.
+/// Maximum JSON bytes that defaults may add to one object. A small list can have a large default in each of its items,
+/// and no larger object could be stored anyway.
 const MAX_ADDED_BYTES: usize = 8 << 20;
 
 pub(super) fn apply(schema: &Inner, node: NodeId, value: &mut Value) -> Defaulting {

@@ -1,4 +1,4 @@
-//! `x-kubernetes-embedded-resource`: objects inside objects, with type and metadata of their own.
+//! Embedded resources (`x-kubernetes-embedded-resource`): objects within objects, with their own type and metadata.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail};
 use crate::metadata::{self, Scope};
 use crate::names::{self, NameRule};
 
-/// The rules of every embedded resource: type required, metadata valid if there is any.
+/// Validates every embedded resource: the type is required, and metadata must be valid if present.
 pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.has_embedded_resources {
@@ -57,7 +57,7 @@ fn resource(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
         return;
     }
     if let Some(fields) = own.as_object_mut() {
-        // An embedded resource, such as a template, may be without a name.
+        // The name of an embedded resource, such as a template, is optional.
         let name = fields.entry("name").or_insert(Value::Null);
         if name.as_str().unwrap_or_default().is_empty() {
             *name = Value::from("unnamed");

@@ -1,4 +1,4 @@
-//! `enum`: one of some values.
+//! `enum`: a fixed set of values.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::list_type::identity;
 use super::validate::json_equal;
 
-/// From how many values on a look-up is worth its memory; it keeps checking linear in the size of the object.
+/// Number of values from which an index is built. With it, validation stays linear in the size of the object.
 const INDEXED_FROM: usize = 16;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Enumeration {
         }
     }
 
-    /// The values as an error names them.
+    /// The values as an error lists them.
     pub(super) fn texts(&self) -> Vec<String> {
         self.values
             .iter()

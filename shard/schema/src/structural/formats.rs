@@ -1,4 +1,4 @@
-//! `format`: what Kubernetes checks of strings and numbers. Unknown formats are never wrong.
+//! `format`: the formats of strings and numbers that Kubernetes validates. Unknown formats accept all values.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,10 +7,10 @@ use serde_json::Number;
 
 use super::Dialect;
 
-/// The formats a CRD may name and have checked; others are kept and ignored.
+/// Whether a string has a format. Formats that Kubernetes does not validate in CRDs accept all strings.
 pub(super) fn check(format: &str, text: &str, dialect: Dialect) -> bool {
     match format {
-        // Go decodes bytes of built-in types itself, and an empty value is one.
+        // Go decodes bytes of built-in types itself and accepts an empty value.
         "byte" => is_base64(text) && (dialect == Dialect::OpenApi || !text.is_empty()),
         "date" => is_date(text),
         "date-time" | "datetime" => is_date_time(text),
@@ -40,7 +40,7 @@ pub(super) fn check(format: &str, text: &str, dialect: Dialect) -> bool {
     }
 }
 
-/// Whether a number fits `int32` or `int64`; other formats do not limit it.
+/// Whether a number fits `int32` or `int64`; other formats accept all numbers.
 pub(super) fn check_number(format: &str, number: &Number) -> bool {
     let Some(integer) = number.as_i128() else {
         return true;
@@ -60,7 +60,7 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// `<date>T<hh>:<mm>:<ss>[.<digits>](Z|±hh:mm)`, letters in any case.
+/// `<date>T<hh>:<mm>:<ss>[.<digits>](Z|±hh:mm)`, letters in upper or lower case.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once(['T', 't']) else {
         return false;
@@ -127,7 +127,7 @@ fn is_go_duration(text: &str) -> bool {
             return false;
         }
         let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        // The longest match first: `ms` is not `m` followed by `s`.
+        // The longest match wins: `ms` is not `m` followed by `s`.
         let found = units.iter().filter_map(|name| unit.strip_prefix(name)).min_by_key(|rest| rest.len());
         let Some(after) = found else { return false };
         rest = after;
@@ -262,7 +262,7 @@ fn is_uri(text: &str) -> bool {
     scheme_is_valid && !rest.is_empty()
 }
 
-/// Hyphens may be left out. `versions` and `variants` are the allowed first digits of the third and fourth group.
+/// Hyphens are optional. `versions` and `variants` are the allowed first digits of the third and fourth group.
 fn is_uuid(text: &str, versions: &[u8], variants: &[u8]) -> bool {
     let mut rest = text.as_bytes();
     for (index, width) in [8, 4, 4, 4, 12].into_iter().enumerate() {

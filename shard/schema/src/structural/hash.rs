@@ -1,4 +1,4 @@
-//! The identity of a schema's content.
+//! Hash of a schema's content.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use super::Dialect;
 
 /// The first 128 bits of the SHA-256 of a schema's canonical JSON (keys sorted, no white space).
 ///
-/// Prints as 32 hexadecimal digits.
+/// It is printed as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SchemaHash(u128);
 
 impl SchemaHash {
-    /// The hash of any JSON, in the same way as of a schema; `context` keeps apart hashes of different use.
+    /// The hash of any JSON value, computed as for schemas. `context` separates hashes of different uses.
     pub fn of(context: &str, value: &Value) -> Self {
         let mut digest = Sha256::new();
         digest.update(context.as_bytes());
@@ -31,7 +31,7 @@ impl SchemaHash {
         self.0
     }
 
-    /// A hash that was stored as a number.
+    /// Converts a stored number into a hash.
     pub const fn from_u128(value: u128) -> Self {
         Self(value)
     }
@@ -57,8 +57,8 @@ pub(super) fn hash_of(schema: &Value, dialect: Dialect) -> SchemaHash {
     SchemaHash::of(context, schema)
 }
 
-/// Every value carries its kind and length, so that no two different trees feed the same bytes. Keys are sorted here
-/// and not by `serde_json`, whose map keeps insertion order under a feature that any crate can switch on.
+/// Hashes every value with its kind and length, so that two different trees never produce the same bytes. Keys are
+/// sorted here, because the map of `serde_json` keeps insertion order if any crate enables that feature.
 fn feed(digest: &mut Sha256, value: &Value) {
     match value {
         Value::Null => digest.update(b"n"),

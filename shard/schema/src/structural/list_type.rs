@@ -1,4 +1,4 @@
-//! `x-kubernetes-list-type`: sets and maps hold no element twice.
+//! `x-kubernetes-list-type`: validates that the items of sets and maps are unique.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 use super::{Additional, Dialect, Inner, ListType, NodeId};
 use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_quote};
 
-/// One error per repeated element. Linear in the size of the object: the content is the
-/// client's choice, so the hash is keyed.
+/// Reports one error per duplicate item. Linear in the size of the object. The hash is keyed, because the client
+/// chooses the content.
 pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    // The lists of built-in types are checked by the rules of each type.
+    // The semantics of each built-in kind validate its lists.
     if schema.dialect == Dialect::Structural {
         walk(schema, node, value, Trail::Start(base), &mut errors);
     }
     errors
 }
 
-/// An object that already had repetitions may keep them.
+/// Accepts duplicates if the old object already had some.
 pub(super) fn validate_update(
     schema: &Inner,
     value: &Value,
@@ -83,14 +83,14 @@ fn map(keys: &[Box<str>], items: &[Value], trail: Trail<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// What identifies an element of a map list.
+/// The key fields of an item in a map list.
 pub(super) fn key_of(keys: &[Box<str>], fields: &Map<String, Value>) -> Value {
     let present =
         keys.iter().filter_map(|key| fields.get(&**key).map(|value| (key.to_string(), value.clone())));
     Value::Object(present.collect())
 }
 
-/// Text that is equal for equal values; `1` and `1.0` are the same value.
+/// A text that is equal for equal values; `1` and `1.0` are equal.
 pub(super) fn identity(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -101,7 +101,7 @@ pub(super) fn identity(value: &Value) -> String {
         },
         Value::Array(items) => format!("[{}]", items.iter().map(identity).collect::<Vec<_>>().join(",")),
         Value::Object(fields) => {
-            // Sorted here: `serde_json` keeps insertion order under a feature that any crate can switch on.
+            // Sorted here, because `serde_json` keeps insertion order if any crate enables that feature.
             let mut texts: Vec<String> = fields
                 .iter()
                 .map(|(name, field)| format!("{}:{}", go_quote(name), identity(field)))

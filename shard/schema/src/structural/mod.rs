@@ -1,7 +1,7 @@
-//! Compiled schemas: what may be in an object, what is filled in, and what is refused.
+//! Compiled structural schemas: pruning, defaulting and validation.
 //!
-//! A [`Schema`] is an arena of nodes that point at each other by number, so that schemas that refer to themselves
-//! (built-ins reached through `$ref`) need no special care and a schema is shared by cloning one `Arc`.
+//! A [`Schema`] is an arena of nodes that refer to each other by number. Recursive schemas (built-in types with
+//! `$ref`) therefore need no special case, and cloning a schema clones one `Arc`.
 
 mod check;
 mod compile;
@@ -25,9 +25,9 @@ pub use hash::SchemaHash;
 
 use crate::field::{FieldError, FieldPath};
 
-/// What a resource's schema means. Cheap to clone.
+/// A compiled schema. Cloning is cheap.
 ///
-/// The order of operations on an incoming object is prune, default, validate.
+/// The order of operations on an object in a request is: prune, default, validate.
 #[derive(Clone, Debug)]
 pub struct Schema {
     inner: Arc<Inner>,
@@ -43,84 +43,84 @@ struct Inner {
     has_embedded_resources: bool,
 }
 
-/// Whether all defaults could be filled in.
+/// Whether all defaults were filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defaulting {
-    /// Nothing is missing.
+    /// No default is missing.
     Complete,
-    /// Defaults would have made the object larger than anything that can be stored: a request for it is to be refused
-    /// as too large.
+    /// Defaults would make the object larger than anything that can be stored. The request must be refused as too
+    /// large.
     LimitReached,
 }
 
-/// A rule of `x-kubernetes-validations`. This crate does not evaluate it: whoever serves the schema enforces it by
-/// other means or refuses the schema.
+/// A rule of `x-kubernetes-validations`. This crate does not evaluate it: the caller enforces it by other means or
+/// refuses the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CelRule {
-    /// Where in the schema: `properties[spec].x-kubernetes-validations[0]`.
+    /// The rule's path in the schema: `properties[spec].x-kubernetes-validations[0]`.
     pub schema_path: FieldPath,
     /// The CEL expression.
     pub rule: String,
-    /// What to say when it fails, if the schema says it.
+    /// The error message of the rule, if specified.
     pub message: Option<String>,
 }
 
 impl Schema {
     /// Compiles an `openAPIV3Schema` or a component of an OpenAPI v3 document.
     ///
-    /// The errors' paths are relative to the schema. Costs one pass over the schema and the compilation of its
-    /// patterns; the result should be shared by [`Schema::hash`].
+    /// The paths of errors are relative to the schema. Costs one pass over the schema and the compilation of its
+    /// patterns; callers should share the result by [`Schema::hash`].
     pub fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Self, Vec<FieldError>> {
         compile::compile(schema, options)
     }
 
-    /// The hash of the schema's canonical JSON and of the dialect: the first 128 bits of SHA-256, so that nobody can
-    /// craft a schema that passes for another one. Stable across processes.
+    /// The hash of the schema's canonical JSON and of the dialect. It has the first 128 bits of SHA-256, so that a
+    /// client cannot craft a different schema with the same hash. It is the same in all processes.
     pub fn hash(&self) -> SchemaHash {
         self.inner.hash
     }
 
-    /// The hash that a schema will have, without compiling it: to look for it in a cache first. The OpenAPI dialect's
-    /// hash covers the schema itself, not the definitions it refers to.
+    /// The hash of a schema before it is compiled, for cache look-ups. In the OpenAPI dialect, the hash covers the
+    /// schema itself, not the definitions that it refers to.
     pub fn hash_of(schema: &Value, dialect: Dialect) -> SchemaHash {
         hash::hash_of(schema, dialect)
     }
 
-    /// The CEL rules anywhere in the schema; empty for most.
+    /// All CEL rules of the schema; empty for most schemas.
     pub fn cel_rules(&self) -> &[CelRule] {
         &self.inner.cel_rules
     }
 
-    /// Removes what the schema does not know and returns the paths of what was removed (`spec.ports[0].bogus`), at most
-    /// 1,000, for `fieldValidation`.
+    /// Removes unknown fields and returns their paths (`spec.ports[0].bogus`), at most 1,000, for `fieldValidation`.
     ///
     /// `apiVersion`, `kind` and `metadata` at the root are kept; `x-kubernetes-preserve-unknown-fields` and
-    /// `x-kubernetes-embedded-resource` are honoured. One pass, no allocation for a clean object.
+    /// `x-kubernetes-embedded-resource` are honoured. One pass, without allocation for an object that has no unknown
+    /// fields.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::prune(&self.inner, object)
     }
 
-    /// Fills in defaults, then removes nulls that the schema does not allow and that have no default, as Kubernetes
+    /// Fills in defaults. Then removes nulls that the schema does not allow and that have no default, as Kubernetes
     /// does on every decode.
     pub fn apply_defaults(&self, object: &mut Value) -> Defaulting {
         defaults::apply(&self.inner, self.inner.root, object)
     }
 
-    /// All rules the object breaks, in the order of the schema, up to some 1,000; empty if it is valid.
+    /// The errors of the object, in the order of the schema, at most about 1,000; empty if the object is valid.
     ///
-    /// Paths are relative to the object. `metadata` at the root is not looked at beyond what the schema says of it:
-    /// see [`crate::metadata`].
+    /// Paths are relative to the object. `metadata` at the root is validated only against the schema; see
+    /// [`crate::metadata`] for its other rules.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         self.validate_at(object, &FieldPath::root())
     }
 
-    /// [`Schema::validate`] for a value that sits at `path` in a larger object.
+    /// [`Schema::validate`] for a value at `path` of a larger object.
     pub fn validate_at(&self, value: &Value, path: &FieldPath) -> Vec<FieldError> {
         self.inner.validate(self.inner.root, value, path)
     }
 
-    /// [`Schema::validate`] for an update: what is unchanged since `old` is not held against the object (validation
-    /// ratcheting, KEP-4008), so that a schema that became stricter does not block unrelated changes.
+    /// [`Schema::validate`] for an update. Values that equal those of `old` are not validated (validation ratcheting,
+    /// KEP-4008), so that a schema that became stricter does not block unrelated changes.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let path = FieldPath::root();
         let mut errors = validate::validate(&self.inner, self.inner.root, object, Some(old), &path);
@@ -129,8 +129,8 @@ impl Schema {
         errors
     }
 
-    /// The schema of one field by its names from the root (`["spec", "replicas"]`): its types as the schema spells
-    /// them, or `None` if the schema does not know the field. List elements and map entries cannot be named.
+    /// The schema of a field by its names from the root (`["spec", "replicas"]`), or `None` if the schema does not
+    /// specify it. List items and map entries cannot be named.
     pub fn field(&self, names: &[&str]) -> Option<FieldInfo<'_>> {
         let mut node = self.inner.root;
         for name in names {
@@ -144,16 +144,16 @@ impl Schema {
     }
 }
 
-/// What a schema says of one field.
+/// Type and format of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo<'a> {
     types: TypeSet,
-    /// `format`, if given.
+    /// `format`, if specified.
     pub format: Option<&'a str>,
 }
 
 impl FieldInfo<'_> {
-    /// Whether the field can be selected by a field selector (KEP-4358): string, boolean or integer.
+    /// Whether field selectors can select the field (KEP-4358): string, boolean or integer.
     pub fn is_selectable(&self) -> bool {
         [TypeSet::STRING, TypeSet::BOOLEAN, TypeSet::INTEGER].contains(&self.types)
     }
@@ -174,14 +174,14 @@ impl Inner {
     }
 }
 
-/// One schema.
+/// A node of the arena: one schema.
 #[derive(Debug, Default)]
 struct Node {
     types: TypeSet,
     nullable: bool,
     preserve_unknown: bool,
     embedded_resource: bool,
-    /// Sorted by name, like the keys of an object.
+    /// The properties, sorted by name, like the keys of an object.
     properties: Box<[Property]>,
     additional: Additional,
     items: Option<Property>,
@@ -196,7 +196,8 @@ impl Node {
     }
 }
 
-/// The use of a schema at one place; a default belongs to the place, because `$ref` shares the schema.
+/// A place at which a schema is used. A default belongs to the place, because several places share the schema of a
+/// `$ref`.
 #[derive(Debug, Clone)]
 struct Property {
     name: Box<str>,
@@ -208,20 +209,20 @@ struct Property {
 #[derive(Debug)]
 struct DefaultValue {
     value: Value,
-    /// Its length as JSON.
+    /// Length of the value as JSON.
     size: usize,
 }
 
 #[derive(Debug, Default)]
 enum Additional {
-    /// Nothing is said: in a structural schema other fields are unknown.
+    /// Absent: in a structural schema, other fields are unknown.
     #[default]
     Unspecified,
     /// `additionalProperties: true`.
     Any,
     /// `additionalProperties: false`.
     Refused,
-    /// A map.
+    /// A schema: the object is a map.
     Schema(Property),
 }
 
@@ -235,7 +236,7 @@ enum ListType {
     },
 }
 
-/// Value validations; most nodes have none.
+/// Value validations of a node; most nodes have none.
 #[derive(Debug, Default)]
 struct Checks {
     required: Box<[Box<str>]>,
@@ -263,7 +264,7 @@ struct Bound {
     exclusive: bool,
 }
 
-/// JSON types as a set of bits; empty means any.
+/// A set of JSON types as bits. The empty set accepts any type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TypeSet(u8);
 

@@ -1,24 +1,25 @@
-//! `pattern`: Go's regular expressions on Rust's engine.
+//! `pattern`: compiles Go's regular expressions for Rust's engine.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
-/// The compiled sizes in bytes that are tried in turn; both engines run in linear time, so the size bounds the work.
+/// Size limits of a compiled pattern in bytes, tried in order. Both engines run in linear time, so the size bounds the
+/// work.
 const SIZE_LIMITS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
-/// What all patterns of a schema may need together.
+/// Maximum size of all patterns of a schema together.
 const TOTAL_SIZE: usize = 32 << 20;
 
-/// A pattern of a schema with the text it was written as, which error messages quote.
+/// A compiled pattern and its source, which error messages quote.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     pub(super) source: Box<str>,
     regex: Regex,
 }
 
-/// Bounds what the patterns of one schema cost together.
+/// Limits the total size of the patterns of one schema.
 pub(super) struct PatternBudget {
     left: usize,
 }
@@ -56,8 +57,8 @@ impl Pattern {
     }
 }
 
-/// Rewrites what Go's RE2 syntax means differently from Rust's: `\d`, `\w`, `\s`, `\b` and their negations know
-/// ASCII only, `\Q…\E` quotes, `\z` and `\C` exist, and `[[` or `&&` inside a class are plain characters.
+/// Rewrites syntax that differs between Go's RE2 and Rust: `\d`, `\w`, `\s`, `\b` and their negations match ASCII
+/// only, `\Q…\E` quotes, `\z` and `\C` exist, and `[[` or `&&` in a class are plain characters.
 fn to_rust(source: &str) -> String {
     let mut output = String::with_capacity(source.len() + 8);
     let mut characters = source.chars().peekable();
@@ -91,7 +92,7 @@ fn to_rust(source: &str) -> String {
             '[' if characters.peek() == Some(&':') => {
                 class_is_empty = false;
                 output.push('[');
-                // A named class runs to its own `:]`.
+                // A named class ends at its own `:]`.
                 while let Some(inner) = characters.next() {
                     output.push(inner);
                     if inner == ':' && characters.next_if_eq(&']').is_some() {
@@ -122,7 +123,7 @@ fn to_rust(source: &str) -> String {
     output
 }
 
-/// Whether what follows a brace makes it a repetition; otherwise Go takes the brace literally.
+/// Whether the text after a brace makes it a repetition. Otherwise the brace is a literal in Go.
 fn is_repetition(characters: Peekable<Chars<'_>>) -> bool {
     let inner: String = characters.take_while(|character| *character != '}').take(10).collect();
     let (min, max) = inner.split_once(',').unwrap_or((&inner, ""));
@@ -155,7 +156,7 @@ fn escape(escaped: char, in_class: bool) -> String {
         ('D', false) => "[^0-9]".to_owned(),
         ('W', false) => "[^0-9A-Za-z_]".to_owned(),
         ('S', false) => "[^\\t\\n\\x0C\\r ]".to_owned(),
-        // Word boundaries look at ASCII word characters only; a string is always UTF-8, so the engine accepts it.
+        // Only ASCII characters make a word boundary. Strings are always UTF-8, so the engine accepts the flag.
         ('b', false) => "(?-u:\\b)".to_owned(),
         ('B', false) => "\\B".to_owned(),
         ('C', false) => "(?s:.)".to_owned(),

@@ -9,7 +9,7 @@ fn schema(json: Value) -> Schema {
     Schema::compile(&json, &CompileOptions::structural()).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// A structural schema of some depth.
+/// A generated structural schema with nested properties.
 fn any_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string"})),
@@ -71,7 +71,7 @@ proptest! {
 
         let errors = schema.validate(&object);
         prop_assert_eq!(&schema.validate(&object), &errors);
-        // Nothing changed, so only the type and metadata of embedded resources, which are always checked, may be wrong.
+        // Without a change, only embedded resources can have errors: their type and metadata are always validated.
         for error in schema.validate_update(&object, &object) {
             prop_assert!(errors.contains(&error));
             let last = error.path.as_str().rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Removing what a schema does not know.
+//! Pruning: removes fields that a schema does not specify.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use crate::field::{FieldPath, MAX_FINDINGS};
 
 use super::{Additional, Dialect, Inner, Node, NodeId};
 
-/// What every object has at its root and every embedded resource at its own.
+/// The fields of every object's root, and of every embedded resource's root.
 pub(super) const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
@@ -15,7 +15,7 @@ pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
     pruner.unknown
 }
 
-/// For a value inside an object, such as a default.
+/// Prunes a value within an object, such as a default.
 pub(super) fn prune_nested(schema: &Inner, node: NodeId, value: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
     pruner.prune(value, Some(node), AtRoot::No);
@@ -30,7 +30,7 @@ enum AtRoot {
 
 struct Pruner<'s> {
     schema: &'s Inner,
-    /// The path of the value at hand; grows and shrinks with the walk.
+    /// The path of the current value; extended and truncated during the recursion.
     path: String,
     unknown: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl<'s> Pruner<'s> {
         }
     }
 
-    /// Below `x-kubernetes-preserve-unknown-fields` only what is specified is looked into.
+    /// Prunes below `x-kubernetes-preserve-unknown-fields`: only specified fields are pruned.
     fn prune_specified(&mut self, value: &mut Value, node: &'s Node, at_root: AtRoot) {
         match value {
             Value::Object(fields) => {
@@ -127,7 +127,7 @@ impl<'s> Pruner<'s> {
         }
         match (&node.additional, self.schema.dialect) {
             (Additional::Schema(property), _) => Known::As(property.node),
-            // In a structural schema `true` says that there are values, not what is in them.
+            // In a structural schema, `true` allows any fields but does not specify their content.
             (Additional::Any, Dialect::Structural) => Known::Untyped,
             (Additional::Any, Dialect::OpenApi) => Known::Free,
             (Additional::Unspecified | Additional::Refused, _) => Known::Not,
@@ -141,7 +141,7 @@ impl<'s> Pruner<'s> {
         }
     }
 
-    /// The metadata of an embedded resource is known without a schema. What has the wrong type is left for validation.
+    /// Prunes the metadata of an embedded resource, which needs no schema. Validation reports wrong types.
     fn embedded_metadata(&mut self, metadata: &mut Value) {
         let path = FieldPath::new(self.path.as_str()).child("metadata");
         if let Ok(unknown) = crate::metadata::coerce(metadata, &path) {
@@ -169,14 +169,14 @@ impl<'s> Pruner<'s> {
     }
 }
 
-/// What a schema says of a field.
+/// The schema of a field, from its parent's schema.
 enum Known {
-    /// It is specified.
+    /// The field is specified.
     As(NodeId),
-    /// It may be there; nothing is known of its content.
+    /// The field is allowed, and no content below it is specified.
     Untyped,
-    /// It may be there with any content.
+    /// The field is allowed with any content.
     Free,
-    /// It is unknown.
+    /// The field is unknown.
     Not,
 }

@@ -557,7 +557,7 @@ fn structural_rules_name_the_place() {
             vec![r#"s.properties[x].default: Invalid value: {"a":1}: must not have unknown fields: a"#],
         ),
         (json!({"type": "object", "default": {}}), vec!["s.default: Forbidden: must not be set at the root"]),
-        // What is fine.
+        // Valid schemas.
         (widget(), vec![]),
         (
             property(
@@ -618,7 +618,7 @@ fn embedded_resources_are_objects_of_their_own() {
 
 #[test]
 fn hostile_schemas_and_objects_cost_little() {
-    // A list can ask for a large default in each element.
+    // A list can have a large default in each item.
     let default = "x".repeat(100_000);
     let greedy = schema(json!({"type": "object", "properties": {"l": {"type": "array", "items": {
         "type": "object", "properties": {"d": {"type": "string", "default": default}}}}}}));
@@ -627,7 +627,7 @@ fn hostile_schemas_and_objects_cost_little() {
     assert!(object.to_string().len() < 9 << 20);
     assert_eq!(greedy.apply_defaults(&mut json!({"l": [{}]})), Defaulting::Complete);
 
-    // Findings are bounded.
+    // The number of findings is bounded.
     let strings = schema(
         json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}}),
     );
@@ -639,14 +639,14 @@ fn hostile_schemas_and_objects_cost_little() {
     assert_eq!(strings.prune(&mut object).len(), 1000);
     assert_eq!(object, json!({"l": []}));
 
-    // So is the work of alternatives.
+    // The work of alternatives is bounded.
     let alternatives = vec![json!({"items": {"maxLength": 1}}); 30_000];
     let wide = schema(json!({"type": "object", "properties": {
         "l": {"type": "array", "items": {"type": "string"}, "anyOf": alternatives}}}));
     let found = texts(&wide.validate(&json!({"l": vec!["long"; 900]})));
     assert!(found.iter().any(|text| text.contains("too complex together")), "{:?}", found.first());
 
-    // And the memory of a schema.
+    // The memory of a schema is bounded.
     let huge = json!({"type": "object", "allOf": vec![json!({}); MAX_NODES_IN_TEST]});
     let errors = Schema::compile(&huge, &CompileOptions::structural()).unwrap_err();
     assert_eq!(texts(&errors), ["<nil>: Forbidden: must not have more than 100000 schemas in it"]);

@@ -1,4 +1,4 @@
-//! Checking an object against its schema, with the texts of Kubernetes' validator (`kube-openapi/pkg/validation`).
+//! Validates an object against its schema, with the texts of Kubernetes' validator (`kube-openapi/pkg/validation`).
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use super::list_type::{identity, key_of};
 use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
 use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_float, go_quote};
 
-/// Checks `value`; parts that equal the corresponding part of `old` are taken as valid.
+/// Validates `value`; parts that equal the corresponding part of `old` count as valid.
 pub(super) fn validate(
     schema: &Inner,
     node: NodeId,
@@ -29,11 +29,11 @@ pub(super) fn validate(
     errors
 }
 
-/// How many comparisons of a value with a schema one object may need. Alternatives multiply: without a bound a schema
-/// of a few megabytes could keep a processor busy for hours.
+/// Maximum number of steps (comparisons of a value with a schema) for one object. Nested alternatives multiply:
+/// without a limit, a schema of a few megabytes could occupy a processor for hours.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// JSON equality with Kubernetes' view of numbers: `1` and `1.0` are the same.
+/// JSON equality in which numbers are compared by value: `1` and `1.0` are equal.
 pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => compare(one, other) == Ordering::Equal,
@@ -52,9 +52,9 @@ pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
 
 struct Validator<'s> {
     schema: &'s Inner,
-    /// Where the value sits in a larger object; texts speak of paths below it.
+    /// The path of the value in a larger object. Error texts have paths relative to it.
     base: &'s FieldPath,
-    /// `None` once the work was too much; what was found until then is not the whole truth.
+    /// `None` once the limit is exceeded; the errors found so far are then incomplete.
     steps_left: Cell<Option<u64>>,
 }
 
@@ -72,7 +72,7 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// For a value that is known to differ from the old one.
+    /// Validates a value that differs from the old one.
     fn changed_value(
         &self,
         id: NodeId,
@@ -129,7 +129,7 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// Counts the work; false when there was too much of it.
+    /// Counts the cost of a value. Returns false once the limit is exceeded.
     fn may_step(&self, value: &Value) -> bool {
         let cost = match value {
             Value::String(text) => 1 + text.len() as u64 / 256,
@@ -157,7 +157,7 @@ impl<'s> Validator<'s> {
             Value::Null => node.nullable,
             Value::Bool(_) => node.types.contains(TypeSet::BOOLEAN),
             Value::Number(number) => {
-                // What Go would hold as a float is an integer as long as no neighbour is taken for it.
+                // A number that Go holds as a float is an integer if the float represents exactly one integer.
                 let exact = |float: f64| float.fract() == 0.0 && float.abs() < 2f64.powi(53);
                 let integral = number.is_i64() || number.as_f64().is_some_and(exact);
                 node.types.contains(TypeSet::NUMBER) || (integral && node.types.contains(TypeSet::INTEGER))
@@ -336,7 +336,7 @@ impl<'s> Validator<'s> {
         errors: &mut Vec<FieldError>,
     ) {
         let Some(property) = &node.items else { return };
-        // Only the elements of a map list have an identity; others are new whenever the list changed.
+        // Only the items of a map list have an identity; the items of other lists are new whenever the list changes.
         let old_items = match (&node.list_type, old.and_then(Value::as_array)) {
             (ListType::Map { keys }, Some(old_items)) => by_key(keys, old_items),
             _ => HashMap::new(),
@@ -409,7 +409,7 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// The failure of a combination of schemas; Kubernetes reports it at the object and names the field in the text.
+    /// The error of a combination of schemas. Kubernetes reports it at the object and names the field in the text.
     fn composite(&self, trail: Trail<'_>, text: &str) -> FieldError {
         let detail = format!("\"{}\" {text}", name_of(trail));
         FieldError::invalid_str(self.base.clone(), "", &detail)
@@ -445,7 +445,7 @@ fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Valu
     objects.map(|(item, fields)| (identity(&key_of(keys, fields)), item)).collect()
 }
 
-/// Integers are compared exactly, also where an `f64` could not hold them.
+/// Compares integers exactly, even if an `f64` cannot represent them.
 fn compare(one: &Number, other: &Number) -> Ordering {
     match (one.as_i128(), other.as_i128()) {
         (Some(one), Some(other)) => one.cmp(&other),
@@ -463,13 +463,14 @@ fn is_multiple(number: &Number, factor: f64) -> bool {
         return integer % (factor as i128) == 0;
     }
     let number = number.as_f64().unwrap_or(f64::NAN);
-    // 0.3 / 0.1 is not 3; multiplying is closer, and what is left is forgiven, as kube-openapi does both.
+    // 0.3 / 0.1 is not 3. Like kube-openapi, multiply by the inverse, which is closer, and tolerate the remaining
+    // difference.
     let quotient = if factor.abs() < 1.0 { 1.0 / factor * number } else { number / factor };
     let distance = (quotient - quotient.round()).abs();
     quotient.is_finite() && distance <= 1e-9 * quotient.abs().max(1.0)
 }
 
-/// A bound as Go prints it: a whole number without a fraction, however the schema wrote it.
+/// A bound as Go prints it: a whole number without a fraction, even if the schema has one.
 fn plain(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => go_float(float),

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::{Semantics, immutable, insert_missing_text, text};
 use crate::field::{FieldError, FieldPath};
 
-/// The bytes of all values together, 1 MiB.
+/// Maximum size of all values together: 1 MiB.
 const MAX_DATA_BYTES: usize = 1 << 20;
 
-/// Text and bytes by key; may be frozen.
+/// ConfigMap: text and bytes by key. It can be immutable.
 #[derive(Debug)]
 pub(crate) struct ConfigMap;
 
@@ -41,7 +41,7 @@ impl Semantics for ConfigMap {
     }
 }
 
-/// Bytes by key with a type that never changes; `stringData` is a way in only.
+/// Secret: bytes by key, with an immutable type. `stringData` is write-only.
 #[derive(Debug)]
 pub(crate) struct Secret;
 
@@ -52,7 +52,7 @@ impl Semantics for Secret {
     }
 
     fn prepare_update(&self, object: &mut Value, old: &Value) {
-        // Long ago the type could be left out of an update.
+        // Old clients could omit the type in an update.
         if text(object, "type").is_empty() {
             insert_missing_text(object, "type", text(old, "type"));
         }
@@ -123,7 +123,7 @@ impl Secret {
     }
 }
 
-/// `stringData` overwrites `data` key by key and disappears.
+/// Copies `stringData` over `data`, key by key, and removes it.
 fn merge_string_data(object: &mut Value) {
     let Value::Object(fields) = object else { return };
     let Some(Value::Object(plain)) = fields.remove("stringData") else {
@@ -141,7 +141,7 @@ fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a Stri
     object.get(field).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-/// Of the base64 text without decoding it.
+/// Length of the decoded base64 text, computed without decoding it.
 fn decoded_length(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     text.len() / 4 * 3 - text.bytes().rev().take_while(|byte| *byte == b'=').count().min(text.len() / 4 * 3)
@@ -153,7 +153,7 @@ fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
     errors.extend(problems.iter().map(|problem| FieldError::invalid_str(path.clone(), key, problem)));
 }
 
-/// Kubernetes names a ConfigMap's whole with the path `[]`.
+/// Kubernetes reports the size of a whole ConfigMap at the path `[]`.
 fn check_size(field: &str, bytes: usize, errors: &mut Vec<FieldError>) {
     if bytes > MAX_DATA_BYTES {
         let path = if field.is_empty() { FieldPath::new("[]") } else { FieldPath::new(field) };
@@ -161,7 +161,7 @@ fn check_size(field: &str, bytes: usize, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Once `immutable` is set, neither it nor the data can change.
+/// Validates that neither `immutable` nor the data change once `immutable` is set.
 fn frozen(object: &Value, old: &Value, data: &[&str]) -> Vec<FieldError> {
     if old.get("immutable") != Some(&Value::Bool(true)) {
         return Vec::new();
@@ -179,7 +179,7 @@ fn frozen(object: &Value, old: &Value, data: &[&str]) -> Vec<FieldError> {
     errors
 }
 
-/// Keys become file names.
+/// The errors of a key. Keys become file names.
 fn config_key_problems(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {

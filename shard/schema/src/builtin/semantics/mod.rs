@@ -1,7 +1,8 @@
-//! What Kubernetes does to objects of a kind beyond their schema, as pure functions on normalised objects.
+//! Defaulting, preparation and validation of built-in kinds beyond their schema, as pure functions on normalized
+//! objects.
 //!
-//! The order on a write is: normalise, `prepare_create` or `prepare_update`, `default`, admission, `validate` or
-//! `validate_update` (with the rules of `metadata`, which are not in here), store.
+//! The order on a write is: normalize, `prepare_create` or `prepare_update`, `default`, admission, `validate` or
+//! `validate_update` (with the rules of `metadata`, which are not part of this module), store.
 
 mod data;
 mod namespace;
@@ -20,18 +21,18 @@ pub(super) use small::{Event, Lease, Plain};
 
 use crate::field::{FieldError, FieldPath};
 
-/// The particulars of one kind. Everything is optional; `old` is always the stored object.
+/// Defaulting, preparation and validation of one kind. All methods are optional. `old` is always the stored object.
 pub trait Semantics: Sync + std::fmt::Debug {
-    /// Fills in what clients may leave out; idempotent, also run on objects read from patches.
+    /// Fills in fields that clients may omit. It is idempotent and also runs on patched objects.
     fn default(&self, _object: &mut Value) {}
 
-    /// Takes away what a creator may not set, adds what the server sets.
+    /// Removes fields that a client may not set on creation, and adds those that the server sets.
     fn prepare_create(&self, _object: &mut Value) {}
 
-    /// Restores what an update of the object itself may not change (its status, for example).
+    /// Restores fields that an update of the object itself may not change, such as its status.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
-    /// The same for an update through `/status`: only the status is taken from the new object.
+    /// Restores fields that an update of `/status` may not change: only the status is taken from the new object.
     fn prepare_status_update(&self, object: &mut Value, old: &Value) {
         keep_all_but_status(object, old);
     }
@@ -56,7 +57,7 @@ fn keep_all_but_status(object: &mut Value, old: &Value) {
         if let Some(status) = status {
             fields.insert("status".to_owned(), status);
         }
-        // Which metadata a status update may change is the registry's business.
+        // The registry decides which metadata a status update may change.
         if let Some(metadata) = metadata {
             fields.insert("metadata".to_owned(), metadata);
         }
@@ -80,7 +81,7 @@ fn insert_missing_text(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-/// `field is immutable` if the field differs.
+/// The error `field is immutable` if the field differs.
 fn immutable(object: &Value, old: &Value, field: &str) -> Option<FieldError> {
     let (new, old) = (&object[field], &old[field]);
     (new != old).then(|| FieldError::invalid(FieldPath::new(field), new, "field is immutable"))

@@ -1,4 +1,4 @@
-//! Namespace.
+//! The kind Namespace.
 
 use serde_json::{Map, Value, json};
 
@@ -6,13 +6,13 @@ use super::{Semantics, keep_all_but_status, list, text};
 use crate::field::{FieldError, FieldPath};
 use crate::names::qualified_name;
 
-/// The label by which selectors find a namespace by its name; always set by the server.
+/// The label with the namespace's name, for label selectors. The server always sets it.
 pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The finalizer of the namespace controller.
 const FINALIZER: &str = "kubernetes";
 
-/// A place for names. `spec.finalizers` changes through `/finalize` only.
+/// Namespace. `spec.finalizers` changes through `/finalize` only.
 #[derive(Debug)]
 pub(crate) struct Namespace;
 
@@ -66,7 +66,7 @@ impl Semantics for Namespace {
         errors
     }
 
-    /// Also for `/status` and `/finalize`: a phase follows from the deletion timestamp.
+    /// Also validates updates of `/status` and `/finalize`: the phase must match the deletion timestamp.
     fn validate_update(&self, object: &Value, _old: &Value) -> Vec<FieldError> {
         let mut errors = self.validate(object);
         let phase = text(&object["status"], "phase");
@@ -88,7 +88,7 @@ impl Semantics for Namespace {
 
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
 
-/// A `generateName` without a name gets its label when the name is known.
+/// Sets the name label. For a `generateName`, it is set once the name is known.
 fn set_name_label(fields: &mut Map<String, Value>) {
     let Some(Value::Object(metadata)) = fields.get_mut("metadata") else {
         return;

@@ -1,4 +1,4 @@
-//! Roles and bindings.
+//! RBAC kinds: roles and role bindings.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Role and ClusterRole.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// Roles in a namespace know no non-resource URLs and no aggregation.
+    /// Namespaced roles have no non-resource URLs and no aggregation.
     pub(crate) scope: Scope,
 }
 
@@ -109,7 +109,7 @@ fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<
 /// RoleBinding and ClusterRoleBinding.
 #[derive(Debug)]
 pub(crate) struct RoleBinding {
-    /// Bindings in a namespace may refer to a Role.
+    /// Namespaced bindings may refer to a Role.
     pub(crate) scope: Scope,
 }
 
@@ -141,7 +141,7 @@ impl Semantics for RoleBinding {
         let mut errors = self.validate(object);
         let (new, old) = (&object["roleRef"], &old["roleRef"]);
         if ["apiGroup", "kind", "name"].iter().any(|field| text(new, field) != text(old, field)) {
-            // Kubernetes prints its internal struct, with the Go names of the fields.
+            // Kubernetes prints its internal struct with the Go names of the fields.
             let printed = json!({
                 "APIGroup": text(new, "apiGroup"), "Kind": text(new, "kind"), "Name": text(new, "name"),
             });
@@ -198,7 +198,7 @@ impl RoleBinding {
                     );
                 }
                 wants_group("", errors);
-                // A binding in a namespace means its own, which the registry knows.
+                // A namespaced binding defaults to its own namespace, which the registry knows.
                 if self.scope == Scope::Cluster && text(subject, "namespace").is_empty() {
                     errors.push(FieldError::required(path.child("namespace"), ""));
                 }

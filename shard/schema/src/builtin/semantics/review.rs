@@ -1,4 +1,4 @@
-//! The four access reviews: questions that are answered and not stored.
+//! The four access reviews. They are not stored.
 
 use serde_json::Value;
 

@@ -1,17 +1,17 @@
-//! Kinds with few rules of their own.
+//! Kinds with few rules: Lease, Event, and kinds without rules.
 
 use serde_json::Value;
 
 use super::{Semantics, text};
 use crate::field::{FieldError, FieldPath};
 
-/// A kind that its schema describes completely.
+/// Semantics of a kind that its schema describes completely.
 #[derive(Debug)]
 pub(crate) struct Plain;
 
 impl Semantics for Plain {}
 
-/// A lease: who holds it, until when.
+/// The kind Lease.
 #[derive(Debug)]
 pub(crate) struct Lease;
 
@@ -36,12 +36,12 @@ impl Semantics for Lease {
     }
 }
 
-/// A note about another object of the same namespace.
+/// The kind Event: it describes another object of the same namespace.
 #[derive(Debug)]
 pub(crate) struct Event;
 
 impl Semantics for Event {
-    /// These are always written, also when nobody set them.
+    /// Adds fields that Kubernetes always writes, even if the client did not set them.
     fn default(&self, object: &mut Value) {
         if let Value::Object(fields) = object {
             fields.entry("eventTime").or_insert(Value::Null);
@@ -54,7 +54,7 @@ impl Semantics for Event {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let namespace = text(&object["metadata"], "namespace");
         let involved = text(&object["involvedObject"], "namespace");
-        // Events about cluster-scoped objects live in "default".
+        // Events of cluster-scoped objects are in the namespace "default".
         let fits = if involved.is_empty() { namespace == "default" } else { involved == namespace };
         if fits {
             return Vec::new();

@@ -1,6 +1,6 @@
 //! Field numbers of every kind that clients may send as protobuf, from the published `.proto` files.
 //!
-//! Tests hold them against an independent encoder and against the OpenAPI definitions.
+//! Tests compare them with an independent encoder and with the OpenAPI definitions.
 
 mod apiextensions;
 mod core;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use super::table::Message;
 
-/// The table of a kind. `DeleteOptions` and `Status` are registered by Kubernetes in every group.
+/// The table of a kind. Kubernetes registers `DeleteOptions` and `Status` in every group.
 pub(super) fn message_of(api_version: &str, kind: &str) -> Option<&'static Message> {
     match kind {
         "DeleteOptions" => return Some(&meta::DELETE_OPTIONS),
