@@ -16,7 +16,7 @@ pub const MAX_DEPTH: usize = 120;
 
 /// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedBody {
     /// The tree. A field that was given more than once has its last value.
     pub value: Value,
     /// Paths of fields that were given more than once, in order of appearance: `spec.ports[0].name`. At most 1,000.
@@ -60,14 +60,14 @@ pub enum DecodeError {
 ///
 /// Integers stay integers (`i64`, else `u64`); other numbers are `f64`. A whole number that was written with a
 /// fraction or an exponent becomes an integer, as Go's encoder writes it.
-pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
+pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeError> {
     check_size(body, max_bytes)?;
-    let mut walk = Walk::default();
+    let mut state = DecodeState::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let result = TreeSeed { walk: &mut walk, depth: 0 }.deserialize(&mut deserializer);
+    let result = TreeSeed { state: &mut state, depth: 0 }.deserialize(&mut deserializer);
     match result.and_then(|value| deserializer.end().map(|()| value)) {
-        Ok(value) => Ok(walk.finish(value)),
-        Err(error) if walk.too_deep || error.to_string().starts_with("recursion limit exceeded") => {
+        Ok(value) => Ok(state.finish(value)),
+        Err(error) if state.too_deep || error.to_string().starts_with("recursion limit exceeded") => {
             Err(too_deep())
         }
         Err(error) => Err(DecodeError::Json {
@@ -82,17 +82,17 @@ pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError
 /// budget.
 ///
 /// Scalars follow YAML 1.1 as Kubernetes' decoder does: `yes` and `on` are booleans, `010` is eight.
-pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
+pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeError> {
     check_size(body, max_bytes)?;
     let text = std::str::from_utf8(body).map_err(|error| DecodeError::Yaml { message: error.to_string() })?;
-    let mut walk = Walk::default();
+    let mut state = DecodeState::default();
     let result =
         serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
-            TreeSeed { walk: &mut walk, depth: 0 }.deserialize(deserializer)
+            TreeSeed { state: &mut state, depth: 0 }.deserialize(deserializer)
         });
     match result {
-        Ok(value) => Ok(walk.finish(value)),
-        Err(_) if walk.too_deep => Err(too_deep()),
+        Ok(value) => Ok(state.finish(value)),
+        Err(_) if state.too_deep => Err(too_deep()),
         Err(error) => {
             let message = error.to_string();
             if is_beyond_budget(&error, &message) {
@@ -183,28 +183,28 @@ fn yaml_options() -> serde_saphyr::Options {
 
 /// State of the decoder beside the tree.
 #[derive(Default)]
-struct Walk {
+struct DecodeState {
     /// The path of the current value, in one buffer that grows and shrinks: a field costs one copy of its name.
     path: String,
     duplicate_fields: Vec<String>,
     too_deep: bool,
 }
 
-impl Walk {
-    fn finish(self, value: Value) -> Decoded {
-        Decoded { value, duplicate_fields: self.duplicate_fields }
+impl DecodeState {
+    fn finish(self, value: Value) -> DecodedBody {
+        DecodedBody { value, duplicate_fields: self.duplicate_fields }
     }
 }
 
 struct TreeSeed<'w> {
-    walk: &'w mut Walk,
+    state: &'w mut DecodeState,
     depth: usize,
 }
 
 impl TreeSeed<'_> {
-    fn deeper<E: serde::de::Error>(&mut self) -> Result<usize, E> {
+    fn child_depth<E: serde::de::Error>(&mut self) -> Result<usize, E> {
         if self.depth >= MAX_DEPTH {
-            self.walk.too_deep = true;
+            self.state.too_deep = true;
             return Err(E::custom("nested too deep"));
         }
         Ok(self.depth + 1)
@@ -275,13 +275,13 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
-        let depth = self.deeper()?;
+        let depth = self.child_depth()?;
         let mut items = Vec::new();
-        let start = self.walk.path.len();
+        let start = self.state.path.len();
         loop {
-            let _ = write!(self.walk.path, "[{}]", items.len());
-            let next = access.next_element_seed(TreeSeed { walk: self.walk, depth })?;
-            self.walk.path.truncate(start);
+            let _ = write!(self.state.path, "[{}]", items.len());
+            let next = access.next_element_seed(TreeSeed { state: self.state, depth })?;
+            self.state.path.truncate(start);
             match next {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
@@ -290,19 +290,19 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
-        let depth = self.deeper()?;
+        let depth = self.child_depth()?;
         let mut fields = Map::new();
-        let start = self.walk.path.len();
+        let start = self.state.path.len();
         while let Some(name) = access.next_key::<String>()? {
             if start > 0 {
-                self.walk.path.push('.');
+                self.state.path.push('.');
             }
-            self.walk.path.push_str(&name);
-            if fields.contains_key(&name) && self.walk.duplicate_fields.len() < MAX_FINDINGS {
-                self.walk.duplicate_fields.push(self.walk.path.clone());
+            self.state.path.push_str(&name);
+            if fields.contains_key(&name) && self.state.duplicate_fields.len() < MAX_FINDINGS {
+                self.state.duplicate_fields.push(self.state.path.clone());
             }
-            let value = access.next_value_seed(TreeSeed { walk: self.walk, depth })?;
-            self.walk.path.truncate(start);
+            let value = access.next_value_seed(TreeSeed { state: self.state, depth })?;
+            self.state.path.truncate(start);
             fields.insert(name, value);
         }
         Ok(Value::Object(fields))
@@ -355,14 +355,14 @@ mod tests {
     }
 
     #[test]
-    fn json_is_yaml_too() {
+    fn json_is_valid_yaml() {
         let body = br#"{"a": [1, 2.5, "x", null, true], "b": {"c": "d"}}"#;
         assert_eq!(decode_yaml(body, MAX).unwrap().value, decode_json(body, MAX).unwrap().value);
         assert!(looks_like_json(b" \n{\"a\":1}") && !looks_like_json(b"a: 1"));
     }
 
     #[test]
-    fn syntax_errors_say_where() {
+    fn syntax_errors_have_a_position() {
         let error = decode_json(b"{\"a\":\n  b}", MAX).unwrap_err();
         let DecodeError::Json { line, message, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*line, message.as_str()), (2, "expected value"));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn alias_bombs_are_defused() {
+    fn alias_bombs_are_refused() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
             let previous = format!("*a{}", level - 1);

@@ -145,10 +145,10 @@ pub struct FieldError {
 }
 
 /// Maximum number of enumeration values that an error lists.
-const MAX_SUPPORTED_SHOWN: usize = 100;
+const MAX_LISTED_VALUES: usize = 100;
 
 /// Maximum number of bytes of a value, and of a detail, that an error quotes.
-const MAX_SHOWN: usize = 8 << 10;
+const MAX_QUOTED_BYTES: usize = 8 << 10;
 
 impl FieldError {
     /// `Required value[: detail]`.
@@ -188,7 +188,7 @@ impl FieldError {
 
     /// `Unsupported value: <value>: supported values: "a", "b"`.
     pub fn not_supported<S: AsRef<str>>(path: FieldPath, value: &Value, supported: &[S]) -> Self {
-        let shown = &supported[..supported.len().min(MAX_SUPPORTED_SHOWN)];
+        let shown = &supported[..supported.len().min(MAX_LISTED_VALUES)];
         let mut quoted: Vec<String> = shown.iter().map(|value| go_quote(value.as_ref())).collect();
         if shown.len() < supported.len() {
             quoted.push(format!("and {} more", supported.len() - shown.len()));
@@ -240,7 +240,7 @@ impl FieldError {
 fn append_detail(message: &mut String, detail: &str) {
     if !detail.is_empty() {
         message.push_str(": ");
-        match detail.char_indices().find(|(offset, _)| *offset >= MAX_SHOWN) {
+        match detail.char_indices().find(|(offset, _)| *offset >= MAX_QUOTED_BYTES) {
             Some((end, _)) => {
                 message.push_str(&detail[..end]);
                 message.push('…');
@@ -275,9 +275,9 @@ pub(crate) fn go_value(value: &Value) -> String {
     }
 }
 
-/// JSON as Go's encoder writes it (`<`, `>` and `&` escaped), cut after [`MAX_SHOWN`] bytes.
+/// JSON as Go's encoder writes it (`<`, `>` and `&` escaped), cut after [`MAX_QUOTED_BYTES`] bytes.
 fn go_json(value: &Value) -> String {
-    let mut shown = Shown { bytes: Vec::new() };
+    let mut shown = BoundedWriter { bytes: Vec::new() };
     let complete = serde_json::to_writer(&mut shown, value).is_ok();
     // The cut may be within a character.
     let mut text = String::from_utf8_lossy(&shown.bytes).into_owned();
@@ -291,13 +291,13 @@ fn go_json(value: &Value) -> String {
 }
 
 /// A writer that fails after [`MAX_QUOTED_BYTES`], so that a large value costs no more than a small one.
-struct Shown {
+struct BoundedWriter {
     bytes: Vec<u8>,
 }
 
-impl std::io::Write for Shown {
+impl std::io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let room = MAX_SHOWN - self.bytes.len();
+        let room = MAX_QUOTED_BYTES - self.bytes.len();
         if room == 0 {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
@@ -311,12 +311,12 @@ impl std::io::Write for Shown {
     }
 }
 
-/// Go's `%q`, cut after [`MAX_SHOWN`] bytes.
+/// Go's `%q`, cut after [`MAX_QUOTED_BYTES`] bytes.
 pub(crate) fn go_quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len().min(MAX_SHOWN) + 2);
+    let mut quoted = String::with_capacity(text.len().min(MAX_QUOTED_BYTES) + 2);
     quoted.push('"');
     for character in text.chars() {
-        if quoted.len() >= MAX_SHOWN {
+        if quoted.len() >= MAX_QUOTED_BYTES {
             quoted.push('…');
             break;
         }
@@ -365,16 +365,16 @@ pub(crate) fn go_float(value: f64) -> String {
 /// The path of the current value in a recursive function, as a list on the stack. It is formatted only when an error
 /// needs it.
 #[derive(Clone, Copy)]
-pub(crate) enum Trail<'a> {
+pub(crate) enum Location<'a> {
     /// The start of the recursion, at a path given by the caller.
-    Start(&'a FieldPath),
+    Base(&'a FieldPath),
     /// A field.
-    Child(&'a Trail<'a>, &'a str),
+    Child(&'a Location<'a>, &'a str),
     /// A list element.
-    Index(&'a Trail<'a>, usize),
+    Index(&'a Location<'a>, usize),
 }
 
-impl Trail<'_> {
+impl Location<'_> {
     /// The whole path.
     pub(crate) fn path(&self) -> FieldPath {
         let mut text = String::new();
@@ -384,7 +384,7 @@ impl Trail<'_> {
 
     fn write(&self, text: &mut String) {
         match self {
-            Self::Start(start) => text.push_str(start.as_str()),
+            Self::Base(base) => text.push_str(base.as_str()),
             Self::Child(parent, name) => {
                 parent.write(text);
                 if !text.is_empty() {
@@ -415,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn trails_print_like_paths() {
+    fn locations_print_as_paths() {
         let root = FieldPath::root();
-        let start = Trail::Start(&root);
-        let spec = Trail::Child(&start, "spec");
-        let list = Trail::Child(&spec, "list");
-        assert_eq!(Trail::Index(&list, 3).path().as_str(), "spec.list[3]");
+        let start = Location::Base(&root);
+        let spec = Location::Child(&start, "spec");
+        let list = Location::Child(&spec, "list");
+        assert_eq!(Location::Index(&list, 3).path().as_str(), "spec.list[3]");
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_is_not_quoted_whole() {
+    fn large_values_are_quoted_partly() {
         let long = "ä".repeat(100_000);
         let list = Value::Array(vec![json!(long), json!(1)]);
         for error in [
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn several_errors_join_without_repetition() {
+    fn several_errors_are_joined_without_duplicates() {
         let a = FieldError::required(FieldPath::new("a"), "");
         let b = FieldError::required(FieldPath::new("b"), "");
         assert_eq!(aggregate_message(std::slice::from_ref(&a)), "a: Required value");

@@ -41,7 +41,7 @@ enum Step {
     Index(i64),
     /// `start:end`; either may be absent.
     Slice(Option<i64>, Option<i64>),
-    Every,
+    Wildcard,
     Filter(Filter),
 }
 
@@ -141,8 +141,8 @@ impl Step {
                 let end = end.map_or(items.len(), bound);
                 found.extend(items.get(start..end.max(start)).into_iter().flatten());
             }
-            (Self::Every, Value::Array(items)) => found.extend(items),
-            (Self::Every, Value::Object(fields)) => found.extend(fields.values()),
+            (Self::Wildcard, Value::Array(items)) => found.extend(items),
+            (Self::Wildcard, Value::Object(fields)) => found.extend(fields.values()),
             (Self::Filter(filter), Value::Array(items)) => {
                 found.extend(items.iter().filter(|item| filter.holds(item)));
             }
@@ -217,7 +217,7 @@ impl<'t> Parser<'t> {
             if self.eat("..") {
                 return Err(self.error("recursive descent is not supported"));
             } else if self.eat(".*") {
-                steps.push(Step::Every);
+                steps.push(Step::Wildcard);
             } else if self.eat(".[") {
                 self.offset -= 1;
             } else if self.eat(".") {
@@ -266,7 +266,7 @@ impl<'t> Parser<'t> {
         let step = match self.peek() {
             Some('*') => {
                 self.offset += 1;
-                Step::Every
+                Step::Wildcard
             }
             Some(quote @ ('\'' | '"')) => Step::Field(self.quoted(quote)?.into()),
             Some('?') => self.filter()?,
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_find_what_they_name() {
+    fn paths_select_values() {
         let table = [
             (".spec.replicas", json!([3])),
             ("{.spec.replicas}", json!([3])),
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_paths_have_names() {
+    fn plain_paths_have_field_names() {
         assert_eq!(JsonPath::parse(".spec.a").unwrap().field_names(), Some(vec!["spec", "a"]));
         assert_eq!(JsonPath::parse(".spec[0]").unwrap().field_names(), None);
     }

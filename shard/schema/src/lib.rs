@@ -17,7 +17,7 @@ mod protobuf;
 mod structural;
 
 pub use decode::{
-    DecodeError, Decoded, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,
+    DecodeError, DecodedBody, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,
     strict_findings,
 };
 pub use field::{FieldError, FieldErrorKind, FieldPath, aggregate_message};
@@ -25,6 +25,6 @@ pub use jsonpath::{JsonPath, JsonPathError};
 pub use printer_column::{ColumnType, PrinterColumn, age, human_duration};
 pub use protobuf::{MAX_PROTOBUF_BODY, PROTOBUF_MAGIC, ProtobufError, decode_protobuf, has_protobuf_form};
 pub use structural::{
-    CelRule, CompileOptions, Defaulting, Definitions, Dialect, FieldInfo, Schema, SchemaHash,
+    CelRule, CompileOptions, DefaultingResult, Definitions, Dialect, FieldInfo, Schema, SchemaHash,
     check_structural,
 };

@@ -256,59 +256,59 @@ fn strings<'m>(metadata: &'m Value, field: &str) -> Vec<&'m str> {
 
 /// The type of a field of `metadata`.
 #[derive(Clone, Copy)]
-enum Shape {
+enum FieldType {
     Text,
     Integer,
     Boolean,
     Time,
     StringMap,
     StringList,
-    ObjectList(&'static [(&'static str, Shape)]),
+    ObjectList(&'static [(&'static str, FieldType)]),
     /// Not decoded: `fieldsV1`.
     Verbatim,
 }
 
 /// `ObjectMeta` of `meta.k8s.io/v1`.
-const OBJECT_META: &[(&str, Shape)] = &[
-    ("annotations", Shape::StringMap),
-    ("creationTimestamp", Shape::Time),
-    ("deletionGracePeriodSeconds", Shape::Integer),
-    ("deletionTimestamp", Shape::Time),
-    ("finalizers", Shape::StringList),
-    ("generateName", Shape::Text),
-    ("generation", Shape::Integer),
-    ("labels", Shape::StringMap),
-    ("managedFields", Shape::ObjectList(MANAGED_FIELDS)),
-    ("name", Shape::Text),
-    ("namespace", Shape::Text),
-    ("ownerReferences", Shape::ObjectList(OWNER_REFERENCE)),
-    ("resourceVersion", Shape::Text),
-    ("selfLink", Shape::Text),
-    ("uid", Shape::Text),
+const OBJECT_META: &[(&str, FieldType)] = &[
+    ("annotations", FieldType::StringMap),
+    ("creationTimestamp", FieldType::Time),
+    ("deletionGracePeriodSeconds", FieldType::Integer),
+    ("deletionTimestamp", FieldType::Time),
+    ("finalizers", FieldType::StringList),
+    ("generateName", FieldType::Text),
+    ("generation", FieldType::Integer),
+    ("labels", FieldType::StringMap),
+    ("managedFields", FieldType::ObjectList(MANAGED_FIELDS)),
+    ("name", FieldType::Text),
+    ("namespace", FieldType::Text),
+    ("ownerReferences", FieldType::ObjectList(OWNER_REFERENCE)),
+    ("resourceVersion", FieldType::Text),
+    ("selfLink", FieldType::Text),
+    ("uid", FieldType::Text),
 ];
 
-const OWNER_REFERENCE: &[(&str, Shape)] = &[
-    ("apiVersion", Shape::Text),
-    ("blockOwnerDeletion", Shape::Boolean),
-    ("controller", Shape::Boolean),
-    ("kind", Shape::Text),
-    ("name", Shape::Text),
-    ("uid", Shape::Text),
+const OWNER_REFERENCE: &[(&str, FieldType)] = &[
+    ("apiVersion", FieldType::Text),
+    ("blockOwnerDeletion", FieldType::Boolean),
+    ("controller", FieldType::Boolean),
+    ("kind", FieldType::Text),
+    ("name", FieldType::Text),
+    ("uid", FieldType::Text),
 ];
 
-const MANAGED_FIELDS: &[(&str, Shape)] = &[
-    ("apiVersion", Shape::Text),
-    ("fieldsType", Shape::Text),
-    ("fieldsV1", Shape::Verbatim),
-    ("manager", Shape::Text),
-    ("operation", Shape::Text),
-    ("subresource", Shape::Text),
-    ("time", Shape::Time),
+const MANAGED_FIELDS: &[(&str, FieldType)] = &[
+    ("apiVersion", FieldType::Text),
+    ("fieldsType", FieldType::Text),
+    ("fieldsV1", FieldType::Verbatim),
+    ("manager", FieldType::Text),
+    ("operation", FieldType::Text),
+    ("subresource", FieldType::Text),
+    ("time", FieldType::Time),
 ];
 
 fn coerce_object(
     value: &mut Value,
-    shapes: &[(&str, Shape)],
+    field_types: &[(&str, FieldType)],
     path: &FieldPath,
     unknown: &mut Vec<String>,
     errors: &mut Vec<FieldError>,
@@ -320,7 +320,7 @@ fn coerce_object(
         return;
     };
     fields.retain(|name, field| {
-        let Some((_, shape)) = shapes.iter().find(|(known, _)| known == name) else {
+        let Some((_, field_type)) = field_types.iter().find(|(known, _)| known == name) else {
             if unknown.len() < MAX_FINDINGS {
                 unknown.push(path.child(name).as_str().to_owned());
             }
@@ -329,14 +329,14 @@ fn coerce_object(
         if field.is_null() {
             return false;
         }
-        coerce_field(field, *shape, &path.child(name), unknown, errors);
+        coerce_field(field, *field_type, &path.child(name), unknown, errors);
         true
     });
 }
 
 fn coerce_field(
     value: &mut Value,
-    shape: Shape,
+    field_type: FieldType,
     path: &FieldPath,
     unknown: &mut Vec<String>,
     errors: &mut Vec<FieldError>,
@@ -344,14 +344,16 @@ fn coerce_field(
     if errors.len() >= MAX_FINDINGS {
         return;
     }
-    match (shape, &mut *value) {
-        (Shape::Verbatim, _) | (Shape::Text, Value::String(_)) | (Shape::Boolean, Value::Bool(_)) => {}
-        (Shape::Integer, Value::Number(number)) if number.is_i64() => {}
-        (Shape::Time, Value::String(text)) => match canonical_time(text) {
+    match (field_type, &mut *value) {
+        (FieldType::Verbatim, _)
+        | (FieldType::Text, Value::String(_))
+        | (FieldType::Boolean, Value::Bool(_)) => {}
+        (FieldType::Integer, Value::Number(number)) if number.is_i64() => {}
+        (FieldType::Time, Value::String(text)) => match canonical_time(text) {
             Some(canonical) => *text = canonical,
             None => errors.push(wrong_type(path, value, "date-time")),
         },
-        (Shape::StringMap, Value::Object(entries)) => {
+        (FieldType::StringMap, Value::Object(entries)) => {
             for (key, entry) in entries.iter_mut() {
                 if entry.is_null() {
                     // Go reads null as the empty string.
@@ -361,7 +363,7 @@ fn coerce_field(
                 }
             }
         }
-        (Shape::StringList, Value::Array(items)) => {
+        (FieldType::StringList, Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.is_null() {
                     *item = Value::String(String::new());
@@ -370,20 +372,22 @@ fn coerce_field(
                 }
             }
         }
-        (Shape::ObjectList(shapes), Value::Array(items)) => {
+        (FieldType::ObjectList(field_types), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.is_null() {
                     *item = Value::Object(Map::new());
                 }
-                coerce_object(item, shapes, &path.index(index), unknown, errors);
+                coerce_object(item, field_types, &path.index(index), unknown, errors);
             }
         }
-        (Shape::Text, _) => errors.push(wrong_type(path, value, "string")),
-        (Shape::Integer, _) => errors.push(wrong_type(path, value, "integer")),
-        (Shape::Boolean, _) => errors.push(wrong_type(path, value, "boolean")),
-        (Shape::Time, _) => errors.push(wrong_type(path, value, "date-time")),
-        (Shape::StringMap, _) => errors.push(wrong_type(path, value, "object")),
-        (Shape::StringList | Shape::ObjectList(_), _) => errors.push(wrong_type(path, value, "array")),
+        (FieldType::Text, _) => errors.push(wrong_type(path, value, "string")),
+        (FieldType::Integer, _) => errors.push(wrong_type(path, value, "integer")),
+        (FieldType::Boolean, _) => errors.push(wrong_type(path, value, "boolean")),
+        (FieldType::Time, _) => errors.push(wrong_type(path, value, "date-time")),
+        (FieldType::StringMap, _) => errors.push(wrong_type(path, value, "object")),
+        (FieldType::StringList | FieldType::ObjectList(_), _) => {
+            errors.push(wrong_type(path, value, "array"))
+        }
     }
 }
 
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_and_nulls_go() {
+    fn unknown_fields_and_nulls_are_removed() {
         let mut metadata = json!({
             "name": "n", "bogus": 1, "creationTimestamp": null, "labels": {"a": null},
             "ownerReferences": [{"name": "o", "extra": true}], "managedFields": [{"fieldsV1": {"f:x": {}}, "y": 1}],
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_decides_on_the_namespace() {
+    fn the_namespace_is_required_or_forbidden_by_scope() {
         let rule = NameRule::Dns1123Subdomain;
         let in_namespace = json!({"name": "n", "namespace": "ns"});
         let without = json!({"name": "n"});
@@ -550,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_keep_identity() {
+    fn metadata_updates_are_validated() {
         let old = json!({
             "name": "n", "uid": "u", "creationTimestamp": "t", "generation": 2,
             "deletionTimestamp": "d", "finalizers": ["example.com/f"],

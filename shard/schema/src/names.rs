@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_those_recorded() {
+    fn messages_match_recordings() {
         assert_eq!(
             dns1123_subdomain("bad_Name"),
             [

@@ -82,7 +82,7 @@ impl ShardAdmission {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut conditions: Vec<Value> = before["conditions"].as_array().cloned().unwrap_or_default();
         for decided in &naming.conditions {
-            let status = if decided.holds { "True" } else { "False" };
+            let status = if decided.is_true { "True" } else { "False" };
             let known = conditions.iter_mut().find(|one| one["type"] == decided.condition_type);
             let since = known
                 .as_ref()

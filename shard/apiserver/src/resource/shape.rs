@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairlead_process::Status;
 use fairlead_schema::builtin::BuiltinKind;
-use fairlead_schema::{Defaulting, FieldError, FieldPath, Schema, metadata};
+use fairlead_schema::{DefaultingResult, FieldError, FieldPath, Schema, metadata};
 use fairlead_store::MAX_COMMIT_BYTES;
 use serde_json::Value;
 
@@ -43,8 +43,8 @@ impl Shape {
                 let mut unknown = schema.prune(object);
                 unknown.extend(admit_metadata(object)?);
                 match schema.apply_defaults(object) {
-                    Defaulting::Complete => Ok(unknown),
-                    Defaulting::LimitReached => {
+                    DefaultingResult::Complete => Ok(unknown),
+                    DefaultingResult::LimitReached => {
                         Err(Status::request_entity_too_large(MAX_COMMIT_BYTES as u64))
                     }
                 }

@@ -19,10 +19,8 @@ use serde_json::{Map, Value, json};
 
 use super::kind::builtin_kinds;
 use super::overlay;
+use super::reference::{REFERENCE_PREFIX, referenced};
 use super::shape::{ShapeTable, shape_table};
-
-/// Prefix of a `$ref` to a component of an OpenAPI v3 document.
-pub(crate) const REFERENCE_PREFIX: &str = "#/components/schemas/";
 
 /// The generated definitions: their text for OpenAPI documents, and their shapes for all other uses. The generated
 /// trees are dropped because they are ten times as large.
@@ -160,10 +158,11 @@ fn complete(name: &str, schema: &mut Value) {
         if schema.get("type") == Some(&json!("array")) && !is_items {
             schema.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
         }
-        for note in overlay::PROPERTY_NOTES.iter().filter(|n| n.definition == name && n.property == property)
+        for entry in
+            overlay::PROPERTY_EXTENSIONS.iter().filter(|n| n.definition == name && n.property == property)
         {
-            for (extension, value) in note.note.extensions() {
-                schema.insert(extension.to_owned(), value);
+            for (keyword, value) in entry.extension.keywords() {
+                schema.insert(keyword.to_owned(), value);
             }
         }
     }
@@ -243,14 +242,6 @@ fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
     Value::Object(fields)
 }
 
-/// The definition that a schema refers to by `$ref`, directly or wrapped in `allOf` beside a description.
-pub(super) fn referenced(schema: &Map<String, Value>) -> Option<String> {
-    let direct = schema.get("$ref");
-    let wrapped = || schema.get("allOf")?.as_array()?.first()?.get("$ref");
-    let reference = direct.or_else(wrapped)?.as_str()?;
-    Some(reference.strip_prefix(REFERENCE_PREFIX)?.to_owned())
-}
-
 fn open_value() -> Value {
     json!({"x-kubernetes-preserve-unknown-fields": true})
 }
@@ -266,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_say_what_the_generator_leaves_out() {
+    fn definitions_include_the_overlay() {
         let map = definition("io.k8s.api.core.v1.ConfigMap");
         assert_eq!(map.get("required"), None, "metadata is not required");
         assert_eq!(
@@ -310,14 +301,14 @@ mod tests {
 
     /// An extension that applies to no property is a mistake in the table.
     #[test]
-    fn every_note_of_the_overlay_applies() {
-        for note in overlay::PROPERTY_NOTES {
-            let schema = definition(note.definition);
+    fn every_extension_of_the_overlay_applies() {
+        for entry in overlay::PROPERTY_EXTENSIONS {
+            let schema = definition(entry.definition);
             assert!(
-                schema["properties"].get(note.property).is_some(),
+                schema["properties"].get(entry.property).is_some(),
                 "{} {}",
-                note.definition,
-                note.property
+                entry.definition,
+                entry.property
             );
         }
         for name in overlay::ATOMIC_OBJECTS {

@@ -145,7 +145,7 @@ const STORED: BuiltinKind = BuiltinKind {
     unconditional_update: true,
     has_generation: false,
     hashed_version: "v1",
-    semantics: &semantics::Plain,
+    semantics: &semantics::SchemaOnly,
 };
 
 const REVIEW: BuiltinKind = BuiltinKind { namespaced: false, verbs: CREATE_ONLY, ..STORED };

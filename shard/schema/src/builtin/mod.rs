@@ -5,6 +5,7 @@ mod definitions;
 mod kind;
 mod normalize;
 mod overlay;
+mod reference;
 mod semantics;
 mod shape;
 mod table;
@@ -18,7 +19,8 @@ pub use normalize::{NormalizeError, normalize_definition};
 pub use semantics::{NAMESPACE_NAME_LABEL, Semantics};
 pub use table::{ColumnFormat, TableColumn};
 
-pub(crate) use definitions::{REFERENCE_PREFIX, builtin_shapes, list_definition};
+pub(crate) use definitions::{builtin_shapes, list_definition};
+pub(crate) use reference::REFERENCE_PREFIX;
 #[cfg(test)]
 pub(crate) use shape::shape_table;
 pub(crate) use shape::{ListMerge, Shape, ShapeTable};

@@ -40,42 +40,47 @@ pub fn normalize_definition(definition: &str, value: &mut Value) -> Result<Vec<S
         return Ok(Vec::new());
     };
     let name = definition.rsplit('.').next().unwrap_or(definition);
-    let mut walk = Walk { shapes, unknown: Vec::new() };
-    walk.value(shape, value, &Place { go_type: name, go_field: "", path: "" })?;
-    Ok(walk.unknown)
+    let mut normalizer = Normalizer { shapes, unknown: Vec::new() };
+    normalizer.value(shape, value, &Position { go_type: name, go_field: "", path: "" })?;
+    Ok(normalizer.unknown)
 }
 
-struct Walk<'a> {
+struct Normalizer<'a> {
     shapes: &'a ShapeTable,
     unknown: Vec<String>,
 }
 
 /// The position of the current value: the Go type and field as in Go's errors, and the field path.
-struct Place<'a> {
+struct Position<'a> {
     go_type: &'a str,
     go_field: &'a str,
     path: &'a str,
 }
 
-impl Walk<'_> {
-    fn value(&mut self, shape: &Shape, value: &mut Value, place: &Place<'_>) -> Result<(), NormalizeError> {
+impl Normalizer<'_> {
+    fn value(
+        &mut self,
+        shape: &Shape,
+        value: &mut Value,
+        position: &Position<'_>,
+    ) -> Result<(), NormalizeError> {
         match (self.shapes.resolve(shape), value) {
             (Shape::Any | Shape::Definition(_), _) => Ok(()),
-            (Shape::Scalar(scalar), value) => self.scalar(*scalar, value, place),
-            (Shape::Object(object), Value::Object(fields)) => self.object(object, fields, place),
+            (Shape::Scalar(scalar), value) => self.scalar(*scalar, value, position),
+            (Shape::Object(object), Value::Object(fields)) => self.object(object, fields, position),
             (Shape::Map(values), Value::Object(entries)) => {
                 for (key, value) in entries {
-                    self.element(values, value, &join(place.path, key), place)?;
+                    self.element(values, value, &join(position.path, key), position)?;
                 }
                 Ok(())
             }
             (Shape::List { items, .. }, Value::Array(elements)) => {
                 for (index, element) in elements.iter_mut().enumerate() {
-                    self.element(items, element, &format!("{}[{index}]", place.path), place)?;
+                    self.element(items, element, &format!("{}[{index}]", position.path), position)?;
                 }
                 Ok(())
             }
-            (shape, value) => Err(self.mismatch(shape, value, place)),
+            (shape, value) => Err(self.mismatch(shape, value, position)),
         }
     }
 
@@ -85,25 +90,25 @@ impl Walk<'_> {
         shape: &Shape,
         value: &mut Value,
         path: &str,
-        place: &Place<'_>,
+        position: &Position<'_>,
     ) -> Result<(), NormalizeError> {
         if value.is_null() {
             *value = self.zero(shape);
             return Ok(());
         }
-        self.value(shape, value, &Place { path, ..*place })
+        self.value(shape, value, &Position { path, ..*position })
     }
 
     fn object(
         &mut self,
         shape: &ObjectShape,
         fields: &mut Map<String, Value>,
-        place: &Place<'_>,
+        position: &Position<'_>,
     ) -> Result<(), NormalizeError> {
         let mut dropped: Vec<String> = Vec::new();
         for (name, value) in fields.iter_mut() {
             let Some(field) = shape.field(name) else {
-                self.unknown.push(join(place.path, name));
+                self.unknown.push(join(position.path, name));
                 dropped.push(name.clone());
                 continue;
             };
@@ -114,12 +119,12 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            let path = join(place.path, name);
-            let go_field = join(place.go_field, name);
+            let path = join(position.path, name);
+            let go_field = join(position.go_field, name);
             self.value(
                 &field.shape,
                 value,
-                &Place { go_type: &shape.name, go_field: &go_field, path: &path },
+                &Position { go_type: &shape.name, go_field: &go_field, path: &path },
             )?;
             let says_nothing = match self.shapes.resolve(&field.shape) {
                 Shape::List { .. } | Shape::Map(_) => is_empty(value),
@@ -136,7 +141,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn scalar(&self, scalar: Scalar, value: &mut Value, place: &Place<'_>) -> Result<(), NormalizeError> {
+    fn scalar(
+        &self,
+        scalar: Scalar,
+        value: &mut Value,
+        position: &Position<'_>,
+    ) -> Result<(), NormalizeError> {
         let fits = match (scalar, &mut *value) {
             (Scalar::Text | Scalar::Quantity, Value::String(_))
             | (Scalar::Bool, Value::Bool(_))
@@ -162,10 +172,10 @@ impl Walk<'_> {
         if fits {
             return Ok(());
         }
-        Err(self.mismatch(&Shape::Scalar(scalar), value, place))
+        Err(self.mismatch(&Shape::Scalar(scalar), value, position))
     }
 
-    fn mismatch(&self, shape: &Shape, value: &Value, place: &Place<'_>) -> NormalizeError {
+    fn mismatch(&self, shape: &Shape, value: &Value, position: &Position<'_>) -> NormalizeError {
         let found = match value {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
@@ -178,9 +188,9 @@ impl Walk<'_> {
             Value::Object(_) => "object".to_owned(),
         };
         let wanted = self.go_type(shape);
-        let field = match place.go_field {
+        let field = match position.go_field {
             "" => String::new(),
-            field => format!("Go struct field {}.{field}", place.go_type),
+            field => format!("Go struct field {}.{field}", position.go_type),
         };
         NormalizeError(match field.as_str() {
             "" => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
@@ -293,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_out_as_a_go_server_would_store_them() {
+    fn objects_are_normalized_as_by_a_go_server() {
         let crds = "apiextensions.k8s.io";
         for (group, plural, object, expected) in [
             (
@@ -345,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_dropped_and_named() {
+    fn unknown_fields_are_dropped_and_reported() {
         let object = json!({"metadata": {"name": "a", "nick": "b"}, "bogus": 1,
             "rules": [{"verbs": ["get"], "verb": "x"}]});
         let (object, unknown) = normalize("rbac.authorization.k8s.io", "roles", object).unwrap();
@@ -354,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_errors_in_gos_words() {
+    fn wrong_types_have_the_error_texts_of_go() {
         for (plural, object, expected) in [
             (
                 "configmaps",
@@ -409,7 +419,7 @@ mod tests {
     proptest! {
         /// Normalizing is idempotent, and no object makes any step panic.
         #[test]
-        fn normalising_twice_changes_nothing(object in any_json(), patch in any_json()) {
+        fn normalizing_is_idempotent(object in any_json(), patch in any_json()) {
             for kind in builtin_kinds() {
                 let mut patched = object.clone();
                 let _ = crate::patch::apply_strategic_merge_patch(kind, &mut patched, &patch);
@@ -431,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_metadata_normalise_alone() {
+    fn options_and_metadata_are_normalized() {
         let mut options = json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0, "dryRun": [], "x": 1});
         let unknown =
             normalize_definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", &mut options);

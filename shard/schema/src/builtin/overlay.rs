@@ -5,64 +5,72 @@
 use serde_json::{Value, json};
 
 /// An extension of one property of one definition.
-pub(super) struct PropertyNote {
+pub(super) struct PropertyExtension {
     pub(super) definition: &'static str,
     pub(super) property: &'static str,
-    pub(super) note: Note,
+    pub(super) extension: Extension,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Note {
+pub(super) enum Extension {
     /// A list whose items have the key `key`. Strategic merge patch merges it too.
-    MergedBy(&'static str),
+    MergeByKey(&'static str),
     /// A list whose items have the key `key` in server-side apply only. Strategic merge patch replaces it.
-    MapBy(&'static str),
+    MapByKey(&'static str),
     /// A list of distinct values. Strategic merge patch merges it too.
-    MergedSet,
+    MergeSet,
     /// A string with a fixed set of values.
-    OneOf(&'static [&'static str]),
+    Enum(&'static [&'static str]),
 }
 
-impl Note {
-    pub(super) fn extensions(self) -> Vec<(&'static str, Value)> {
+impl Extension {
+    pub(super) fn keywords(self) -> Vec<(&'static str, Value)> {
         match self {
-            Note::MergedBy(key) => vec![
+            Extension::MergeByKey(key) => vec![
                 ("x-kubernetes-list-map-keys", json!([key])),
                 ("x-kubernetes-list-type", json!("map")),
                 ("x-kubernetes-patch-merge-key", json!(key)),
                 ("x-kubernetes-patch-strategy", json!("merge")),
             ],
-            Note::MapBy(key) => {
+            Extension::MapByKey(key) => {
                 vec![("x-kubernetes-list-map-keys", json!([key])), ("x-kubernetes-list-type", json!("map"))]
             }
-            Note::MergedSet => vec![
+            Extension::MergeSet => vec![
                 ("x-kubernetes-list-type", json!("set")),
                 ("x-kubernetes-patch-strategy", json!("merge")),
             ],
-            Note::OneOf(values) => vec![("enum", json!(values))],
+            Extension::Enum(values) => vec![("enum", json!(values))],
         }
     }
 }
 
-const fn note(definition: &'static str, property: &'static str, note: Note) -> PropertyNote {
-    PropertyNote { definition, property, note }
+const fn property(
+    definition: &'static str,
+    property: &'static str,
+    extension: Extension,
+) -> PropertyExtension {
+    PropertyExtension { definition, property, extension }
 }
 
-pub(super) static PROPERTY_NOTES: &[PropertyNote] = &[
-    note("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "finalizers", Note::MergedSet),
-    note("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "ownerReferences", Note::MergedBy("uid")),
-    note("io.k8s.api.core.v1.ServiceAccount", "secrets", Note::MergedBy("name")),
-    note("io.k8s.api.core.v1.NamespaceStatus", "conditions", Note::MergedBy("type")),
-    note("io.k8s.api.core.v1.NamespaceStatus", "phase", Note::OneOf(&["Active", "Terminating"])),
-    note(
+pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
+    property("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "finalizers", Extension::MergeSet),
+    property(
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+        "ownerReferences",
+        Extension::MergeByKey("uid"),
+    ),
+    property("io.k8s.api.core.v1.ServiceAccount", "secrets", Extension::MergeByKey("name")),
+    property("io.k8s.api.core.v1.NamespaceStatus", "conditions", Extension::MergeByKey("type")),
+    property("io.k8s.api.core.v1.NamespaceStatus", "phase", Extension::Enum(&["Active", "Terminating"])),
+    property(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
-        Note::MapBy("type"),
+        Extension::MapByKey("type"),
     ),
-    note(
+    property(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
         "x-kubernetes-validations",
-        Note::MergedBy("rule"),
+        Extension::MergeByKey("rule"),
     ),
 ];
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::definitions::referenced;
+use super::reference::referenced;
 use crate::protobuf::keeps_zero;
 
 /// All shapes by definition name.

@@ -91,7 +91,7 @@ const AGE: TableColumn = column("Age", "Time since the object was created.");
 const DEFAULT: &[TableColumn] =
     &[NAME, TableColumn { column_type: "date", ..column("Created At", "When the object was created.") }];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
-const LEASE: &[TableColumn] = &[NAME, column("Holder", "Who holds the lease."), AGE];
+const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
 const SECRET: &[TableColumn] =
     &[NAME, column("Type", "What the data are for."), column("Data", "Number of keys."), AGE];
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_serialise_as_in_the_api() {
+    fn columns_serialize_as_in_the_api() {
         assert_eq!(
             serde_json::to_value(NAMESPACE[0]).unwrap(),
             json!({"name": "Name", "type": "string", "format": "name", "description": NAME.description,

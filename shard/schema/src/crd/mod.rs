@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use naming::{CrdCondition, Naming, accepted_names};
+pub use naming::{CrdCondition, NamesStatus, accepted_names};
 pub use rules::{next_stored_versions, validate_approval, validate_stored_versions, validate_update};
 pub use scale::ScalePaths;
 

@@ -6,7 +6,7 @@ use super::CrdNames;
 
 /// The names and conditions for a definition's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Naming {
+pub struct NamesStatus {
     /// `status.acceptedNames`: the requested names that are free, and the previous ones instead of those that are
     /// taken.
     pub accepted: CrdNames,
@@ -14,10 +14,10 @@ pub struct Naming {
     pub conditions: [CrdCondition; 2],
 }
 
-impl Naming {
+impl NamesStatus {
     /// Whether the definition is `Established`, that is, served.
     pub const fn is_established(&self) -> bool {
-        self.conditions[1].holds
+        self.conditions[1].is_true
     }
 }
 
@@ -27,7 +27,7 @@ pub struct CrdCondition {
     /// `NamesAccepted` or `Established`.
     pub condition_type: &'static str,
     /// `status`: `True` or `False`.
-    pub holds: bool,
+    pub is_true: bool,
     /// `reason`: one word in CamelCase.
     pub reason: &'static str,
     /// `message`: a sentence.
@@ -45,7 +45,7 @@ pub fn accepted_names<'n>(
     accepted: &CrdNames,
     established: bool,
     others: impl IntoIterator<Item = &'n CrdNames>,
-) -> Naming {
+) -> NamesStatus {
     let mut resources: HashSet<&str> = HashSet::new();
     let mut kinds: HashSet<&str> = HashSet::new();
     for other in others {
@@ -88,13 +88,13 @@ pub fn accepted_names<'n>(
     } else {
         ("NotAccepted", "not all names are accepted")
     };
-    Naming {
+    NamesStatus {
         accepted: result,
         conditions: [
-            CrdCondition { condition_type: "NamesAccepted", holds: accepted_all, reason, message },
+            CrdCondition { condition_type: "NamesAccepted", is_true: accepted_all, reason, message },
             CrdCondition {
                 condition_type: "Established",
-                holds: established || accepted_all,
+                is_true: established || accepted_all,
                 reason: established_reason,
                 message: established_message.to_owned(),
             },
@@ -150,21 +150,21 @@ mod tests {
             assert!(!naming.is_established());
             let [accepted, established] = naming.conditions;
             assert_eq!(
-                (accepted.holds, accepted.reason, accepted.message.as_str()),
+                (accepted.is_true, accepted.reason, accepted.message.as_str()),
                 (false, reason, message)
             );
-            assert_eq!((established.holds, established.reason), (false, "NotAccepted"));
+            assert_eq!((established.is_true, established.reason), (false, "NotAccepted"));
         }
     }
 
     #[test]
-    fn what_is_established_stays_so() {
+    fn established_definitions_stay_established() {
         let other = names("widgets", "Widget", &["wd"]);
         let mine = names("mine", "Mine", &["m"]);
         let wanted = CrdNames { short_names: vec!["wd".to_owned()], ..mine.clone() };
         let naming = accepted_names(&wanted, &mine, true, [&other]);
         assert!(naming.is_established());
-        assert!(!naming.conditions[0].holds);
+        assert!(!naming.conditions[0].is_true);
         assert_eq!(naming.accepted.short_names, ["m"], "the former short names stay");
     }
 }

@@ -94,7 +94,7 @@ fn the_core_group_is_spelled_out_in_the_name() {
 }
 
 #[test]
-fn every_rule_names_its_field() {
+fn every_error_has_the_path_of_its_field() {
     let huge = "x".repeat(300);
     let table: &[(&str, Value, &[&str])] = &[
         (
@@ -259,7 +259,7 @@ fn there_is_exactly_one_storage_version() {
 }
 
 #[test]
-fn what_cannot_be_done_yet_is_said() {
+fn unsupported_features_are_reported() {
     let mut definition = defaulted();
     definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {}});
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
@@ -278,7 +278,7 @@ fn what_cannot_be_done_yet_is_said() {
 }
 
 #[test]
-fn updates_keep_what_objects_depend_on() {
+fn immutable_fields_cannot_change() {
     let old = CrdSpec::parse(&defaulted()).unwrap();
     let mut changed = old.clone();
     changed.scope = Scope::Cluster;
@@ -374,7 +374,7 @@ fn scale_reads_writes_and_checks_its_paths() {
 }
 
 #[test]
-fn anything_can_be_parsed_without_panic() {
+fn parsing_any_value_does_not_panic() {
     for definition in [
         json!(null),
         json!([]),

@@ -39,7 +39,7 @@ pub struct OpenApiResource {
     pub namespaced: bool,
     /// Verbs, as in discovery.
     pub verbs: Vec<String>,
-    /// Subresources.
+    /// Subresources of the resource.
     pub subresources: Vec<OpenApiSubresource>,
     /// Schema of its objects.
     pub schema: OpenApiSchema,

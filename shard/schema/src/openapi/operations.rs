@@ -12,33 +12,38 @@ pub(super) fn paths_of(resource: &OpenApiResource) -> Vec<(String, Value)> {
     let root = format!("/{}", open_api_path(&resource.group, &resource.version));
     let plural = &resource.plural;
     let mut paths = Vec::new();
-    let (collection, place) = match resource.namespaced {
+    let (collection, scope) = match resource.namespaced {
         true => (format!("{root}/namespaces/{{namespace}}/{plural}"), "Namespaced"),
         false => (format!("{root}/{plural}"), ""),
     };
-    let writer = Writer { resource, place, suffix: String::new(), body: Body::own(resource) };
+    let operations =
+        OperationBuilder { resource, scope, suffix: String::new(), body: Body::of_resource(resource) };
 
-    let mut item = writer.collection_item();
-    writer.add(&mut item, "list", "get", "list", "list");
-    writer.add(&mut item, "create", "post", "create", "post");
-    writer.add(&mut item, "deletecollection", "delete", "deletecollection", "deletecollection");
+    let mut item = operations.collection_item();
+    operations.add(&mut item, "list", "get", "list", "list");
+    operations.add(&mut item, "create", "post", "create", "post");
+    operations.add(&mut item, "deletecollection", "delete", "deletecollection", "deletecollection");
     paths.push((collection.clone(), Value::Object(item)));
 
-    if has(&resource.verbs, &["get", "update", "patch", "delete"]) {
-        let mut item = writer.object_item();
-        writer.add(&mut item, "get", "get", "read", "get");
-        writer.add(&mut item, "update", "put", "replace", "put");
-        writer.add(&mut item, "patch", "patch", "patch", "patch");
-        writer.add(&mut item, "delete", "delete", "delete", "delete");
+    if has_any(&resource.verbs, &["get", "update", "patch", "delete"]) {
+        let mut item = operations.object_item();
+        operations.add(&mut item, "get", "get", "read", "get");
+        operations.add(&mut item, "update", "put", "replace", "put");
+        operations.add(&mut item, "patch", "patch", "patch", "patch");
+        operations.add(&mut item, "delete", "delete", "delete", "delete");
         paths.push((format!("{collection}/{{name}}"), Value::Object(item)));
     }
     for subresource in &resource.subresources {
         let path = format!("{collection}/{{name}}/{}", subresource.name);
-        paths.push((path, subresource_item(resource, subresource, place)));
+        paths.push((path, subresource_item(resource, subresource, scope)));
     }
-    if resource.namespaced && has(&resource.verbs, &["list"]) {
-        let everywhere =
-            Writer { resource, place: "", suffix: "ForAllNamespaces".to_owned(), body: Body::own(resource) };
+    if resource.namespaced && has_any(&resource.verbs, &["list"]) {
+        let everywhere = OperationBuilder {
+            resource,
+            scope: "",
+            suffix: "ForAllNamespaces".to_owned(),
+            body: Body::of_resource(resource),
+        };
         let mut item = Map::new();
         item.insert("parameters".to_owned(), json!([query("pretty", "string", PRETTY)]));
         everywhere.add(&mut item, "list", "get", "list", "list");
@@ -65,26 +70,26 @@ pub(super) fn resource_list(group: &str, version: &str) -> (String, Value) {
 fn subresource_item(
     resource: &OpenApiResource,
     subresource: &OpenApiSubresource,
-    place: &'static str,
+    scope: &'static str,
 ) -> Value {
     let body = match subresource.body {
         Some(OpenApiBody::Scale) => {
-            Body::other("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "v1", "Scale")
+            Body::of_kind("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "v1", "Scale")
         }
-        Some(OpenApiBody::TokenRequest) => Body::other(
+        Some(OpenApiBody::TokenRequest) => Body::of_kind(
             "io.k8s.api.authentication.v1.TokenRequest",
             "authentication.k8s.io",
             "v1",
             "TokenRequest",
         ),
-        None => Body::own(resource),
+        None => Body::of_resource(resource),
     };
     let suffix = capitalized(&subresource.name);
-    let writer = Writer { resource, place, suffix, body };
-    let mut item = writer.object_item();
+    let operations = OperationBuilder { resource, scope, suffix, body };
+    let mut item = operations.object_item();
     let add = |item: &mut Map<String, Value>, verb: &str, method, id, action| {
-        if has(&subresource.verbs, &[verb]) {
-            item.insert(method, writer.operation(verb, id, action));
+        if has_any(&subresource.verbs, &[verb]) {
+            item.insert(method, operations.operation(verb, id, action));
         }
     };
     for (verb, method, id, action) in [
@@ -98,7 +103,7 @@ fn subresource_item(
     Value::Object(item)
 }
 
-fn has(verbs: &[String], wanted: &[&str]) -> bool {
+fn has_any(verbs: &[String], wanted: &[&str]) -> bool {
     verbs.iter().any(|verb| wanted.contains(&verb.as_str()))
 }
 
@@ -109,27 +114,27 @@ struct Body {
 }
 
 impl Body {
-    fn own(resource: &OpenApiResource) -> Self {
-        Self::other(&resource.definition(), &resource.group, &resource.version, &resource.kind)
+    fn of_resource(resource: &OpenApiResource) -> Self {
+        Self::of_kind(&resource.definition(), &resource.group, &resource.version, &resource.kind)
     }
 
-    fn other(definition: &str, group: &str, version: &str, kind: &str) -> Self {
+    fn of_kind(definition: &str, group: &str, version: &str, kind: &str) -> Self {
         let types = json!({"group": group, "version": version, "kind": kind});
         Self { definition: definition.to_owned(), types }
     }
 }
 
 /// Builds the operations of one path.
-struct Writer<'a> {
+struct OperationBuilder<'a> {
     resource: &'a OpenApiResource,
     /// `Namespaced`, or empty for cluster-scoped paths.
-    place: &'static str,
+    scope: &'static str,
     /// Suffix of operation names, after the kind: `Status`, `ForAllNamespaces`.
     suffix: String,
     body: Body,
 }
 
-impl Writer<'_> {
+impl OperationBuilder<'_> {
     fn object_item(&self) -> Map<String, Value> {
         let mut parameters = vec![in_path("name", &format!("name of the {}", self.resource.kind))];
         parameters.extend(self.common_parameters());
@@ -146,17 +151,17 @@ impl Writer<'_> {
     }
 
     fn add(&self, item: &mut Map<String, Value>, verb: &str, method: &str, id: &str, action: &str) {
-        if has(&self.resource.verbs, &[verb]) {
+        if has_any(&self.resource.verbs, &[verb]) {
             item.insert(method.to_owned(), self.operation(verb, id, action));
         }
     }
 
     fn operation(&self, verb: &str, id: &str, action: &str) -> Value {
         let (camel, tag) = tag_of(&self.resource.group, &self.resource.version);
-        let (place, suffix, kind) = (self.place, &self.suffix, &self.resource.kind);
+        let (scope, suffix, kind) = (self.scope, &self.suffix, &self.resource.kind);
         let operation_id = match id {
-            "deletecollection" => format!("delete{camel}Collection{place}{kind}"),
-            _ => format!("{id}{camel}{place}{kind}{suffix}"),
+            "deletecollection" => format!("delete{camel}Collection{scope}{kind}"),
+            _ => format!("{id}{camel}{scope}{kind}{suffix}"),
         };
         let mut operation = json!({
             "description": describe(verb, kind),

@@ -73,7 +73,7 @@ fn builtin_paths_follow_their_verbs() {
 
 /// kubectl reads these fields to choose between validation by the server and its own, and between patch types.
 #[test]
-fn operations_carry_what_kubectl_looks_for() {
+fn operations_have_the_fields_that_kubectl_reads() {
     let core = document("", "v1", &builtin_resources());
     let custom = document("wildwest.dev", "v1alpha1", &[cowboys()]);
     let map = &core["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
@@ -175,7 +175,7 @@ fn hashes_depend_on_content_and_not_on_order() {
 }
 
 #[test]
-fn the_index_points_at_documents_by_hash() {
+fn the_index_has_document_urls_with_hashes() {
     let document = open_api_document("wildwest.dev", "v1alpha1", &[cowboys()]);
     let path = open_api_path("wildwest.dev", "v1alpha1");
     let index: Value = serde_json::from_slice(&open_api_index([(path.as_str(), &document)])).unwrap();

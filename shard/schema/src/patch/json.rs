@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_work() {
+    fn operations_are_applied() {
         let table = [
             (json!([{"op": "add", "path": "/a", "value": 1}]), json!({"a": 1, "l": [1, 2], "m~/x": 3})),
             (json!([{"op": "add", "path": "/l/-", "value": 3}]), json!({"l": [1, 2, 3], "m~/x": 3})),

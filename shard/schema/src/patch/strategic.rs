@@ -66,7 +66,7 @@ fn apply(
         *object = Value::Object(Map::new());
     }
     if let Value::Object(fields) = object {
-        Merge { shapes }.object(shape, fields, patch)?;
+        StrategicMerge { shapes }.object(shape, fields, patch)?;
     }
     Ok(())
 }
@@ -79,7 +79,7 @@ enum Directive {
 }
 
 impl Directive {
-    fn of(patch: &Map<String, Value>) -> Result<Self, StrategicPatchError> {
+    fn parse(patch: &Map<String, Value>) -> Result<Self, StrategicPatchError> {
         match patch.get(PATCH) {
             None => Ok(Directive::Merge),
             Some(Value::String(text)) if text == "merge" => Ok(Directive::Merge),
@@ -90,18 +90,18 @@ impl Directive {
     }
 }
 
-struct Merge<'a> {
+struct StrategicMerge<'a> {
     shapes: &'a ShapeTable,
 }
 
-impl<'a> Merge<'a> {
+impl<'a> StrategicMerge<'a> {
     fn object(
         &self,
         shape: &'a Shape,
         fields: &mut Map<String, Value>,
         patch: &Map<String, Value>,
     ) -> Result<(), StrategicPatchError> {
-        match Directive::of(patch)? {
+        match Directive::parse(patch)? {
             Directive::Merge => {}
             Directive::Replace => {
                 fields.clear();
@@ -138,7 +138,7 @@ impl<'a> Merge<'a> {
         }
         match (fields.get_mut(name), value) {
             (Some(Value::Object(current)), Value::Object(value)) => {
-                if matches!(Directive::of(value)?, Directive::Delete) {
+                if matches!(Directive::parse(value)?, Directive::Delete) {
                     fields.remove(name);
                     return Ok(());
                 }
@@ -158,7 +158,7 @@ impl<'a> Merge<'a> {
             }
             (_, value) => {
                 // The object has no value to merge with: insert the patch's value without its directives and nulls.
-                if let Some(value) = self.fresh(shape, name, value)? {
+                if let Some(value) = self.merge_into_absent(shape, name, value)? {
                     fields.insert(name.to_owned(), value);
                 }
                 Ok(())
@@ -191,14 +191,14 @@ impl<'a> Merge<'a> {
                     }
                 }
                 if let Some(order) = order {
-                    arrange(current, |item| order.iter().position(|wanted| wanted == item));
+                    sort_by_rank(current, |item| order.iter().position(|wanted| wanted == item));
                 }
                 Ok(())
             }
             ListMerge::ByKey(key) => {
                 self.list_by_key(items, key, current, patch)?;
                 match order {
-                    Some(order) => arrange_by_key(name, key, current, order),
+                    Some(order) => sort_by_key_order(name, key, current, order),
                     None => Ok(()),
                 }
             }
@@ -226,7 +226,7 @@ impl<'a> Merge<'a> {
             };
             let value = item.get(key).ok_or_else(|| missing_key(&Value::Object(item.clone()), key))?;
             let position = current.iter().position(|candidate| candidate.get(key) == Some(value));
-            match (Directive::of(item)?, position) {
+            match (Directive::parse(item)?, position) {
                 (Directive::Delete, _) => current.retain(|candidate| candidate.get(key) != Some(value)),
                 (Directive::Replace, Some(position)) => {
                     current[position] = Value::Object(without_directives(item));
@@ -237,7 +237,7 @@ impl<'a> Merge<'a> {
                     }
                 }
                 (_, None) => {
-                    if let Some(item) = self.fresh(items, key, &Value::Object(item.clone()))? {
+                    if let Some(item) = self.merge_into_absent(items, key, &Value::Object(item.clone()))? {
                         current.push(item);
                     }
                 }
@@ -248,7 +248,7 @@ impl<'a> Merge<'a> {
 
     /// The result of merging `value` into an absent field, which is the same as merging it into an empty value. `None`
     /// if the patch only deletes.
-    fn fresh(
+    fn merge_into_absent(
         &self,
         shape: &'a Shape,
         name: &str,
@@ -256,7 +256,7 @@ impl<'a> Merge<'a> {
     ) -> Result<Option<Value>, StrategicPatchError> {
         match value {
             Value::Object(patch) => {
-                if matches!(Directive::of(patch)?, Directive::Delete) {
+                if matches!(Directive::parse(patch)?, Directive::Delete) {
                     return Ok(None);
                 }
                 let mut fields = Map::new();
@@ -277,13 +277,13 @@ impl<'a> Merge<'a> {
         fields: &mut Map<String, Value>,
         patch: &Map<String, Value>,
     ) -> Result<(), StrategicPatchError> {
-        for (directive, doomed) in patch {
+        for (directive, deleted) in patch {
             let Some(list) = directive.strip_prefix(DELETE_FROM_LIST) else {
                 continue;
             };
-            let doomed = list_of(directive, doomed)?;
+            let deleted = list_of(directive, deleted)?;
             if let Some(Value::Array(items)) = fields.get_mut(list) {
-                items.retain(|item| !doomed.contains(item));
+                items.retain(|item| !deleted.contains(item));
             }
         }
         Ok(())
@@ -308,9 +308,11 @@ impl<'a> Merge<'a> {
                 continue;
             };
             match self.shapes.resolve(self.field_shape(shape, name)) {
-                Shape::List { merge: ListMerge::ByKey(key), .. } => arrange_by_key(name, key, items, order)?,
+                Shape::List { merge: ListMerge::ByKey(key), .. } => {
+                    sort_by_key_order(name, key, items, order)?
+                }
                 Shape::List { merge: ListMerge::Set, .. } => {
-                    arrange(items, |item| wanted.iter().position(|candidate| candidate == item));
+                    sort_by_rank(items, |item| wanted.iter().position(|candidate| candidate == item));
                 }
                 _ => {}
             }
@@ -356,14 +358,14 @@ fn texts<'v>(directive: &str, value: &'v Value) -> Result<Vec<&'v str>, Strategi
     list_of(directive, value)?.iter().map(|item| item.as_str().ok_or_else(wrong)).collect()
 }
 
-fn arrange_by_key(
+fn sort_by_key_order(
     name: &str,
     key: &str,
     items: &mut [Value],
     order: &Value,
 ) -> Result<(), StrategicPatchError> {
     let order = list_of(&format!("{SET_ORDER}{name}"), order)?;
-    arrange(items, |item| {
+    sort_by_rank(items, |item| {
         let value = item.get(key)?;
         order.iter().position(|wanted| wanted.get(key) == Some(value))
     });
@@ -372,7 +374,7 @@ fn arrange_by_key(
 
 /// Sorts the items that the patch lists into the order of the patch. Any other item stays behind its predecessor, and
 /// an item without a predecessor stays first.
-fn arrange(items: &mut [Value], rank: impl Fn(&Value) -> Option<usize>) {
+fn sort_by_rank(items: &mut [Value], rank: impl Fn(&Value) -> Option<usize>) {
     let mut anchor = None;
     let mut keys: Vec<(Option<usize>, usize)> = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -381,11 +383,11 @@ fn arrange(items: &mut [Value], rank: impl Fn(&Value) -> Option<usize>) {
         anchor = known.or(anchor);
         keys.push((anchor, if known.is_some() { 0 } else { index + 1 }));
     }
-    let mut places: Vec<usize> = (0..items.len()).collect();
-    places.sort_by_key(|place| keys[*place]);
-    let arranged: Vec<Value> = places.iter().map(|place| items[*place].take()).collect();
-    for (item, arranged) in items.iter_mut().zip(arranged) {
-        *item = arranged;
+    let mut indices: Vec<usize> = (0..items.len()).collect();
+    indices.sort_by_key(|index| keys[*index]);
+    let sorted: Vec<Value> = indices.iter().map(|index| items[*index].take()).collect();
+    for (item, sorted) in items.iter_mut().zip(sorted) {
+        *item = sorted;
     }
 }
 
@@ -538,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_that_make_no_sense_are_refused() {
+    fn malformed_patches_are_refused() {
         let containers = || json!({"containers": [{"name": "a"}], "labels": {"a": "1"}});
         for (patch, expected) in [
             (json!([]), "a strategic merge patch must be an object"),

@@ -74,7 +74,7 @@ pub(super) const fn plain(number: u32, name: &'static str, kind: Kind) -> Field 
     Field { number, name, kind, cardinality: Cardinality::Plain }
 }
 
-pub(super) const fn keep(number: u32, name: &'static str, kind: Kind) -> Field {
+pub(super) const fn keep_zero(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, cardinality: Cardinality::KeepZero }
 }
 

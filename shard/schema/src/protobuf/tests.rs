@@ -431,7 +431,7 @@ fn delete_options_belong_to_every_group() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_reason() {
+fn undecodable_bodies_are_refused_with_a_reason() {
     let unknown =
         ProtobufError::UnknownKind { api_version: "wildwest.dev/v1".to_owned(), kind: "Cowboy".to_owned() };
     assert_eq!(decode(&wrap("wildwest.dev/v1", "Cowboy", b"")), Err(unknown));

@@ -36,9 +36,9 @@ impl Budget {
         decode: impl FnOnce(&mut Self) -> Result<T, ProtobufError>,
     ) -> Result<T, ProtobufError> {
         self.depth = self.depth.checked_sub(1).ok_or(ProtobufError::TooLarge("120 levels"))?;
-        let answer = decode(self);
+        let result = decode(self);
         self.depth += 1;
-        answer
+        result
     }
 }
 
@@ -145,16 +145,16 @@ fn decode_value(kind: Kind, payload: Payload<'_>, budget: &mut Budget) -> Result
             schema_or(schema, payload.bytes()?, budget, |bytes, budget| texts(bytes, 2, budget))?
         }
         Kind::SchemaOrBool(schema) => {
-            let mut answer = Value::Bool(false);
+            let mut result = Value::Bool(false);
             let mut reader = Reader::new(payload.bytes()?);
             while let Some((number, payload)) = reader.next_field()? {
-                match (number, &answer) {
-                    (1, Value::Bool(_)) => answer = Value::Bool(payload.integer()? != 0),
-                    (2, _) => answer = decode_message(schema, payload.bytes()?, budget)?,
+                match (number, &result) {
+                    (1, Value::Bool(_)) => result = Value::Bool(payload.integer()? != 0),
+                    (2, _) => result = decode_message(schema, payload.bytes()?, budget)?,
                     _ => {}
                 }
             }
-            answer
+            result
         }
     })
 }
@@ -225,17 +225,19 @@ fn json(bytes: &[u8], budget: &mut Budget) -> Result<Value, ProtobufError> {
     }
     let value = serde_json::from_slice(text)
         .map_err(|_| ProtobufError::Malformed("embedded JSON cannot be parsed"))?;
-    charge(&value, budget)?;
+    spend_json(&value, budget)?;
     Ok(value)
 }
 
 /// Counts embedded JSON against the same limits. The recursion limit of serde_json bounds the depth of this function.
-fn charge(value: &Value, budget: &mut Budget) -> Result<(), ProtobufError> {
+fn spend_json(value: &Value, budget: &mut Budget) -> Result<(), ProtobufError> {
     budget.spend_value()?;
     match value {
-        Value::Array(items) => budget.nested(|budget| items.iter().try_for_each(|item| charge(item, budget))),
+        Value::Array(items) => {
+            budget.nested(|budget| items.iter().try_for_each(|item| spend_json(item, budget)))
+        }
         Value::Object(fields) => {
-            budget.nested(|budget| fields.values().try_for_each(|field| charge(field, budget)))
+            budget.nested(|budget| fields.values().try_for_each(|field| spend_json(field, budget)))
         }
         _ => Ok(()),
     }

@@ -56,7 +56,7 @@ fn check_node(fields: &Map<String, Value>, level: Level, path: &FieldPath, error
 fn unsupported_keywords(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let refused = ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
     for keyword in refused {
-        if fields.get(keyword).is_some_and(|value| !is_blank(value)) {
+        if fields.get(keyword).is_some_and(|value| !is_zero(value)) {
             errors.push(FieldError::forbidden(path.child(keyword), &format!("{keyword} is not supported")));
         }
     }
@@ -312,7 +312,7 @@ fn nested_node(
         ("x-kubernetes-map-type", "must be undefined to be structural"),
     ];
     for (keyword, detail) in keywords {
-        if fields.get(keyword).is_some_and(|value| !is_blank(value)) {
+        if fields.get(keyword).is_some_and(|value| !is_zero(value)) {
             errors.push(FieldError::forbidden(path.child(keyword), detail));
         }
     }
@@ -435,23 +435,23 @@ fn defaults_below(schema: &Inner, id: NodeId, path: &FieldPath, errors: &mut Vec
     }
 }
 
-fn check_default(schema: &Inner, place: &Property, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn check_default(schema: &Inner, property: &Property, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if errors.len() >= MAX_FINDINGS {
         return;
     }
-    if let Some(DefaultValue { value: default, .. }) = place.default.as_deref() {
+    if let Some(DefaultValue { value: default, .. }) = property.default.as_deref() {
         let path = path.child("default");
         let mut completed = default.clone();
-        let unknown = prune::prune_nested(schema, place.node, &mut completed);
+        let unknown = prune::prune_nested(schema, property.node, &mut completed);
         if unknown.is_empty() {
-            defaults::apply(schema, place.node, &mut completed);
-            errors.extend(schema.validate(place.node, &completed, &path));
+            defaults::apply(schema, property.node, &mut completed);
+            errors.extend(schema.validate(property.node, &completed, &path));
         } else {
             let detail = format!("must not have unknown fields: {}", unknown.join(", "));
             errors.push(FieldError::invalid(path, default, &detail));
         }
     }
-    defaults_below(schema, place.node, path, errors);
+    defaults_below(schema, property.node, path, errors);
 }
 
 fn object<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Map<String, Value>> {
@@ -483,7 +483,7 @@ fn is_absent(fields: &Map<String, Value>, name: &str) -> bool {
 }
 
 /// Whether Go would omit the value, because it is a zero value.
-fn is_blank(value: &Value) -> bool {
+fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),

@@ -7,69 +7,13 @@ use serde_json::{Map, Number, Value};
 
 use super::enumeration::Enumeration;
 use super::hash::hash_of;
+use super::options::{CompileOptions, Dialect};
 use super::pattern::{Pattern, PatternBudget};
 use super::{
     Additional, Bound, CelRule, Checks, DefaultValue, Inner, ListType, Node, NodeId, Property, Schema,
     TypeSet,
 };
 use crate::field::{FieldError, FieldPath};
-
-/// Options for the compilation of a schema.
-#[derive(Clone, Copy, Debug)]
-pub struct CompileOptions<'a> {
-    /// The rules that apply.
-    pub dialect: Dialect,
-    /// The targets of `$ref`; without them, a `$ref` is an error.
-    pub definitions: Definitions<'a>,
-}
-
-impl CompileOptions<'static> {
-    /// Options for the schema of a custom resource.
-    pub const fn structural() -> Self {
-        Self { dialect: Dialect::Structural, definitions: Definitions::none() }
-    }
-}
-
-impl<'a> CompileOptions<'a> {
-    /// Options for a component of an OpenAPI v3 document whose components are `schemas`.
-    pub const fn open_api(schemas: &'a Map<String, Value>) -> Self {
-        Self { dialect: Dialect::OpenApi, definitions: Definitions(Some(schemas)) }
-    }
-}
-
-/// The set of rules that applies to a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// A CRD's structural schema: unspecified fields are pruned.
-    Structural,
-    /// The OpenAPI schema of a built-in type: an object without properties is free-form, and a schema without a type
-    /// accepts any value.
-    OpenApi,
-}
-
-/// The schemas that `$ref` can name, by component name.
-#[derive(Clone, Copy, Debug)]
-pub struct Definitions<'a>(Option<&'a Map<String, Value>>);
-
-impl<'a> Definitions<'a> {
-    /// No definitions: every `$ref` is an error.
-    pub const fn none() -> Self {
-        Self(None)
-    }
-
-    /// The `components.schemas` of an OpenAPI v3 document.
-    pub const fn of(schemas: &'a Map<String, Value>) -> Self {
-        Self(Some(schemas))
-    }
-
-    /// Resolves `#/components/schemas/<name>` and `#/definitions/<name>`.
-    fn resolve(self, reference: &str) -> Option<&'a Value> {
-        let name = reference
-            .strip_prefix("#/components/schemas/")
-            .or_else(|| reference.strip_prefix("#/definitions/"))?;
-        self.0?.get(name)
-    }
-}
 
 pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Schema, Vec<FieldError>> {
     let mut compiler = Compiler {
@@ -81,7 +25,7 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         cel_rules: Vec::new(),
         errors: Vec::new(),
     };
-    let root = compiler.use_of("", schema, &FieldPath::root()).node;
+    let root = compiler.compile_property("", schema, &FieldPath::root()).node;
     if !compiler.errors.is_empty() {
         return Err(compiler.errors);
     }
@@ -117,7 +61,7 @@ struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Compiles a schema at one place of use.
-    fn use_of(&mut self, name: &str, schema: &Value, path: &FieldPath) -> Property {
+    fn compile_property(&mut self, name: &str, schema: &Value, path: &FieldPath) -> Property {
         let mut property = Property {
             name: name.into(),
             node: 0,
@@ -129,7 +73,7 @@ impl<'a> Compiler<'a> {
             self.fill(property.node, schema, path);
             return property;
         };
-        let Some((reference, target)) = self.follow(reference) else {
+        let Some((reference, target)) = self.resolve_reference(reference) else {
             self.errors.push(FieldError::invalid_str(path.child("$ref"), reference, "cannot be resolved"));
             return property;
         };
@@ -150,7 +94,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The schema that a reference leads to, through definitions that are references themselves.
-    fn follow<'r>(&self, reference: &'r str) -> Option<(&'r str, &'r Value)>
+    fn resolve_reference<'r>(&self, reference: &'r str) -> Option<(&'r str, &'r Value)>
     where
         'a: 'r,
     {
@@ -194,7 +138,7 @@ impl<'a> Compiler<'a> {
             checks: None,
         };
         if let Some(items) = fields.get("items") {
-            node.items = Some(self.use_of("", items, &path.child("items")));
+            node.items = Some(self.compile_property("", items, &path.child("items")));
         }
         if self.options.dialect == Dialect::OpenApi && is_free_form(&node) {
             node.preserve_unknown = true;
@@ -235,8 +179,10 @@ impl<'a> Compiler<'a> {
             return Box::default();
         };
         let path = path.child("properties");
-        let mut compiled: Vec<Property> =
-            properties.iter().map(|(name, schema)| self.use_of(name, schema, &path.key(name))).collect();
+        let mut compiled: Vec<Property> = properties
+            .iter()
+            .map(|(name, schema)| self.compile_property(name, schema, &path.key(name)))
+            .collect();
         compiled.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         compiled.into()
     }
@@ -246,7 +192,9 @@ impl<'a> Compiler<'a> {
             None | Some(Value::Null) => Additional::Unspecified,
             Some(Value::Bool(true)) => Additional::Any,
             Some(Value::Bool(false)) => Additional::Refused,
-            Some(schema) => Additional::Schema(self.use_of("", schema, &path.child("additionalProperties"))),
+            Some(schema) => {
+                Additional::Schema(self.compile_property("", schema, &path.child("additionalProperties")))
+            }
         }
     }
 
@@ -285,7 +233,7 @@ impl<'a> Compiler<'a> {
             all_of: self.nested_list(fields, "allOf", path),
             any_of: self.nested_list(fields, "anyOf", path),
             one_of: self.nested_list(fields, "oneOf", path),
-            not: fields.get("not").map(|schema| self.use_of("", schema, &path.child("not")).node),
+            not: fields.get("not").map(|schema| self.compile_property("", schema, &path.child("not")).node),
         };
         checks.is_needed().then_some(checks)
     }
@@ -346,7 +294,7 @@ impl<'a> Compiler<'a> {
         };
         let path = path.child(name);
         let nodes = schemas.iter().enumerate();
-        nodes.map(|(index, schema)| self.use_of("", schema, &path.index(index)).node).collect()
+        nodes.map(|(index, schema)| self.compile_property("", schema, &path.index(index)).node).collect()
     }
 
     fn collect_cel_rules(&mut self, fields: &Map<String, Value>, path: &FieldPath) {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Additional, Inner, NodeId};
-use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail};
+use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS};
 use crate::metadata::{self, Scope};
 use crate::names::{self, NameRule};
 
@@ -11,12 +11,12 @@ use crate::names::{self, NameRule};
 pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.has_embedded_resources {
-        walk(schema, node, value, Trail::Start(base), &mut errors);
+        walk(schema, node, value, Location::Base(base), &mut errors);
     }
     errors
 }
 
-fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
     if errors.len() >= MAX_FINDINGS {
         return;
     }
@@ -24,20 +24,20 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mu
     match value {
         Value::Object(fields) => {
             if node.embedded_resource && id != schema.root {
-                resource(fields, &trail.path(), errors);
+                resource(fields, &location.path(), errors);
             }
             for (name, field) in fields {
                 if let (Some(place), _) | (None, Additional::Schema(place)) =
                     (node.property(name), &node.additional)
                 {
-                    walk(schema, place.node, field, Trail::Child(&trail, name), errors);
+                    walk(schema, place.node, field, Location::Child(&location, name), errors);
                 }
             }
         }
         Value::Array(items) => {
             let Some(place) = &node.items else { return };
             for (index, item) in items.iter().enumerate() {
-                walk(schema, place.node, item, Trail::Index(&trail, index), errors);
+                walk(schema, place.node, item, Location::Index(&location, index), errors);
             }
         }
         _ => {}

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::list_type::identity;
-use super::validate::json_equal;
+use super::equality::{identity, json_equal};
 
 /// Number of values from which an index is built. With it, validation stays linear in the size of the object.
 const INDEXED_FROM: usize = 16;

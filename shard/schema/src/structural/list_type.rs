@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::equality::identity;
 use super::{Additional, Dialect, Inner, ListType, NodeId};
-use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_quote};
+use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS};
 
 /// Reports one error per duplicate item. Linear in the size of the object. The hash is keyed, because the client
 /// chooses the content.
@@ -13,7 +14,7 @@ pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &Field
     let mut errors = Vec::new();
     // The semantics of each built-in kind validate its lists.
     if schema.dialect == Dialect::Structural {
-        walk(schema, node, value, Trail::Start(base), &mut errors);
+        walk(schema, node, value, Location::Base(base), &mut errors);
     }
     errors
 }
@@ -32,7 +33,7 @@ pub(super) fn validate_update(
     errors
 }
 
-fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
     if errors.len() >= MAX_FINDINGS {
         return;
     }
@@ -40,45 +41,45 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mu
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                let ((Some(place), _) | (None, Additional::Schema(place))) =
+                let ((Some(property), _) | (None, Additional::Schema(property))) =
                     (node.property(name), &node.additional)
                 else {
                     continue;
                 };
-                walk(schema, place.node, field, Trail::Child(&trail, name), errors);
+                walk(schema, property.node, field, Location::Child(&location, name), errors);
             }
         }
         Value::Array(items) => {
             match &node.list_type {
                 ListType::Atomic => {}
-                ListType::Set => set(items, trail, errors),
-                ListType::Map { keys } => map(keys, items, trail, errors),
+                ListType::Set => check_set(items, location, errors),
+                ListType::Map { keys } => check_map(keys, items, location, errors),
             }
             let Some(property) = &node.items else { return };
             for (index, item) in items.iter().enumerate() {
-                walk(schema, property.node, item, Trail::Index(&trail, index), errors);
+                walk(schema, property.node, item, Location::Index(&location, index), errors);
             }
         }
         _ => {}
     }
 }
 
-fn set(items: &[Value], trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+fn check_set(items: &[Value], location: Location<'_>, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         if !seen.insert(identity(item)) && errors.len() < MAX_FINDINGS {
-            errors.push(FieldError::duplicate(Trail::Index(&trail, index).path(), item));
+            errors.push(FieldError::duplicate(Location::Index(&location, index).path(), item));
         }
     }
 }
 
-fn map(keys: &[Box<str>], items: &[Value], trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+fn check_map(keys: &[Box<str>], items: &[Value], location: Location<'_>, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let Some(fields) = item.as_object() else { continue };
         let key_fields = key_of(keys, fields);
         if !seen.insert(identity(&key_fields)) && errors.len() < MAX_FINDINGS {
-            errors.push(FieldError::duplicate(Trail::Index(&trail, index).path(), &key_fields));
+            errors.push(FieldError::duplicate(Location::Index(&location, index).path(), &key_fields));
         }
     }
 }
@@ -88,28 +89,4 @@ pub(super) fn key_of(keys: &[Box<str>], fields: &Map<String, Value>) -> Value {
     let present =
         keys.iter().filter_map(|key| fields.get(&**key).map(|value| (key.to_string(), value.clone())));
     Value::Object(present.collect())
-}
-
-/// A text that is equal for equal values; `1` and `1.0` are equal.
-pub(super) fn identity(value: &Value) -> String {
-    match value {
-        Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 2f64.powi(53) => {
-                (float as i64).to_string()
-            }
-            _ => number.to_string(),
-        },
-        Value::Array(items) => format!("[{}]", items.iter().map(identity).collect::<Vec<_>>().join(",")),
-        Value::Object(fields) => {
-            // Sorted here, because `serde_json` keeps insertion order if any crate enables that feature.
-            let mut texts: Vec<String> = fields
-                .iter()
-                .map(|(name, field)| format!("{}:{}", go_quote(name), identity(field)))
-                .collect();
-            texts.sort_unstable();
-            format!("{{{}}}", texts.join(","))
-        }
-        Value::String(text) => go_quote(text),
-        Value::Null | Value::Bool(_) => value.to_string(),
-    }
 }

@@ -8,9 +8,11 @@ mod compile;
 mod defaults;
 mod embedded;
 mod enumeration;
+mod equality;
 mod formats;
 mod hash;
 mod list_type;
+mod options;
 mod pattern;
 mod prune;
 mod validate;
@@ -20,8 +22,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use check::check_structural;
-pub use compile::{CompileOptions, Definitions, Dialect};
 pub use hash::SchemaHash;
+pub use options::{CompileOptions, Definitions, Dialect};
 
 use crate::field::{FieldError, FieldPath};
 
@@ -45,7 +47,7 @@ struct Inner {
 
 /// Whether all defaults were filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defaulting {
+pub enum DefaultingResult {
     /// No default is missing.
     Complete,
     /// Defaults would make the object larger than anything that can be stored. The request must be refused as too
@@ -102,7 +104,7 @@ impl Schema {
 
     /// Fills in defaults. Then removes nulls that the schema does not allow and that have no default, as Kubernetes
     /// does on every decode.
-    pub fn apply_defaults(&self, object: &mut Value) -> Defaulting {
+    pub fn apply_defaults(&self, object: &mut Value) -> DefaultingResult {
         defaults::apply(&self.inner, self.inner.root, object)
     }
 

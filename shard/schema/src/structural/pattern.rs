@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_go_means() {
+    fn patterns_match_as_in_go() {
         let table: &[(&str, &str, bool)] = &[
             (r"^\d+$", "123", true),
             (r"^\d+$", "١٢٣", false),

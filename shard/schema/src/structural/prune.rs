@@ -11,21 +11,21 @@ pub(super) const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
-    pruner.prune(object, Some(schema.root), AtRoot::Yes);
+    pruner.prune(object, Some(schema.root), Level::Root);
     pruner.unknown
 }
 
 /// Prunes a value within an object, such as a default.
 pub(super) fn prune_nested(schema: &Inner, node: NodeId, value: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
-    pruner.prune(value, Some(node), AtRoot::No);
+    pruner.prune(value, Some(node), Level::Nested);
     pruner.unknown
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum AtRoot {
-    Yes,
-    No,
+enum Level {
+    Root,
+    Nested,
 }
 
 struct Pruner<'s> {
@@ -36,42 +36,46 @@ struct Pruner<'s> {
 }
 
 impl<'s> Pruner<'s> {
-    fn prune(&mut self, value: &mut Value, node: Option<NodeId>, at_root: AtRoot) {
+    fn prune(&mut self, value: &mut Value, node: Option<NodeId>, level: Level) {
         let node = node.map(|id| self.schema.node(id));
         if let Some(node) = node.filter(|node| node.preserve_unknown) {
-            self.prune_specified(value, node, at_root);
+            self.prune_specified(value, node, level);
             return;
         }
         match value {
             Value::Object(fields) => match node {
-                Some(node) => self.prune_object(fields, node, at_root),
+                Some(node) => self.prune_object(fields, node, level),
                 None => self.remove_all(fields),
             },
             Value::Array(items) => {
                 let item_node = node.and_then(|node| node.items.as_ref()).map(|items| items.node);
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.with_index(index, |pruner| pruner.prune(item, item_node, AtRoot::No));
+                    self.with_index(index, |pruner| pruner.prune(item, item_node, Level::Nested));
                 }
             }
             _ => {}
         }
     }
 
-    fn prune_object(&mut self, fields: &mut Map<String, Value>, node: &'s Node, at_root: AtRoot) {
-        let keeps_meta = self.keeps_meta(node, at_root);
+    fn prune_object(&mut self, fields: &mut Map<String, Value>, node: &'s Node, level: Level) {
+        let keeps_meta = self.keeps_meta(node, level);
         let mut unknown_here: Vec<String> = Vec::new();
         for (name, field) in fields.iter_mut() {
             if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
-                if at_root == AtRoot::No && name == "metadata" {
+                if level == Level::Nested && name == "metadata" {
                     self.embedded_metadata(field);
                 }
                 continue;
             }
             match self.node_of(node, name) {
-                Known::As(id) => self.with_field(name, |pruner| pruner.prune(field, Some(id), AtRoot::No)),
-                Known::Untyped => self.with_field(name, |pruner| pruner.prune(field, None, AtRoot::No)),
-                Known::Free => {}
-                Known::Not => unknown_here.push(name.clone()),
+                FieldSchema::Specified(id) => {
+                    self.with_field(name, |pruner| pruner.prune(field, Some(id), Level::Nested))
+                }
+                FieldSchema::Untyped => {
+                    self.with_field(name, |pruner| pruner.prune(field, None, Level::Nested))
+                }
+                FieldSchema::Any => {}
+                FieldSchema::Unknown => unknown_here.push(name.clone()),
             }
         }
         for name in unknown_here {
@@ -81,19 +85,19 @@ impl<'s> Pruner<'s> {
     }
 
     /// Prunes below `x-kubernetes-preserve-unknown-fields`: only specified fields are pruned.
-    fn prune_specified(&mut self, value: &mut Value, node: &'s Node, at_root: AtRoot) {
+    fn prune_specified(&mut self, value: &mut Value, node: &'s Node, level: Level) {
         match value {
             Value::Object(fields) => {
-                let keeps_meta = self.keeps_meta(node, at_root);
+                let keeps_meta = self.keeps_meta(node, level);
                 for (name, field) in fields.iter_mut() {
                     if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
-                        if at_root == AtRoot::No && name == "metadata" {
+                        if level == Level::Nested && name == "metadata" {
                             self.embedded_metadata(field);
                         }
                         continue;
                     }
-                    if let Known::As(id) = self.node_of(node, name) {
-                        self.with_field(name, |pruner| pruner.prune(field, Some(id), AtRoot::No));
+                    if let FieldSchema::Specified(id) = self.node_of(node, name) {
+                        self.with_field(name, |pruner| pruner.prune(field, Some(id), Level::Nested));
                     }
                 }
             }
@@ -102,7 +106,7 @@ impl<'s> Pruner<'s> {
                     return;
                 };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.with_index(index, |pruner| pruner.prune_specified(item, item_node, AtRoot::No));
+                    self.with_index(index, |pruner| pruner.prune_specified(item, item_node, Level::Nested));
                 }
             }
             _ => {}
@@ -116,21 +120,21 @@ impl<'s> Pruner<'s> {
         fields.clear();
     }
 
-    fn keeps_meta(&self, node: &Node, at_root: AtRoot) -> bool {
-        let root_of_custom_resource = at_root == AtRoot::Yes && self.schema.dialect == Dialect::Structural;
+    fn keeps_meta(&self, node: &Node, level: Level) -> bool {
+        let root_of_custom_resource = level == Level::Root && self.schema.dialect == Dialect::Structural;
         node.embedded_resource || root_of_custom_resource
     }
 
-    fn node_of(&self, node: &Node, name: &str) -> Known {
+    fn node_of(&self, node: &Node, name: &str) -> FieldSchema {
         if let Some(property) = node.property(name) {
-            return Known::As(property.node);
+            return FieldSchema::Specified(property.node);
         }
         match (&node.additional, self.schema.dialect) {
-            (Additional::Schema(property), _) => Known::As(property.node),
+            (Additional::Schema(property), _) => FieldSchema::Specified(property.node),
             // In a structural schema, `true` allows any fields but does not specify their content.
-            (Additional::Any, Dialect::Structural) => Known::Untyped,
-            (Additional::Any, Dialect::OpenApi) => Known::Free,
-            (Additional::Unspecified | Additional::Refused, _) => Known::Not,
+            (Additional::Any, Dialect::Structural) => FieldSchema::Untyped,
+            (Additional::Any, Dialect::OpenApi) => FieldSchema::Any,
+            (Additional::Unspecified | Additional::Refused, _) => FieldSchema::Unknown,
         }
     }
 
@@ -145,38 +149,38 @@ impl<'s> Pruner<'s> {
     fn embedded_metadata(&mut self, metadata: &mut Value) {
         let path = FieldPath::new(self.path.as_str()).child("metadata");
         if let Ok(unknown) = crate::metadata::coerce(metadata, &path) {
-            let room = MAX_FINDINGS.saturating_sub(self.unknown.len());
-            self.unknown.extend(unknown.into_iter().take(room));
+            let remaining = MAX_FINDINGS.saturating_sub(self.unknown.len());
+            self.unknown.extend(unknown.into_iter().take(remaining));
         }
     }
 
-    fn with_field(&mut self, name: &str, walk: impl FnOnce(&mut Self)) {
+    fn with_field(&mut self, name: &str, prune_below: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if length > 0 {
             self.path.push('.');
         }
         self.path.push_str(name);
-        walk(self);
+        prune_below(self);
         self.path.truncate(length);
     }
 
-    fn with_index(&mut self, index: usize, walk: impl FnOnce(&mut Self)) {
+    fn with_index(&mut self, index: usize, prune_below: impl FnOnce(&mut Self)) {
         use std::fmt::Write as _;
         let length = self.path.len();
         let _ = write!(self.path, "[{index}]");
-        walk(self);
+        prune_below(self);
         self.path.truncate(length);
     }
 }
 
 /// The schema of a field, from its parent's schema.
-enum Known {
+enum FieldSchema {
     /// The field is specified.
-    As(NodeId),
+    Specified(NodeId),
     /// The field is allowed, and no content below it is specified.
     Untyped,
     /// The field is allowed with any content.
-    Free,
+    Any,
     /// The field is unknown.
-    Not,
+    Unknown,
 }

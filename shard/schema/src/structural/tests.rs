@@ -343,7 +343,7 @@ fn defaults_reach_everywhere() {
 }
 
 #[test]
-fn an_update_is_not_held_responsible_for_what_was_there() {
+fn updates_do_not_validate_unchanged_values() {
     let schema = schema(widget());
     let old = json!({"spec": {
         "color": "pink", "replicas": -1, "tags": ["a", "a"],
@@ -367,7 +367,7 @@ fn an_update_is_not_held_responsible_for_what_was_there() {
 }
 
 #[test]
-fn references_are_followed_also_in_circles() {
+fn recursive_references_are_resolved() {
     let definitions = json!({
         "Node": {"type": "object", "properties": {
             "name": {"type": "string", "default": "unnamed"},
@@ -409,7 +409,7 @@ fn references_are_followed_also_in_circles() {
 }
 
 #[test]
-fn cel_rules_are_exposed_not_ignored() {
+fn cel_rules_are_exposed() {
     let schema = schema(json!({
         "type": "object",
         "properties": {"spec": {"type": "object", "x-kubernetes-validations": [
@@ -431,7 +431,7 @@ fn equal_schemas_share_a_hash() {
 }
 
 #[test]
-fn structural_rules_name_the_place() {
+fn structural_errors_have_a_path() {
     let at = FieldPath::new("s");
     let property = |schema: Value| json!({"type": "object", "properties": {"x": schema}});
     let table = [
@@ -588,7 +588,7 @@ fn structural_rules_name_the_place() {
 }
 
 #[test]
-fn embedded_resources_are_objects_of_their_own() {
+fn embedded_resources_are_pruned_and_validated() {
     let schema = schema(json!({
         "type": "object",
         "properties": {"list": {"type": "array", "items": {
@@ -617,15 +617,15 @@ fn embedded_resources_are_objects_of_their_own() {
 }
 
 #[test]
-fn hostile_schemas_and_objects_cost_little() {
+fn the_cost_of_hostile_schemas_and_objects_is_bounded() {
     // A list can have a large default in each item.
     let default = "x".repeat(100_000);
     let greedy = schema(json!({"type": "object", "properties": {"l": {"type": "array", "items": {
         "type": "object", "properties": {"d": {"type": "string", "default": default}}}}}}));
     let mut object = json!({"l": vec![json!({}); 1000]});
-    assert_eq!(greedy.apply_defaults(&mut object), Defaulting::LimitReached);
+    assert_eq!(greedy.apply_defaults(&mut object), DefaultingResult::LimitReached);
     assert!(object.to_string().len() < 9 << 20);
-    assert_eq!(greedy.apply_defaults(&mut json!({"l": [{}]})), Defaulting::Complete);
+    assert_eq!(greedy.apply_defaults(&mut json!({"l": [{}]})), DefaultingResult::Complete);
 
     // The number of findings is bounded.
     let strings = schema(
@@ -655,7 +655,7 @@ fn hostile_schemas_and_objects_cost_little() {
 const MAX_NODES_IN_TEST: usize = 200_000;
 
 #[test]
-fn large_enumerations_are_looked_up() {
+fn large_enumerations_use_an_index() {
     let values: Vec<Value> =
         (0..1000).map(|index| json!(format!("v{index}"))).chain([json!(7), json!(null)]).collect();
     let schema = schema(json!({"type": "object", "properties": {

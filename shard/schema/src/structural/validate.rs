@@ -6,9 +6,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Number, Value};
 
-use super::list_type::{identity, key_of};
+use super::equality::{compare, identity};
+use super::list_type::key_of;
 use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
-use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_float, go_quote};
+use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS, go_float, go_quote};
 
 /// Validates `value`; parts that equal the corresponding part of `old` count as valid.
 pub(super) fn validate(
@@ -21,7 +22,7 @@ pub(super) fn validate(
     let mut errors = Vec::new();
     let start = FieldPath::root();
     let validator = Validator { schema, base, steps_left: Cell::new(Some(MAX_STEPS)) };
-    validator.value(node, value, old, Trail::Start(&start), &mut errors);
+    validator.value(node, value, old, Location::Base(&start), &mut errors);
     if validator.steps_left.get().is_none() {
         let detail = "the object and its schema are too complex together to be validated";
         errors.push(FieldError::forbidden(base.clone(), detail));
@@ -32,23 +33,6 @@ pub(super) fn validate(
 /// Maximum number of steps (comparisons of a value with a schema) for one object. Nested alternatives multiply:
 /// without a limit, a schema of a few megabytes could occupy a processor for hours.
 const MAX_STEPS: u64 = 10_000_000;
-
-/// JSON equality in which numbers are compared by value: `1` and `1.0` are equal.
-pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => compare(one, other) == Ordering::Equal,
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| json_equal(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len()
-                && one
-                    .iter()
-                    .all(|(name, field)| other.get(name).is_some_and(|other| json_equal(field, other)))
-        }
-        _ => one == other,
-    }
-}
 
 struct Validator<'s> {
     schema: &'s Inner,
@@ -64,11 +48,11 @@ impl<'s> Validator<'s> {
         id: NodeId,
         value: &Value,
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         if old != Some(value) {
-            self.changed_value(id, value, old, trail, errors);
+            self.changed_value(id, value, old, location, errors);
         }
     }
 
@@ -78,68 +62,68 @@ impl<'s> Validator<'s> {
         id: NodeId,
         value: &Value,
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
-        if errors.len() >= MAX_FINDINGS || !self.may_step(value) {
+        if errors.len() >= MAX_FINDINGS || !self.spend_step(value) {
             return;
         }
         let node = self.schema.node(id);
-        self.types(node, value, trail, errors);
+        self.types(node, value, location, errors);
         let checks = node.checks.as_deref();
         if value.is_null() {
             if let Some(checks) = checks {
-                self.enumeration(checks, value, trail, errors);
+                self.enumeration(checks, value, location, errors);
             }
             return;
         }
         if let Some(checks) = checks {
-            self.combinations(checks, value, old, trail, errors);
+            self.combinations(checks, value, old, location, errors);
             match value {
-                Value::String(text) => self.text(checks, text, trail, errors),
-                Value::Number(number) => self.number(node, checks, number, trail, errors),
+                Value::String(text) => self.text(checks, text, location, errors),
+                Value::Number(number) => self.number(node, checks, number, location, errors),
                 _ => {}
             }
         }
         if let Value::Array(items) = value {
-            self.items(node, items, old, trail, errors);
+            self.items(node, items, old, location, errors);
             if let Some(checks) = checks {
-                self.item_count(checks, items, trail, errors);
+                self.item_count(checks, items, location, errors);
             }
         }
         if let Some(checks) = checks {
-            self.enumeration(checks, value, trail, errors);
+            self.enumeration(checks, value, location, errors);
         }
         if let Value::Object(fields) = value {
-            self.fields(node, fields, old, trail, errors);
+            self.fields(node, fields, old, location, errors);
         }
     }
 
-    fn place(
+    fn property(
         &self,
         property: &Property,
         value: &Value,
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         let allowed_here_only = property.nullable && !self.schema.node(property.node).nullable;
         if !(value.is_null() && allowed_here_only) {
-            self.value(property.node, value, old, trail, errors);
+            self.value(property.node, value, old, location, errors);
         }
     }
 
     /// Counts the cost of a value. Returns false once the limit is exceeded.
-    fn may_step(&self, value: &Value) -> bool {
+    fn spend_step(&self, value: &Value) -> bool {
         let cost = match value {
             Value::String(text) => 1 + text.len() as u64 / 256,
             Value::Array(items) => 1 + items.len() as u64,
             Value::Object(fields) => 1 + fields.len() as u64,
             Value::Null | Value::Bool(_) | Value::Number(_) => 1,
         };
-        match self.steps_left.get().and_then(|left| left.checked_sub(cost)) {
-            Some(left) => {
-                self.steps_left.set(Some(left));
+        match self.steps_left.get().and_then(|remaining| remaining.checked_sub(cost)) {
+            Some(remaining) => {
+                self.steps_left.set(Some(remaining));
                 true
             }
             None => {
@@ -149,7 +133,7 @@ impl<'s> Validator<'s> {
         }
     }
 
-    fn types(&self, node: &Node, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    fn types(&self, node: &Node, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
         if node.types.is_empty() {
             return;
         }
@@ -169,8 +153,8 @@ impl<'s> Validator<'s> {
         if !fits {
             let actual = type_name(value);
             let expected = node.types.names();
-            let detail = format!("{} in body must be of type {expected}: \"{actual}\"", name_of(trail));
-            errors.push(FieldError::type_invalid_str(self.at(trail), actual, &detail));
+            let detail = format!("{} in body must be of type {expected}: \"{actual}\"", name_of(location));
+            errors.push(FieldError::type_invalid_str(self.path_of(location), actual, &detail));
         }
     }
 
@@ -179,12 +163,12 @@ impl<'s> Validator<'s> {
         checks: &Checks,
         value: &Value,
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         let try_one = |id: NodeId| {
             let mut failures = Vec::new();
-            self.changed_value(id, value, old, trail, &mut failures);
+            self.changed_value(id, value, old, location, &mut failures);
             failures
         };
         if !checks.any_of.is_empty() {
@@ -200,7 +184,7 @@ impl<'s> Validator<'s> {
                 }
             }
             if let Some(failures) = best.filter(|failures| !failures.is_empty()) {
-                errors.push(self.composite(trail, "must validate at least one schema (anyOf)"));
+                errors.push(self.composite(location, "must validate at least one schema (anyOf)"));
                 errors.extend(failures);
             }
         }
@@ -217,13 +201,13 @@ impl<'s> Validator<'s> {
             }
             if valid == 0 {
                 let text = "must validate one and only one schema (oneOf). Found none valid";
-                errors.push(self.composite(trail, text));
+                errors.push(self.composite(location, text));
                 errors.extend(best.unwrap_or_default());
             } else if valid > 1 {
                 let text = format!(
                     "must validate one and only one schema (oneOf). Found {valid} valid alternatives"
                 );
-                errors.push(self.composite(trail, &text));
+                errors.push(self.composite(location, &text));
             }
         }
         if !checks.all_of.is_empty() {
@@ -236,44 +220,46 @@ impl<'s> Validator<'s> {
                 errors.extend(failures);
             }
             if valid == 0 {
-                errors.push(self.composite(trail, "must validate all the schemas (allOf). None validated"));
+                errors
+                    .push(self.composite(location, "must validate all the schemas (allOf). None validated"));
             } else if valid < checks.all_of.len() {
-                errors.push(self.composite(trail, "must validate all the schemas (allOf)"));
+                errors.push(self.composite(location, "must validate all the schemas (allOf)"));
             }
         }
         if checks.not.is_some_and(|id| try_one(id).is_empty()) {
-            errors.push(self.composite(trail, "must not validate the schema (not)"));
+            errors.push(self.composite(location, "must not validate the schema (not)"));
         }
     }
 
-    fn text(&self, checks: &Checks, text: &str, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
-        self.text_shape(checks, text, trail, errors);
+    fn text(&self, checks: &Checks, text: &str, location: Location<'_>, errors: &mut Vec<FieldError>) {
+        self.text_shape(checks, text, location, errors);
         if let Some(format) = &checks.format
             && !formats::check(format, text, self.schema.dialect)
         {
-            let detail = format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
-            errors.push(FieldError::type_invalid_str(self.at(trail), text, &detail));
+            let detail =
+                format!("{} in body must be of type {format}: {}", name_of(location), go_quote(text));
+            errors.push(FieldError::type_invalid_str(self.path_of(location), text, &detail));
         }
     }
 
-    fn text_shape(&self, checks: &Checks, text: &str, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    fn text_shape(&self, checks: &Checks, text: &str, location: Location<'_>, errors: &mut Vec<FieldError>) {
         if checks.max_length.is_some() || checks.min_length.is_some() {
             let length = text.chars().count();
             if let Some(max) = checks.max_length.filter(|max| length > *max) {
-                errors.push(FieldError::too_long(self.at(trail), max));
+                errors.push(FieldError::too_long(self.path_of(location), max));
                 return;
             }
             if let Some(min) = checks.min_length.filter(|min| length < *min) {
-                let detail = format!("{} in body should be at least {min} chars long", name_of(trail));
-                errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
+                let detail = format!("{} in body should be at least {min} chars long", name_of(location));
+                errors.push(FieldError::invalid_str(self.path_of(location), text, &detail));
                 return;
             }
         }
         if let Some(pattern) = &checks.pattern
             && !pattern.is_match(text)
         {
-            let detail = format!("{} in body should match '{}'", name_of(trail), pattern.source);
-            errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
+            let detail = format!("{} in body should match '{}'", name_of(location), pattern.source);
+            errors.push(FieldError::invalid_str(self.path_of(location), text, &detail));
         }
     }
 
@@ -282,12 +268,12 @@ impl<'s> Validator<'s> {
         node: &Node,
         checks: &Checks,
         number: &Number,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         let mut refuse = |detail: String| {
-            let detail = format!("{} in body {detail}", name_of(trail));
-            errors.push(FieldError::invalid(self.at(trail), &Value::Number(number.clone()), &detail));
+            let detail = format!("{} in body {detail}", name_of(location));
+            errors.push(FieldError::invalid(self.path_of(location), &Value::Number(number.clone()), &detail));
         };
         if let Some(factor) = checks.multiple_of
             && !is_multiple(number, factor)
@@ -297,10 +283,10 @@ impl<'s> Validator<'s> {
         if let Some(Bound { value, exclusive }) = &checks.maximum {
             match (compare(number, value), exclusive) {
                 (Ordering::Greater, false) => {
-                    refuse(format!("should be less than or equal to {}", plain(value)))
+                    refuse(format!("should be less than or equal to {}", go_number(value)))
                 }
                 (Ordering::Greater | Ordering::Equal, true) => {
-                    refuse(format!("should be less than {}", plain(value)));
+                    refuse(format!("should be less than {}", go_number(value)));
                 }
                 _ => {}
             }
@@ -308,10 +294,10 @@ impl<'s> Validator<'s> {
         if let Some(Bound { value, exclusive }) = &checks.minimum {
             match (compare(number, value), exclusive) {
                 (Ordering::Less, false) => {
-                    refuse(format!("should be greater than or equal to {}", plain(value)))
+                    refuse(format!("should be greater than or equal to {}", go_number(value)))
                 }
                 (Ordering::Less | Ordering::Equal, true) => {
-                    refuse(format!("should be greater than {}", plain(value)));
+                    refuse(format!("should be greater than {}", go_number(value)));
                 }
                 _ => {}
             }
@@ -320,10 +306,10 @@ impl<'s> Validator<'s> {
             && !formats::check_number(format, number)
         {
             let types = node.types.names();
-            let name = name_of(trail);
+            let name = name_of(location);
             let detail = format!("Checked value must be of type {types} with format {format} in {name}");
             let value = Value::Number(number.clone());
-            errors.push(FieldError::invalid(self.at(trail), &value, &detail));
+            errors.push(FieldError::invalid(self.path_of(location), &value, &detail));
         }
     }
 
@@ -332,7 +318,7 @@ impl<'s> Validator<'s> {
         node: &Node,
         items: &[Value],
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         let Some(property) = &node.items else { return };
@@ -348,24 +334,36 @@ impl<'s> Validator<'s> {
                 }
                 _ => None,
             };
-            self.place(property, item, old_item, Trail::Index(&trail, index), errors);
+            self.property(property, item, old_item, Location::Index(&location, index), errors);
         }
     }
 
-    fn item_count(&self, checks: &Checks, items: &[Value], trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    fn item_count(
+        &self,
+        checks: &Checks,
+        items: &[Value],
+        location: Location<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
         if let Some(min) = checks.min_items.filter(|min| items.len() < *min) {
-            let detail = format!("{} in body should have at least {min} items", name_of(trail));
-            errors.push(FieldError::invalid(self.at(trail), &Value::from(items.len()), &detail));
+            let detail = format!("{} in body should have at least {min} items", name_of(location));
+            errors.push(FieldError::invalid(self.path_of(location), &Value::from(items.len()), &detail));
         }
         if let Some(max) = checks.max_items.filter(|max| items.len() > *max) {
-            errors.push(FieldError::too_many(self.at(trail), items.len(), max));
+            errors.push(FieldError::too_many(self.path_of(location), items.len(), max));
         }
     }
 
-    fn enumeration(&self, checks: &Checks, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    fn enumeration(
+        &self,
+        checks: &Checks,
+        value: &Value,
+        location: Location<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
         let Some(allowed) = &checks.enumeration else { return };
         if !allowed.contains(value) {
-            errors.push(FieldError::not_supported(self.at(trail), value, &allowed.texts()));
+            errors.push(FieldError::not_supported(self.path_of(location), value, &allowed.texts()));
         }
     }
 
@@ -374,49 +372,49 @@ impl<'s> Validator<'s> {
         node: &'s Node,
         fields: &Map<String, Value>,
         old: Option<&Value>,
-        trail: Trail<'_>,
+        location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
         let checks = node.checks.as_deref();
         if let Some(checks) = checks {
             if let Some(min) = checks.min_properties.filter(|min| fields.len() < *min) {
-                let detail = format!("{} in body should have at least {min} properties", name_of(trail));
-                errors.push(FieldError::invalid(self.at(trail), &Value::from(fields.len()), &detail));
+                let detail = format!("{} in body should have at least {min} properties", name_of(location));
+                errors.push(FieldError::invalid(self.path_of(location), &Value::from(fields.len()), &detail));
                 return;
             }
             if let Some(max) = checks.max_properties.filter(|max| fields.len() > *max) {
-                errors.push(FieldError::too_many(self.at(trail), fields.len(), max));
+                errors.push(FieldError::too_many(self.path_of(location), fields.len(), max));
                 return;
             }
         }
         for (name, field) in fields {
             let old_field = old.and_then(|old| old.get(name));
-            let place = match (node.property(name), &node.additional) {
+            let property = match (node.property(name), &node.additional) {
                 (Some(property), _) | (None, Additional::Schema(property)) => property,
                 (None, Additional::Refused) => {
-                    let detail = format!("{}.{name} in body is a forbidden property", name_of(trail));
-                    errors.push(FieldError::invalid_str(self.at(trail), "", &detail));
+                    let detail = format!("{}.{name} in body is a forbidden property", name_of(location));
+                    errors.push(FieldError::invalid_str(self.path_of(location), "", &detail));
                     continue;
                 }
                 (None, Additional::Any | Additional::Unspecified) => continue,
             };
-            self.place(place, field, old_field, Trail::Child(&trail, name), errors);
+            self.property(property, field, old_field, Location::Child(&location, name), errors);
         }
         for name in checks.map(|checks| &checks.required).into_iter().flatten() {
             if !fields.contains_key(&**name) {
-                errors.push(FieldError::required(self.at(Trail::Child(&trail, name)), ""));
+                errors.push(FieldError::required(self.path_of(Location::Child(&location, name)), ""));
             }
         }
     }
 
     /// The error of a combination of schemas. Kubernetes reports it at the object and names the field in the text.
-    fn composite(&self, trail: Trail<'_>, text: &str) -> FieldError {
-        let detail = format!("\"{}\" {text}", name_of(trail));
+    fn composite(&self, location: Location<'_>, text: &str) -> FieldError {
+        let detail = format!("\"{}\" {text}", name_of(location));
         FieldError::invalid_str(self.base.clone(), "", &detail)
     }
 
-    fn at(&self, trail: Trail<'_>) -> FieldPath {
-        let below = trail.path();
+    fn path_of(&self, location: Location<'_>) -> FieldPath {
+        let below = location.path();
         if self.base.is_root() || below.is_root() {
             return if below.is_root() { self.base.clone() } else { below };
         }
@@ -424,8 +422,8 @@ impl<'s> Validator<'s> {
     }
 }
 
-fn name_of(trail: Trail<'_>) -> String {
-    trail.path().as_str().to_owned()
+fn name_of(location: Location<'_>) -> String {
+    location.path().as_str().to_owned()
 }
 
 fn type_name(value: &Value) -> &'static str {
@@ -445,18 +443,6 @@ fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Valu
     objects.map(|(item, fields)| (identity(&key_of(keys, fields)), item)).collect()
 }
 
-/// Compares integers exactly, even if an `f64` cannot represent them.
-fn compare(one: &Number, other: &Number) -> Ordering {
-    match (one.as_i128(), other.as_i128()) {
-        (Some(one), Some(other)) => one.cmp(&other),
-        _ => {
-            let one = one.as_f64().unwrap_or(f64::NAN);
-            let other = other.as_f64().unwrap_or(f64::NAN);
-            one.partial_cmp(&other).unwrap_or(Ordering::Equal)
-        }
-    }
-}
-
 fn is_multiple(number: &Number, factor: f64) -> bool {
     let integral_factor = factor.fract() == 0.0 && factor.abs() < 2f64.powi(53) && factor != 0.0;
     if let (true, Some(integer)) = (integral_factor, number.as_i128()) {
@@ -471,7 +457,7 @@ fn is_multiple(number: &Number, factor: f64) -> bool {
 }
 
 /// A bound as Go prints it: a whole number without a fraction, even if the schema has one.
-fn plain(number: &Number) -> String {
+fn go_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => go_float(float),
         _ => number.to_string(),

@@ -35,7 +35,7 @@ impl Semantics for ConfigMap {
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        let mut errors = frozen(object, old, &["data", "binaryData"]);
+        let mut errors = validate_immutable_data(object, old, &["data", "binaryData"]);
         errors.extend(self.validate(object));
         errors
     }
@@ -73,7 +73,7 @@ impl Semantics for Secret {
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors: Vec<_> = immutable(object, old, "type").into_iter().collect();
-        errors.extend(frozen(object, old, &["data"]));
+        errors.extend(validate_immutable_data(object, old, &["data"]));
         errors.extend(self.validate(object));
         errors
     }
@@ -162,7 +162,7 @@ fn check_size(field: &str, bytes: usize, errors: &mut Vec<FieldError>) {
 }
 
 /// Validates that neither `immutable` nor the data change once `immutable` is set.
-fn frozen(object: &Value, old: &Value, data: &[&str]) -> Vec<FieldError> {
+fn validate_immutable_data(object: &Value, old: &Value, data: &[&str]) -> Vec<FieldError> {
     if old.get("immutable") != Some(&Value::Bool(true)) {
         return Vec::new();
     }
@@ -205,11 +205,11 @@ fn config_key_problems(key: &str) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::said;
+    use super::super::texts;
     use super::*;
 
     #[test]
-    fn secrets_take_string_data_in_and_default_their_type() {
+    fn secrets_merge_string_data_and_default_their_type() {
         let mut secret = json!({"data": {"a": "eA==", "b": "eA=="}, "stringData": {"b": "y", "c": ""}});
         Secret.default(&mut secret);
         assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "eA==", "b": "eQ==", "c": ""}}));
@@ -247,12 +247,12 @@ mod tests {
             ),
             (json!({"data": {"a": "x".repeat(MAX_DATA_BYTES)}}), vec![]),
         ] {
-            assert_eq!(said(&ConfigMap.validate(&object)), expected);
+            assert_eq!(texts(&ConfigMap.validate(&object)), expected);
         }
     }
 
     #[test]
-    fn frozen_objects_keep_their_data() {
+    fn immutable_objects_keep_their_data() {
         let old = json!({"immutable": true, "data": {"x": "eA=="}, "type": "Opaque"});
         for (new, expected) in [
             (json!({"immutable": true, "data": {"x": "eA=="}, "type": "Opaque", "metadata": {}}), vec![]),
@@ -269,7 +269,7 @@ mod tests {
                 vec![r#"type: Invalid value: "x": field is immutable"#],
             ),
         ] {
-            assert_eq!(said(&Secret.validate_update(&new, &old)), expected);
+            assert_eq!(texts(&Secret.validate_update(&new, &old)), expected);
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
                 vec!["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
             ),
         ] {
-            assert_eq!(said(&Secret.validate(&object)), expected, "{object}");
+            assert_eq!(texts(&Secret.validate(&object)), expected, "{object}");
         }
     }
 

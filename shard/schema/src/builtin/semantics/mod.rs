@@ -5,19 +5,19 @@
 //! `validate_update` (with the rules of `metadata`, which are not part of this module), store.
 
 mod data;
+mod lease_event;
 mod namespace;
 mod rbac;
 mod review;
-mod small;
 
 use serde_json::Value;
 
 pub(super) use data::{ConfigMap, Secret};
+pub(super) use lease_event::{Event, Lease, SchemaOnly};
 pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
 pub(super) use rbac::{Role, RoleBinding};
 pub(super) use review::AccessReview;
-pub(super) use small::{Event, Lease, Plain};
 
 use crate::field::{FieldError, FieldPath};
 
@@ -88,6 +88,6 @@ fn immutable(object: &Value, old: &Value, field: &str) -> Option<FieldError> {
 }
 
 #[cfg(test)]
-fn said(errors: &[FieldError]) -> Vec<String> {
+fn texts(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }

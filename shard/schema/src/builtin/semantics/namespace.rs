@@ -104,7 +104,7 @@ fn set_name_label(fields: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::said;
+    use super::super::texts;
     use super::*;
 
     #[test]
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn phases_follow_the_deletion() {
+    fn phases_match_the_deletion_timestamp() {
         let active = json!({"metadata": {}, "status": {"phase": "Active"}});
         let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"phase": "Active"}});
         assert!(Namespace.validate_update(&active, &active).is_empty());
         assert_eq!(
-            said(&Namespace.validate_update(&ending, &active)),
+            texts(&Namespace.validate_update(&ending, &active)),
             [
                 "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"
             ]
@@ -160,7 +160,7 @@ mod tests {
         assert!(Namespace.validate(&object("example.com/f")).is_empty());
         assert!(Namespace.validate(&object("kubernetes")).is_empty());
         assert_eq!(
-            said(&Namespace.validate(&object("mine"))),
+            texts(&Namespace.validate(&object("mine"))),
             [
                 "spec.finalizers: Invalid value: \"mine\": name is neither a standard finalizer name nor is it fully \
               qualified"

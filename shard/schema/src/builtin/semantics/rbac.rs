@@ -214,7 +214,7 @@ impl RoleBinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::said;
+    use super::super::texts;
     use super::*;
 
     const CLUSTER_ROLE: Role = Role { scope: Scope::Cluster };
@@ -235,8 +235,8 @@ mod tests {
             "rules[2].apiGroups: Required value: resource rules must supply at least one api group",
             "rules[2].resources: Required value: resource rules must supply at least one resource",
         ];
-        assert_eq!(said(&CLUSTER_ROLE.validate(&role)), common);
-        let namespaced = said(&Role { scope: Scope::Namespaced }.validate(&role));
+        assert_eq!(texts(&CLUSTER_ROLE.validate(&role)), common);
+        let namespaced = texts(&Role { scope: Scope::Namespaced }.validate(&role));
         assert!(namespaced.contains(
             &r#"rules[3].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs"#
                 .to_owned()
@@ -262,7 +262,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(said(&CLUSTER_ROLE.validate(&json!({"aggregationRule": rule}))), expected);
+            assert_eq!(texts(&CLUSTER_ROLE.validate(&json!({"aggregationRule": rule}))), expected);
         }
     }
 
@@ -290,19 +290,19 @@ mod tests {
             r#"subjects[1].kind: Unsupported value: "Z": supported values: "ServiceAccount", "User", "Group""#,
             r#"subjects[2].apiGroup: Unsupported value: "x": supported values: "rbac.authorization.k8s.io""#,
         ];
-        assert_eq!(said(&BINDING.validate(&binding)), z);
-        let cluster = said(&CLUSTER_BINDING.validate(&binding));
+        assert_eq!(texts(&BINDING.validate(&binding)), z);
+        let cluster = texts(&CLUSTER_BINDING.validate(&binding));
         assert_eq!(cluster[0], r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#);
         assert_eq!(cluster[1], "subjects[0].namespace: Required value");
     }
 
     #[test]
-    fn the_role_of_a_binding_is_fixed() {
+    fn the_role_of_a_binding_is_immutable() {
         let old = json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "c1"}});
         let new = json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "other"}});
         assert!(CLUSTER_BINDING.validate_update(&old, &old).is_empty());
         assert_eq!(
-            said(&CLUSTER_BINDING.validate_update(&new, &old)),
+            texts(&CLUSTER_BINDING.validate_update(&new, &old)),
             [
                 r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"other"}: cannot change roleRef"#
             ]

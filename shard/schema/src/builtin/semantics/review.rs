@@ -65,11 +65,11 @@ impl Semantics for AccessReview {
 mod tests {
     use serde_json::json;
 
-    use super::super::said;
+    use super::super::texts;
     use super::*;
 
     #[test]
-    fn reviews_ask_one_question_about_somebody() {
+    fn reviews_need_one_kind_of_attributes_and_a_subject() {
         for (object, expected) in [
             (
                 json!({"kind": "SubjectAccessReview", "spec": {}}),
@@ -89,7 +89,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(said(&AccessReview.validate(&object)), expected);
+            assert_eq!(texts(&AccessReview.validate(&object)), expected);
         }
     }
 }

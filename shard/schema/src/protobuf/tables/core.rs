@@ -4,7 +4,7 @@ use super::meta::OBJECT_META;
 use crate::protobuf::table::Kind::{
     Bool, Bytes, Int32, Message as Nested, MicroTime, Text, Time, WrappedText,
 };
-use crate::protobuf::table::{Message, keep, list, map, plain};
+use crate::protobuf::table::{Message, keep_zero, list, map, plain};
 
 pub(super) static NAMESPACE: Message = Message {
     definition: "io.k8s.api.core.v1.Namespace",
@@ -26,8 +26,8 @@ static NAMESPACE_STATUS: Message = Message {
 static NAMESPACE_CONDITION: Message = Message {
     definition: "io.k8s.api.core.v1.NamespaceCondition",
     fields: &[
-        keep(1, "type", Text),
-        keep(2, "status", Text),
+        keep_zero(1, "type", Text),
+        keep_zero(2, "status", Text),
         plain(4, "lastTransitionTime", Time),
         plain(5, "reason", Text),
         plain(6, "message", Text),
@@ -40,7 +40,7 @@ pub(super) static CONFIG_MAP: Message = Message {
         plain(1, "metadata", Nested(&OBJECT_META)),
         map(2, "data", Text),
         map(3, "binaryData", Bytes),
-        keep(4, "immutable", Bool),
+        keep_zero(4, "immutable", Bool),
     ],
 };
 
@@ -51,7 +51,7 @@ pub(super) static SECRET: Message = Message {
         map(2, "data", Bytes),
         plain(3, "type", Text),
         map(4, "stringData", Text),
-        keep(5, "immutable", Bool),
+        keep_zero(5, "immutable", Bool),
     ],
 };
 
@@ -61,7 +61,7 @@ pub(super) static SERVICE_ACCOUNT: Message = Message {
         plain(1, "metadata", Nested(&OBJECT_META)),
         list(2, "secrets", Nested(&OBJECT_REFERENCE)),
         list(3, "imagePullSecrets", Nested(&LOCAL_OBJECT_REFERENCE)),
-        keep(4, "automountServiceAccountToken", Bool),
+        keep_zero(4, "automountServiceAccountToken", Bool),
     ],
 };
 
@@ -97,8 +97,8 @@ pub(super) static EVENT: Message = Message {
         plain(11, "series", Nested(&EVENT_SERIES)),
         plain(12, "action", Text),
         plain(13, "related", Nested(&OBJECT_REFERENCE)),
-        keep(14, "reportingComponent", Text),
-        keep(15, "reportingInstance", Text),
+        keep_zero(14, "reportingComponent", Text),
+        keep_zero(15, "reportingInstance", Text),
     ],
 };
 
@@ -135,7 +135,7 @@ pub(super) static EVENTS_EVENT: Message = Message {
 
 static EVENTS_EVENT_SERIES: Message = Message {
     definition: "io.k8s.api.events.v1.EventSeries",
-    fields: &[keep(1, "count", Int32), plain(2, "lastObservedTime", MicroTime)],
+    fields: &[keep_zero(1, "count", Int32), plain(2, "lastObservedTime", MicroTime)],
 };
 
 pub(super) static RESOURCE_QUOTA: Message = Message {
@@ -168,7 +168,7 @@ static SCOPE_SELECTOR: Message = Message {
 
 static SCOPED_RESOURCE_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
-    fields: &[keep(1, "scopeName", Text), keep(2, "operator", Text), list(3, "values", Text)],
+    fields: &[keep_zero(1, "scopeName", Text), keep_zero(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static LEASE: Message = Message {
@@ -179,12 +179,12 @@ pub(super) static LEASE: Message = Message {
 static LEASE_SPEC: Message = Message {
     definition: "io.k8s.api.coordination.v1.LeaseSpec",
     fields: &[
-        keep(1, "holderIdentity", Text),
-        keep(2, "leaseDurationSeconds", Int32),
+        keep_zero(1, "holderIdentity", Text),
+        keep_zero(2, "leaseDurationSeconds", Int32),
         plain(3, "acquireTime", MicroTime),
         plain(4, "renewTime", MicroTime),
-        keep(5, "leaseTransitions", Int32),
-        keep(6, "strategy", Text),
-        keep(7, "preferredHolder", Text),
+        keep_zero(5, "leaseTransitions", Int32),
+        keep_zero(6, "strategy", Text),
+        keep_zero(7, "preferredHolder", Text),
     ],
 };

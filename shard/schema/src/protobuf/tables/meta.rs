@@ -1,7 +1,7 @@
 //! `k8s.io/apimachinery/pkg/apis/meta/v1`.
 
 use crate::protobuf::table::Kind::{Bool, Int32, Int64, Json, Message as Nested, Text, Time};
-use crate::protobuf::table::{Message, keep, list, map, plain};
+use crate::protobuf::table::{Message, keep_zero, list, map, plain};
 
 pub(super) static OBJECT_META: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
@@ -15,7 +15,7 @@ pub(super) static OBJECT_META: Message = Message {
         plain(7, "generation", Int64),
         plain(8, "creationTimestamp", Time),
         plain(9, "deletionTimestamp", Time),
-        keep(10, "deletionGracePeriodSeconds", Int64),
+        keep_zero(10, "deletionGracePeriodSeconds", Int64),
         map(11, "labels", Text),
         map(12, "annotations", Text),
         list(13, "ownerReferences", Nested(&OWNER_REFERENCE)),
@@ -27,12 +27,12 @@ pub(super) static OBJECT_META: Message = Message {
 static OWNER_REFERENCE: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
     fields: &[
-        keep(1, "kind", Text),
-        keep(3, "name", Text),
-        keep(4, "uid", Text),
-        keep(5, "apiVersion", Text),
-        keep(6, "controller", Bool),
-        keep(7, "blockOwnerDeletion", Bool),
+        keep_zero(1, "kind", Text),
+        keep_zero(3, "name", Text),
+        keep_zero(4, "uid", Text),
+        keep_zero(5, "apiVersion", Text),
+        keep_zero(6, "controller", Bool),
+        keep_zero(7, "blockOwnerDeletion", Bool),
     ],
 };
 
@@ -56,29 +56,29 @@ pub(super) static LABEL_SELECTOR: Message = Message {
 
 pub(super) static LABEL_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement",
-    fields: &[keep(1, "key", Text), keep(2, "operator", Text), list(3, "values", Text)],
+    fields: &[keep_zero(1, "key", Text), keep_zero(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static FIELD_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement",
-    fields: &[keep(1, "key", Text), keep(2, "operator", Text), list(3, "values", Text)],
+    fields: &[keep_zero(1, "key", Text), keep_zero(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static DELETE_OPTIONS: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
     fields: &[
-        keep(1, "gracePeriodSeconds", Int64),
+        keep_zero(1, "gracePeriodSeconds", Int64),
         plain(2, "preconditions", Nested(&PRECONDITIONS)),
-        keep(3, "orphanDependents", Bool),
-        keep(4, "propagationPolicy", Text),
+        keep_zero(3, "orphanDependents", Bool),
+        keep_zero(4, "propagationPolicy", Text),
         list(5, "dryRun", Text),
-        keep(6, "ignoreStoreReadErrorWithClusterBreakingPotential", Bool),
+        keep_zero(6, "ignoreStoreReadErrorWithClusterBreakingPotential", Bool),
     ],
 };
 
 static PRECONDITIONS: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions",
-    fields: &[keep(1, "uid", Text), keep(2, "resourceVersion", Text)],
+    fields: &[keep_zero(1, "uid", Text), keep_zero(2, "resourceVersion", Text)],
 };
 
 pub(super) static STATUS: Message = Message {
@@ -99,7 +99,7 @@ static LIST_META: Message = Message {
         plain(1, "selfLink", Text),
         plain(2, "resourceVersion", Text),
         plain(3, "continue", Text),
-        keep(4, "remainingItemCount", Int64),
+        keep_zero(4, "remainingItemCount", Int64),
     ],
 };
 

@@ -2,7 +2,7 @@
 
 use super::meta::{LABEL_SELECTOR, OBJECT_META};
 use crate::protobuf::table::Kind::{Message as Nested, Text};
-use crate::protobuf::table::{Message, keep, list, plain};
+use crate::protobuf::table::{Message, keep_zero, list, plain};
 
 pub(super) static ROLE: Message = Message {
     definition: "io.k8s.api.rbac.v1.Role",
@@ -55,14 +55,14 @@ static AGGREGATION_RULE: Message = Message {
 static SUBJECT: Message = Message {
     definition: "io.k8s.api.rbac.v1.Subject",
     fields: &[
-        keep(1, "kind", Text),
+        keep_zero(1, "kind", Text),
         plain(2, "apiGroup", Text),
-        keep(3, "name", Text),
+        keep_zero(3, "name", Text),
         plain(4, "namespace", Text),
     ],
 };
 
 static ROLE_REF: Message = Message {
     definition: "io.k8s.api.rbac.v1.RoleRef",
-    fields: &[plain(1, "apiGroup", Text), keep(2, "kind", Text), keep(3, "name", Text)],
+    fields: &[plain(1, "apiGroup", Text), keep_zero(2, "kind", Text), keep_zero(3, "name", Text)],
 };

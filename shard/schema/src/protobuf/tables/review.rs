@@ -2,7 +2,7 @@
 
 use super::meta::{FIELD_SELECTOR_REQUIREMENT, LABEL_SELECTOR_REQUIREMENT, OBJECT_META};
 use crate::protobuf::table::Kind::{Bool, Int64, Message as Nested, Text, Time, WrappedTexts};
-use crate::protobuf::table::{Message, keep, list, map, plain};
+use crate::protobuf::table::{Message, keep_zero, list, map, plain};
 
 pub(super) static TOKEN_REVIEW: Message = Message {
     definition: "io.k8s.api.authentication.v1.TokenReview",
@@ -52,7 +52,7 @@ static TOKEN_REQUEST_SPEC: Message = Message {
     fields: &[
         list(1, "audiences", Text),
         plain(3, "boundObjectRef", Nested(&BOUND_OBJECT_REFERENCE)),
-        keep(4, "expirationSeconds", Int64),
+        keep_zero(4, "expirationSeconds", Int64),
     ],
 };
 
@@ -68,7 +68,7 @@ static BOUND_OBJECT_REFERENCE: Message = Message {
 
 static TOKEN_REQUEST_STATUS: Message = Message {
     definition: "io.k8s.api.authentication.v1.TokenRequestStatus",
-    fields: &[keep(1, "token", Text), plain(2, "expirationTimestamp", Time)],
+    fields: &[keep_zero(1, "token", Text), plain(2, "expirationTimestamp", Time)],
 };
 
 pub(super) static SELF_SUBJECT_REVIEW: Message = Message {
@@ -117,7 +117,7 @@ static SUBJECT_ACCESS_REVIEW_SPEC: Message = Message {
 static SUBJECT_ACCESS_REVIEW_STATUS: Message = Message {
     definition: "io.k8s.api.authorization.v1.SubjectAccessReviewStatus",
     fields: &[
-        keep(1, "allowed", Bool),
+        keep_zero(1, "allowed", Bool),
         plain(2, "reason", Text),
         plain(3, "evaluationError", Text),
         plain(4, "denied", Bool),
@@ -190,7 +190,7 @@ static SUBJECT_RULES_REVIEW_STATUS: Message = Message {
     fields: &[
         list(1, "resourceRules", Nested(&RESOURCE_RULE)),
         list(2, "nonResourceRules", Nested(&NON_RESOURCE_RULE)),
-        keep(3, "incomplete", Bool),
+        keep_zero(3, "incomplete", Bool),
         plain(4, "evaluationError", Text),
     ],
 };

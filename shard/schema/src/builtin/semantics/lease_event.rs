@@ -7,9 +7,9 @@ use crate::field::{FieldError, FieldPath};
 
 /// Semantics of a kind that its schema describes completely.
 #[derive(Debug)]
-pub(crate) struct Plain;
+pub(crate) struct SchemaOnly;
 
-impl Semantics for Plain {}
+impl Semantics for SchemaOnly {}
 
 /// The kind Lease.
 #[derive(Debug)]
@@ -68,11 +68,11 @@ impl Semantics for Event {
 mod tests {
     use serde_json::json;
 
-    use super::super::said;
+    use super::super::texts;
     use super::*;
 
     #[test]
-    fn events_always_say_who_reported_them() {
+    fn events_always_have_reporting_fields() {
         let mut event = json!({"reportingInstance": "i"});
         Event.default(&mut event);
         let expected = json!({"eventTime": null, "reportingComponent": "", "reportingInstance": "i"});
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn leases_count_upwards() {
+    fn lease_numbers_are_validated() {
         let lease = json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}});
         assert_eq!(
-            said(&Lease.validate(&lease)),
+            texts(&Lease.validate(&lease)),
             [
                 "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
@@ -95,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn events_stay_with_what_they_are_about() {
+    fn events_are_in_the_namespace_of_their_object() {
         let event = |namespace: &str, involved: &str| json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}});
         assert!(Event.validate(&event("a", "a")).is_empty());
         assert!(Event.validate(&event("default", "")).is_empty());
         assert_eq!(
-            said(&Event.validate(&event("a", "b"))),
+            texts(&Event.validate(&event("a", "b"))),
             ["involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"]
         );
     }
