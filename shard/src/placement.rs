@@ -109,7 +109,7 @@ impl Placement {
             return Chosen::Nothing(none_of(&others, &parsed));
         }
         let alone = match self.ask(parent, workspace, selector).await {
-            Asked::Shard { name, why } => match shards.iter().find(|shard| shard.name == name) {
+            PickOutcome::Shard { name, why } => match shards.iter().find(|shard| shard.name == name) {
                 Some(shard) => match shard.exclusion(&parsed) {
                     None => {
                         self.picks.with_label_values(&["gateway"]).inc();
@@ -125,10 +125,10 @@ impl Placement {
                 },
                 None => "the gateway chose a shard that is not known here",
             },
-            Asked::NoShardFits(why) => return Chosen::Nothing(format!("{NO_SHARD}: {why}")),
-            Asked::NotNow(why) => return Chosen::NotNow(format!("{NO_SHARD} now: {why}")),
-            Asked::NoAnswer => "the gateway did not answer",
-            Asked::Nobody => "no gateway is asked",
+            PickOutcome::NoShardFits(why) => return Chosen::Nothing(format!("{NO_SHARD}: {why}")),
+            PickOutcome::NotNow(why) => return Chosen::NotNow(format!("{NO_SHARD} now: {why}")),
+            PickOutcome::NoResponse => "the gateway did not answer",
+            PickOutcome::NoGateway => "no gateway is asked",
         };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
@@ -139,9 +139,9 @@ impl Placement {
         Chosen::Shard(fitting[index].clone(), why)
     }
 
-    async fn ask(&self, parent: &str, workspace: &Value, selector: &Value) -> Asked {
-        let Some(gateway) = &self.gateway else { return Asked::Nobody };
-        let question = Question {
+    async fn ask(&self, parent: &str, workspace: &Value, selector: &Value) -> PickOutcome {
+        let Some(gateway) = &self.gateway else { return PickOutcome::NoGateway };
+        let question = PickRequest {
             workspace_uid: workspace["metadata"]["uid"].as_str().unwrap_or_default(),
             parent_cluster: parent,
             selector: (!selector.is_null()).then_some(selector),
@@ -149,39 +149,39 @@ impl Placement {
         let options = fairlead_client::WriteOptions::default();
         let asked = gateway.client.create(PICK_PATH, &question, &options);
         match tokio::time::timeout(gateway.timeout, asked).await {
-            Ok(Ok(Answer { shard, policy, reason })) => {
-                Asked::Shard { name: shard, why: format!("{policy}: {reason}") }
+            Ok(Ok(PickResponse { shard, policy, reason })) => {
+                PickOutcome::Shard { name: shard, why: format!("{policy}: {reason}") }
             }
             // A selector that the gateway does not take is no way round it.
             Ok(Err(ClientError::Status(status))) if matches!(status.code, 400 | 413 | 422) => {
-                Asked::NoShardFits(status.message)
+                PickOutcome::NoShardFits(status.message)
             }
             Ok(Err(ClientError::Status(status))) if status.reason == "NoShardNow" => {
-                Asked::NotNow(status.message)
+                PickOutcome::NotNow(status.message)
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the gateway did not pick a shard");
-                Asked::NoAnswer
+                PickOutcome::NoResponse
             }
-            Err(_) => Asked::NoAnswer,
+            Err(_) => PickOutcome::NoResponse,
         }
     }
 }
 
-enum Asked {
+enum PickOutcome {
     Shard {
         name: String,
         why: String,
     },
     NoShardFits(String),
     NotNow(String),
-    NoAnswer,
+    NoResponse,
     /// There is no gateway to ask.
-    Nobody,
+    NoGateway,
 }
 
 #[derive(Serialize)]
-struct Question<'q> {
+struct PickRequest<'q> {
     #[serde(rename = "workspaceUID")]
     workspace_uid: &'q str,
     #[serde(rename = "parentCluster")]
@@ -191,7 +191,7 @@ struct Question<'q> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct PickResponse {
     shard: String,
     policy: String,
     #[serde(default)]

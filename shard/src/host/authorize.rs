@@ -130,8 +130,8 @@ impl Authorizer {
                 return Decision::NoOpinion;
             }
             match self.content(user, cluster, facts.as_ref(), is_cluster_admin) {
-                Door::Open => {}
-                Door::Closed(decision) => return decision,
+                ContentAccess::Allowed => {}
+                ContentAccess::Denied(decision) => return decision,
             }
         }
         if let Action::Resource {
@@ -153,29 +153,35 @@ impl Authorizer {
     }
 
     /// Whether the user may enter the logical cluster at all.
-    fn content(&self, user: &UserInfo, cluster: &str, facts: Option<&Facts>, is_cluster_admin: bool) -> Door {
+    fn content(
+        &self,
+        user: &UserInfo,
+        cluster: &str,
+        facts: Option<&Facts>,
+        is_cluster_admin: bool,
+    ) -> ContentAccess {
         if is_cluster_admin {
-            return Door::Open;
+            return ContentAccess::Allowed;
         }
         let Some(facts) = facts else {
-            return Door::Closed(Decision::Deny("there is no such logical cluster"));
+            return ContentAccess::Denied(Decision::Deny("there is no such logical cluster"));
         };
         let open = matches!(
             facts.phase,
             Some(Phase::Initializing | Phase::Ready | Phase::Inactive | Phase::Terminating | Phase::Deleting)
         );
         if !open {
-            return Door::Closed(Decision::NoOpinion);
+            return ContentAccess::Denied(Decision::NoOpinion);
         }
         let account_of = user.extra.get("authentication.kcp.io/cluster-name");
         if is_service_account(user) && account_of.is_some_and(|own| own.iter().any(|own| own == cluster)) {
-            return Door::Open;
+            return ContentAccess::Allowed;
         }
         let access = Action::NonResource { verb: "access", path: "/" };
         if self.rbac(user, cluster, &access, facts.is_local) {
-            Door::Open
+            ContentAccess::Allowed
         } else {
-            Door::Closed(Decision::NoOpinion)
+            ContentAccess::Denied(Decision::NoOpinion)
         }
     }
 
@@ -239,9 +245,9 @@ impl Authorizer {
     }
 }
 
-enum Door {
-    Open,
-    Closed(Decision),
+enum ContentAccess {
+    Allowed,
+    Denied(Decision),
 }
 
 /// `a,b;c` is (a and b) or c; administrators and bootstrappers always satisfy it.
