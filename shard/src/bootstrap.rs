@@ -78,13 +78,13 @@ pub(crate) async fn root(
     objects: &ObjectStore,
     definitions: &Definitions,
     exports: &RootExports,
-    place: &Place<'_>,
+    settings: &ShardSettings<'_>,
 ) -> Result<(), BootstrapError> {
     let mut writes = Writes::new(objects, definitions);
-    let bindings = bound(&fairlead_api::root_phase0(), exports);
+    let bindings = bound_bindings(&fairlead_api::root_phase0(), exports);
     for object in fairlead_api::root_phase0() {
         if object["kind"] == "LogicalCluster" {
-            ensure_cluster(&mut writes, "root", object, &bindings, exports, Some(place))?;
+            ensure_cluster(&mut writes, "root", object, &bindings, exports, Some(settings))?;
         }
     }
     for binding in &bindings {
@@ -99,7 +99,7 @@ pub(crate) async fn root(
     }
     for object in fairlead_api::root_phase1(&["system:authenticated"]) {
         let battery = object["metadata"]["annotations"][annotation::BATTERY].as_str();
-        if battery != Some("workspace-types") || place.batteries.contains(&Battery::WorkspaceTypes) {
+        if battery != Some("workspace-types") || settings.batteries.contains(&Battery::WorkspaceTypes) {
             writes.ensure("root", object)?;
         }
     }
@@ -108,7 +108,7 @@ pub(crate) async fn root(
 }
 
 /// Where a shard is, for the LogicalCluster of root.
-pub(crate) struct Place<'p> {
+pub(crate) struct ShardSettings<'p> {
     pub(crate) shard: &'p str,
     pub(crate) external_url: &'p str,
     pub(crate) batteries: &'p [Battery],
@@ -126,7 +126,7 @@ pub(crate) async fn shard(
         writes.ensure(BOUND_CRDS, established(definition))?;
     }
     let phase = fairlead_api::system_shard();
-    let bindings = bound(&phase, exports);
+    let bindings = bound_bindings(&phase, exports);
     for object in phase {
         match object["kind"].as_str() {
             Some("LogicalCluster") => {
@@ -160,7 +160,7 @@ pub(crate) async fn shard(
 }
 
 /// Root's exports and schemas as this shard last stored them.
-pub(crate) fn kept_exports(objects: &ObjectStore) -> Result<Option<(RootExports, Vec<Value>)>, Status> {
+pub(crate) fn stored_exports(objects: &ObjectStore) -> Result<Option<(RootExports, Vec<Value>)>, Status> {
     let scope = Scope::new(SYSTEM_SHARD);
     let Some(stored) = objects.get(&CONFIG_MAPS, &BUILT_IN, &scope, Some("default"), EXPORT_CACHE)? else {
         return Ok(None);
@@ -228,15 +228,15 @@ fn ensure_cluster(
     mut object: Value,
     bindings: &[Value],
     exports: &RootExports,
-    place: Option<&Place<'_>>,
+    settings: Option<&ShardSettings<'_>>,
 ) -> Result<(), BootstrapError> {
     set_locks(&mut object, exports.locks(bindings));
     let mut conditions = Vec::new();
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_INITIALIZED), Timestamp::now());
     object["status"] = json!({"phase": "Ready"});
-    if let Some(place) = place {
-        object["status"]["URL"] = fairlead_api::workspace_url(place.external_url, cluster).into();
-        object["metadata"]["annotations"][annotation::SHARD] = place.shard.into();
+    if let Some(settings) = settings {
+        object["status"]["URL"] = fairlead_api::workspace_url(settings.external_url, cluster).into();
+        object["metadata"]["annotations"][annotation::SHARD] = settings.shard.into();
     }
     object["metadata"]["labels"][fairlead_api::label::PHASE] = "Ready".into();
     write_conditions(&mut object, &conditions);
@@ -245,9 +245,9 @@ fn ensure_cluster(
 }
 
 /// The bindings among objects, bound.
-fn bound(objects: &[Value], exports: &RootExports) -> Vec<Value> {
+fn bound_bindings(objects: &[Value], exports: &RootExports) -> Vec<Value> {
     let bindings = objects.iter().filter(|object| object["kind"] == "APIBinding");
-    bindings.filter_map(|binding| exports.bound(binding.clone(), Timestamp::now())).collect()
+    bindings.filter_map(|binding| exports.as_bound(binding.clone(), Timestamp::now())).collect()
 }
 
 /// An endpoint slice whose export and partition are known to be there.

@@ -67,7 +67,7 @@ impl RootExports {
 
     /// A binding to one of them as it is once it is bound: finalizer, status, conditions. `None` when the
     /// binding is to something else.
-    pub(crate) fn bound(&self, mut binding: Value, now: Timestamp) -> Option<Value> {
+    pub(crate) fn as_bound(&self, mut binding: Value, now: Timestamp) -> Option<Value> {
         let reference = &binding["spec"]["reference"]["export"];
         if reference["path"] != "root" {
             return None;

@@ -7,7 +7,9 @@
 
 mod admission;
 mod bootstrap;
+mod controller_runtime;
 mod controllers;
+mod creation_fence;
 mod exports;
 mod global;
 mod host;
@@ -17,7 +19,8 @@ mod peers;
 mod placement;
 mod replication;
 mod run;
-mod types;
+mod workspace_owner;
+mod workspace_types;
 mod writes;
 
 pub use run::{ShardError, run};

@@ -35,6 +35,9 @@ pub(crate) const CUSTOM: Origin = Origin::Custom;
 /// The origin of built-in kinds' objects.
 pub(crate) const BUILT_IN: Origin = Origin::BuiltIn;
 
+/// The finalizer that keeps a CustomResourceDefinition until its objects are removed.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 /// The logical cluster whose roles count everywhere.
 pub(crate) const SYSTEM_ADMIN: &str = "system:admin";
 /// The logical cluster of the CRDs that are served everywhere.

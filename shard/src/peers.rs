@@ -17,8 +17,9 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::controllers::{Queue, WorkspaceKey, WorkspaceOwner};
+use crate::controller_runtime::Queue;
 use crate::placement::{Placement, ShardInfo};
+use crate::workspace_owner::{WorkspaceKey, WorkspaceOwner, owner_key};
 
 /// The label on a logical cluster that tells whose workspace it belongs to, when that is on another
 /// shard: what the owner's watch selects by.
@@ -37,7 +38,7 @@ pub(crate) struct Peers {
 
 #[derive(Default)]
 struct PeerState {
-    synced: bool,
+    is_synced: bool,
     clusters: FxHashMap<String, RemoteCluster>,
 }
 
@@ -57,11 +58,11 @@ pub(crate) enum RemoteState {
 }
 
 /// The result of a creation.
-pub(crate) enum Created {
+pub(crate) enum CreateOutcome {
     /// It is there and belongs to the workspace.
-    Ours,
+    Created,
     /// The name belongs to another workspace.
-    Taken,
+    NameTaken,
 }
 
 impl Peers {
@@ -79,22 +80,22 @@ impl Peers {
         shard: &ShardInfo,
         cluster: &str,
         object: &Value,
-    ) -> Result<Created, Status> {
+    ) -> Result<CreateOutcome, Status> {
         let client = self.client(shard)?;
         let path = format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters");
         let created: Result<Value, ClientError> =
             client.create(&path, object, &WriteOptions::default()).await;
         match created {
-            Ok(_) => Ok(Created::Ours),
+            Ok(_) => Ok(CreateOutcome::Created),
             Err(error) if error.is_already_exists() => {
                 let found: Value = client
                     .get_json(&format!("{path}/{LOGICAL_CLUSTER_NAME}"))
                     .await
-                    .map_err(|error| unreachable(&error))?;
+                    .map_err(|error| peer_unreachable(&error))?;
                 let ours = found["spec"]["owner"] == object["spec"]["owner"];
-                Ok(if ours { Created::Ours } else { Created::Taken })
+                Ok(if ours { CreateOutcome::Created } else { CreateOutcome::NameTaken })
             }
-            Err(error) => Err(unreachable(&error)),
+            Err(error) => Err(peer_unreachable(&error)),
         }
     }
 
@@ -112,30 +113,30 @@ impl Peers {
         let path =
             format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
         match client.get_json::<Value>(&path).await {
-            Ok(found) if !owner.has(&found) => {
+            Ok(found) if !owner.owns(&found) => {
                 tracing::warn!(shard = %shard.name, cluster, "a workspace names a logical cluster of somebody else");
                 return Ok(true);
             }
             Ok(_) => {}
             Err(error) if error.is_not_found() => return Ok(true),
-            Err(error) => return Err(unreachable(&error)),
+            Err(error) => return Err(peer_unreachable(&error)),
         }
         match client.delete(&path, &DeleteOptions::default()).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return Ok(true),
-            Err(error) => return Err(unreachable(&error)),
+            Err(error) => return Err(peer_unreachable(&error)),
         }
         match client.get_json::<Value>(&path).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
-            Err(error) => Err(unreachable(&error)),
+            Err(error) => Err(peer_unreachable(&error)),
         }
     }
 
     /// What the watch of a peer has shown of a logical cluster.
     pub(crate) fn state(&self, shard: &str, cluster: &str) -> RemoteState {
         let states = self.states.read();
-        let Some(state) = states.get(shard).filter(|state| state.synced) else {
+        let Some(state) = states.get(shard).filter(|state| state.is_synced) else {
             return RemoteState::NotSynced;
         };
         match state.clusters.get(cluster) {
@@ -200,7 +201,7 @@ impl Peers {
                     let mut states = self.states.write();
                     let state = states.entry(shard.name.clone()).or_default();
                     let gone: Vec<String> = state.clusters.drain().map(|(cluster, _)| cluster).collect();
-                    state.synced = true;
+                    state.is_synced = true;
                     for item in &items {
                         if let Some((cluster, remote)) = RemoteCluster::read(item) {
                             state.clusters.insert(cluster, remote);
@@ -272,12 +273,6 @@ impl RemoteCluster {
     }
 }
 
-/// The workspace a LogicalCluster belongs to.
-pub(crate) fn owner_key(object: &Value) -> Option<WorkspaceKey> {
-    let owner = &object["spec"]["owner"];
-    Some((owner["cluster"].as_str()?.into(), owner["name"].as_str()?.into()))
-}
-
-fn unreachable(error: &ClientError) -> Status {
+fn peer_unreachable(error: &ClientError) -> Status {
     Status::service_unavailable(format!("another shard: {error}"), 1)
 }

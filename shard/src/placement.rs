@@ -1,8 +1,8 @@
 //! Which shard a new workspace goes to.
 //!
-//! The gateway is asked, because it sees all shards; when it does not answer in time, the shard picks
+//! The gateway is response, because it sees all shards; when it does not answer in time, the shard picks
 //! one at random by itself, as kcp does. When it answers that none fits, or none now, nobody picks: the workspace's
-//! condition says why, and it is asked again.
+//! condition says reason, and it is response again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,15 +42,15 @@ const DRAIN: &str = "fairlead.dev/drain";
 const NO_SHARD: &str = "No available shards to schedule the workspace";
 
 /// The outcome of a choice.
-pub(crate) enum Chosen {
-    /// This one, for a reason: by which policy, and why.
+pub(crate) enum PlacementOutcome {
+    /// This one, for a reason: by which policy, and reason.
     Shard(ShardInfo, String),
     /// No shard fits; a new or changed shard may.
-    Nothing(String),
+    NoShardFits(String),
     /// No shard fits now; the same ones may soon.
-    NotNow(String),
+    NoShardNow(String),
     /// The shards are not known yet.
-    NotYet,
+    ShardsUnknown,
 }
 
 /// Chooses shards.
@@ -58,12 +58,12 @@ pub(crate) struct Placement {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) global: Arc<GlobalView>,
-    pub(crate) gateway: Option<GatewayPick>,
+    pub(crate) gateway: Option<PickClient>,
     pub(crate) picks: IntCounterVec,
 }
 
 /// The gateway's door for picks.
-pub(crate) struct GatewayPick {
+pub(crate) struct PickClient {
     pub(crate) client: Client,
     pub(crate) timeout: Duration,
 }
@@ -93,71 +93,75 @@ impl Placement {
     }
 
     /// Chooses a shard for a workspace.
-    pub(crate) async fn choose(&self, parent: &str, workspace: &Value) -> Chosen {
+    pub(crate) async fn choose(&self, parent: &str, workspace: &Value) -> PlacementOutcome {
         let selector = &workspace["spec"]["location"]["selector"];
         let parsed = match label_selector(selector) {
             Ok(parsed) => parsed,
-            Err(why) => return Chosen::Nothing(why),
+            Err(reason) => return PlacementOutcome::NoShardFits(reason),
         };
         let shards = self.shards();
         if shards.is_empty() {
-            return Chosen::NotYet;
+            return PlacementOutcome::ShardsUnknown;
         }
         let (fitting, others): (Vec<&ShardInfo>, Vec<&ShardInfo>) =
             shards.iter().partition(|shard| shard.exclusion(&parsed).is_none());
         if fitting.is_empty() {
-            return Chosen::Nothing(none_of(&others, &parsed));
+            return PlacementOutcome::NoShardFits(no_shard_message(&others, &parsed));
         }
-        let alone = match self.ask(parent, workspace, selector).await {
-            PickOutcome::Shard { name, why } => match shards.iter().find(|shard| shard.name == name) {
+        let fallback_cause = match self.request_pick(parent, workspace, selector).await {
+            PickOutcome::Shard { name, reason } => match shards.iter().find(|shard| shard.name == name) {
                 Some(shard) => match shard.exclusion(&parsed) {
                     None => {
                         self.picks.with_label_values(&["gateway"]).inc();
-                        return Chosen::Shard(shard.clone(), why);
+                        return PlacementOutcome::Shard(shard.clone(), reason);
                     }
                     // One of us has heard of it before the other; soon both have.
                     Some(exclusion) => {
                         let name = &shard.name;
-                        return Chosen::NotNow(format!(
+                        return PlacementOutcome::NoShardNow(format!(
                             "{NO_SHARD} now: the gateway chose {name}, which is {exclusion}"
                         ));
                     }
                 },
                 None => "the gateway chose a shard that is not known here",
             },
-            PickOutcome::NoShardFits(why) => return Chosen::Nothing(format!("{NO_SHARD}: {why}")),
-            PickOutcome::NotNow(why) => return Chosen::NotNow(format!("{NO_SHARD} now: {why}")),
+            PickOutcome::NoShardFits(reason) => {
+                return PlacementOutcome::NoShardFits(format!("{NO_SHARD}: {reason}"));
+            }
+            PickOutcome::NoShardNow(reason) => {
+                return PlacementOutcome::NoShardNow(format!("{NO_SHARD} now: {reason}"));
+            }
             PickOutcome::NoResponse => "the gateway did not answer",
-            PickOutcome::NoGateway => "no gateway is asked",
+            PickOutcome::NoGateway => "no gateway is configured",
         };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
         // Without randomness the first one serves as well.
         let _ = getrandom::fill(&mut random);
         let index = (u64::from_le_bytes(random) % fitting.len() as u64) as usize;
-        let why = format!("random: {} of {} shards fit; {alone}", fitting.len(), shards.len());
-        Chosen::Shard(fitting[index].clone(), why)
+        let reason = format!("random: {} of {} shards fit; {fallback_cause}", fitting.len(), shards.len());
+        PlacementOutcome::Shard(fitting[index].clone(), reason)
     }
 
-    async fn ask(&self, parent: &str, workspace: &Value, selector: &Value) -> PickOutcome {
+    async fn request_pick(&self, parent: &str, workspace: &Value, selector: &Value) -> PickOutcome {
         let Some(gateway) = &self.gateway else { return PickOutcome::NoGateway };
-        let question = PickRequest {
+        let request = PickRequest {
             workspace_uid: workspace["metadata"]["uid"].as_str().unwrap_or_default(),
             parent_cluster: parent,
             selector: (!selector.is_null()).then_some(selector),
         };
         let options = fairlead_client::WriteOptions::default();
-        let asked = gateway.client.create(PICK_PATH, &question, &options);
-        match tokio::time::timeout(gateway.timeout, asked).await {
+        let response = gateway.client.create(PICK_PATH, &request, &options);
+        match tokio::time::timeout(gateway.timeout, response).await {
             Ok(Ok(PickResponse { shard, policy, reason })) => {
-                PickOutcome::Shard { name: shard, why: format!("{policy}: {reason}") }
+                PickOutcome::Shard { name: shard, reason: format!("{policy}: {reason}") }
             }
             // A selector that the gateway does not take is no way round it.
             Ok(Err(ClientError::Status(status))) if matches!(status.code, 400 | 413 | 422) => {
                 PickOutcome::NoShardFits(status.message)
             }
             Ok(Err(ClientError::Status(status))) if status.reason == "NoShardNow" => {
-                PickOutcome::NotNow(status.message)
+                PickOutcome::NoShardNow(status.message)
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the gateway did not pick a shard");
@@ -171,10 +175,10 @@ impl Placement {
 enum PickOutcome {
     Shard {
         name: String,
-        why: String,
+        reason: String,
     },
     NoShardFits(String),
-    NotNow(String),
+    NoShardNow(String),
     NoResponse,
     /// There is no gateway to ask.
     NoGateway,
@@ -221,7 +225,7 @@ impl std::fmt::Display for Exclusion {
 }
 
 /// What is said where no shard is to be had: kcp's words, and how many are not for which reason.
-fn none_of(shards: &[&ShardInfo], selector: &LabelSelector) -> String {
+fn no_shard_message(shards: &[&ShardInfo], selector: &LabelSelector) -> String {
     let count = |exclusion: &Exclusion| {
         shards.iter().filter(|shard| shard.exclusion(selector) == Some(*exclusion)).count()
     };
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_why_no_shard_is_to_be_had() {
+    fn the_message_counts_shards_by_reason_of_exclusion() {
         let shard = |name: &str, annotations: Value| {
             let labels = json!({"name": name});
             ShardInfo::read(
@@ -337,11 +341,11 @@ mod tests {
             [Some(Exclusion::Cordoned), Some(Exclusion::Draining), Some(Exclusion::Cordoned), None]
         );
         assert_eq!(
-            none_of(&shards.each_ref(), &fits("b")),
+            no_shard_message(&shards.each_ref(), &fits("b")),
             "No available shards to schedule the workspace: of 4 shards 3 not selected, 1 draining"
         );
         assert_eq!(
-            none_of(&shards.each_ref()[..3], &selector(Value::Null)),
+            no_shard_message(&shards.each_ref()[..3], &selector(Value::Null)),
             "No available shards to schedule the workspace: of 3 shards 2 cordoned, 1 draining"
         );
     }

@@ -160,7 +160,7 @@ impl<'s> Writes<'s> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let kind = object["kind"].as_str().unwrap_or_default();
-        self.definitions.of_kind(group, kind).ok_or_else(|| {
+        self.definitions.resource_of_kind(group, kind).ok_or_else(|| {
             Status::service_unavailable(format!("{kind} of {api_version} is not served yet"), 1)
         })
     }

@@ -10,10 +10,7 @@ use fairlead_schema::crd::{validate_approval, validate_stored_versions};
 use serde_json::{Value, json};
 
 use super::ShardAdmission;
-use crate::names::{BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS};
-
-/// Keeps a definition until its objects are gone.
-pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM_RESOURCE_DEFINITIONS};
 
 impl ShardAdmission {
     /// Defaults and checks the spec, and writes the status that follows from it.

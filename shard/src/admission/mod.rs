@@ -22,12 +22,10 @@ use fairlead_process::{GroupResource, Status};
 use fairlead_store::Mutation;
 use serde_json::Value;
 
+use crate::creation_fence::creation_fence;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
-use crate::types::TypeLookup;
-
-pub(crate) use custom_resource_definition::CLEANUP_FINALIZER;
-pub(crate) use workspace::reference as type_reference;
+use crate::workspace_types::TypeLookup;
 
 /// The shard's admission.
 pub(crate) struct ShardAdmission {
@@ -46,7 +44,7 @@ impl ShardAdmission {
 
     /// Completes it: the authorizer depends on the definitions, and those on the registry that this
     /// admission is part of.
-    pub(crate) fn complete(&self, authorizer: Arc<Authorizer>) {
+    pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
         // Set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
@@ -77,7 +75,7 @@ impl Admission for ShardAdmission {
             }
             _ => {}
         }
-        self.stamp_path(write, object)
+        self.set_path_annotation(write, object)
     }
 
     async fn validate(
@@ -87,14 +85,14 @@ impl Admission for ShardAdmission {
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         let mut fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
-        fences.extend(crate::controllers::creation_fence(&self.objects, write)?);
+        fences.extend(creation_fence(&self.objects, write)?);
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
-        transitions(write, object, old)?;
+        validate_transitions(write, object, old)?;
         match resource {
             ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
             ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
@@ -131,7 +129,7 @@ impl ShardAdmission {
     }
 
     /// `kcp.io/path` on the kinds that are found by path.
-    fn stamp_path(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
+    fn set_path_annotation(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
         let always = matches!(
             resource_of(write),
             ("apis.kcp.io", "apiexports" | "apibindings") | ("tenancy.kcp.io", "workspacetypes")
@@ -153,7 +151,7 @@ impl ShardAdmission {
 }
 
 /// kcp's CEL rules, enforced natively.
-fn transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+fn validate_transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let (group, resource) = resource_of(write);
     let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
     let violations = definition.validate_transition(write.version, old, object);

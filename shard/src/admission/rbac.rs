@@ -41,13 +41,13 @@ impl ShardAdmission {
                 let role = own.role(&reference, write.namespace, Some(&everywhere));
                 let Some(role) = role else {
                     // A role that does not exist yet could come to hold anything.
-                    return if self.may(write, "bind", &reference.name, &reference)? {
+                    return if self.is_permitted(write, "bind", &reference.name, &reference)? {
                         Ok(())
                     } else {
                         Err(not_found(&reference))
                     };
                 };
-                if self.may(write, "bind", &reference.name, &reference)? {
+                if self.is_permitted(write, "bind", &reference.name, &reference)? {
                     return Ok(());
                 }
                 ("bind", reference.name.to_string(), role.rules.clone())
@@ -83,7 +83,7 @@ impl ShardAdmission {
         Err(forbidden(write, why))
     }
 
-    fn may(
+    fn is_permitted(
         &self,
         write: &Admitted<'_>,
         verb: &str,

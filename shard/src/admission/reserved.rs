@@ -21,8 +21,8 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
     if is_master(write) {
         return Ok(());
     }
-    for (field, what, free) in
-        [("annotations", "annotation", &FREE_ANNOTATIONS[..]), ("labels", "label", &[])]
+    for (field, kind, writable) in
+        [("annotations", "annotation", &WRITABLE_ANNOTATIONS[..]), ("labels", "label", &[])]
     {
         let empty = Map::new();
         let of = |object: &Value| object["metadata"][field].as_object().cloned();
@@ -30,18 +30,18 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
             (old.and_then(of).unwrap_or_default(), of(object).unwrap_or_else(|| empty.clone()));
         let changed = before.iter().chain(&after).find(|(key, _)| {
             key.ends_with("kcp.io")
-                && !free.contains(&key.as_str())
+                && !writable.contains(&key.as_str())
                 && !key.starts_with(label::CLAIMED_PREFIX)
                 && before.get(*key) != after.get(*key)
         });
         if let Some((key, _)) = changed {
-            return Err(forbidden(write, format!("modification of reserved {what}: {key:?}")));
+            return Err(forbidden(write, format!("modification of reserved {kind}: {key:?}")));
         }
     }
     Ok(())
 }
 
-const FREE_ANNOTATIONS: [&str; 3] = [annotation::OWNER, annotation::REQUIRED_GROUPS, annotation::PATH];
+const WRITABLE_ANNOTATIONS: [&str; 3] = [annotation::OWNER, annotation::REQUIRED_GROUPS, annotation::PATH];
 
 fn definitions(write: &Admitted<'_>, object: &Value) -> Result<(), Status> {
     let cluster = write.scope.as_str();

@@ -7,6 +7,7 @@ use fairlead_process::Status;
 use serde_json::{Value, json};
 
 use super::{ShardAdmission, forbidden, is_master};
+use crate::workspace_types::type_reference;
 
 impl ShardAdmission {
     /// Fills in owner, required groups, type and the type's labels.
@@ -114,7 +115,7 @@ impl ShardAdmission {
         let Some(parent) = parent.as_ref().and_then(|parent| parent.type_reference.as_deref()) else {
             return Ok(());
         };
-        let Some(parent) = self.types.at(&reference(parent))? else {
+        let Some(parent) = self.types.find(&type_reference(parent))? else {
             return Err(forbidden(write, format!("workspace type {parent} cannot be resolved")));
         };
         let parent = self.aliases_of(write, parent)?;
@@ -134,9 +135,9 @@ impl ShardAdmission {
         let (name, path) =
             (own["name"].as_str().unwrap_or_default(), own["path"].as_str().unwrap_or_default());
         let (name, path) = if name.is_empty() {
-            let parent_type = parent.type_reference.as_deref().map(reference);
+            let parent_type = parent.type_reference.as_deref().map(type_reference);
             let parent_type = match parent_type {
-                Some(parent_type) => self.types.at(&parent_type)?,
+                Some(parent_type) => self.types.find(&parent_type)?,
                 None => None,
             };
             let default = parent_type.and_then(|parent| parent.spec.default_child_workspace_type);
@@ -151,9 +152,9 @@ impl ShardAdmission {
             (name.to_owned(), path.to_owned())
         };
         let found = if path.is_empty() {
-            self.types.from(parent.path.as_deref().unwrap_or(write.scope.as_str()), &name)?
+            self.types.search(parent.path.as_deref().unwrap_or(write.scope.as_str()), &name)?
         } else {
-            self.types.at(&TypeReference { name: name.clone(), path: path.clone() })?
+            self.types.find(&TypeReference { name: name.clone(), path: path.clone() })?
         };
         found.ok_or_else(|| {
             let shown = if path.is_empty() { name } else { format!("{path}:{name}") };
@@ -164,10 +165,4 @@ impl ShardAdmission {
     fn aliases_of(&self, write: &Admitted<'_>, own: LocatedType) -> Result<Vec<LocatedType>, Status> {
         self.types.aliases(own)?.map_err(|error| forbidden(write, error))
     }
-}
-
-/// `root:org:team` names type `team` at `root:org`.
-pub(crate) fn reference(text: &str) -> TypeReference {
-    let (path, name) = text.rsplit_once(':').unwrap_or(("root", text));
-    TypeReference { name: name.to_owned(), path: path.to_owned() }
 }

@@ -18,19 +18,18 @@ use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Controller, Next};
-use crate::admission::type_reference;
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::exports::{RootExports, set_locks};
 use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
-use crate::types::TypeLookup;
+use crate::workspace_types::{TypeLookup, type_reference};
 use crate::writes::Writes;
 
 /// The initializer of the type that all ordinary types extend.
 const UNIVERSAL: &str = "root:universal";
 
 /// How soon a type that is not known here is looked for again.
-const WAIT_FOR_TYPE: Duration = Duration::from_millis(500);
+const TYPE_RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The controller.
 pub(crate) struct LogicalClusters {
@@ -51,22 +50,26 @@ impl Controller for LogicalClusters {
     const NAME: &'static str = "logicalcluster";
     const WORKERS: usize = 32;
 
-    async fn reconcile(&self, cluster: &Box<str>) -> Result<Next, Status> {
+    async fn reconcile(&self, cluster: &Box<str>) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
         let Some(stored) =
             self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?
         else {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let old = self.objects.tree(&stored)?;
         if old["metadata"]["deletionTimestamp"].is_string() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let plan = plan(&old, &self.context(&old)?, Timestamp::now());
         // Types and exports of other shards arrive without an event for this key.
         let waits = waits_for(&plan.logical_cluster, API_BINDINGS_INITIALIZER);
         let next = self.act(cluster, &stored, plan).await?;
-        Ok(if waits && next == Next::Done { Next::After(WAIT_FOR_TYPE) } else { next })
+        Ok(if waits && next == ReconcileOutcome::Done {
+            ReconcileOutcome::RequeueAfter(TYPE_RECHECK_INTERVAL)
+        } else {
+            next
+        })
     }
 }
 
@@ -76,7 +79,7 @@ struct Context<'c> {
     external_url: &'c str,
     serving_ca: &'c str,
     exports: &'c RootExports,
-    /// The bindings that the type wants, or why that cannot be told.
+    /// The bindings that the type wants, or reason that cannot be told.
     bindings: Result<Vec<ExportReference>, String>,
 }
 
@@ -96,18 +99,18 @@ impl LogicalClusters {
             external_url: &self.external_url,
             serving_ca: &self.serving_ca,
             exports: &self.exports,
-            bindings: self.wanted_bindings(object)?,
+            bindings: self.default_bindings(object)?,
         })
     }
 
-    fn wanted_bindings(&self, object: &Value) -> Result<Result<Vec<ExportReference>, String>, Status> {
+    fn default_bindings(&self, object: &Value) -> Result<Result<Vec<ExportReference>, String>, Status> {
         if !waits_for(object, API_BINDINGS_INITIALIZER) {
             return Ok(Ok(Vec::new()));
         }
         let Some(text) = object["metadata"]["annotations"][annotation::TYPE].as_str() else {
             return Ok(Err("the LogicalCluster names no type".to_owned()));
         };
-        let Some(own) = self.types.at(&type_reference(text))? else {
+        let Some(own) = self.types.find(&type_reference(text))? else {
             return Ok(Err(format!("workspace type {text} is not known here")));
         };
         Ok(self.types.aliases(own)?.map_err(|error| error.to_string()).map(|aliases| {
@@ -118,7 +121,12 @@ impl LogicalClusters {
         }))
     }
 
-    async fn act(&self, cluster: &str, stored: &StoredObject, plan: Plan) -> Result<Next, Status> {
+    async fn act(
+        &self,
+        cluster: &str,
+        stored: &StoredObject,
+        plan: Plan,
+    ) -> Result<ReconcileOutcome, Status> {
         let mut writes = Writes::new(&self.objects, &self.definitions);
         for object in plan.objects {
             let resource = writes.resource_of(&object)?;
@@ -134,8 +142,8 @@ impl LogicalClusters {
             writes.replace_or_fence(&resource, stored, plan.logical_cluster)?;
         }
         match writes.commit().await {
-            Ok(_) => Ok(Next::Done),
-            Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
+            Ok(_) => Ok(ReconcileOutcome::Done),
+            Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
             Err(error) => Err(Status::internal(error)),
         }
     }
@@ -148,8 +156,8 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
     let cluster = old["metadata"]["annotations"][annotation::CLUSTER].as_str().unwrap_or_default().to_owned();
     if matches!(phase(&new), "" | "Scheduling") {
         new["status"]["phase"] = "Initializing".into();
-        copy_waiting(&mut new, "initializers");
-        copy_waiting(&mut new, "terminators");
+        copy_to_status(&mut new, "initializers");
+        copy_to_status(&mut new, "terminators");
     }
     let mut conditions = conditions_of(&new);
     if phase(&new) == "Initializing" {
@@ -158,7 +166,7 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
                 objects.extend(namespace_content(&namespace, context.serving_ca));
                 objects.push(namespace);
             }
-            finish(&mut new, UNIVERSAL);
+            remove_initializer(&mut new, UNIVERSAL);
         }
         if waits_for(&new, API_BINDINGS_INITIALIZER) {
             match bindings(&new, &cluster, context, now) {
@@ -170,11 +178,11 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
                         Condition::met(condition_type::API_BINDINGS_INITIALIZED),
                         now,
                     );
-                    finish(&mut new, API_BINDINGS_INITIALIZER);
+                    remove_initializer(&mut new, API_BINDINGS_INITIALIZER);
                 }
-                Err(why) => {
+                Err(reason) => {
                     let kind = condition_type::API_BINDINGS_INITIALIZED;
-                    let unmet = Condition::unmet(kind, Severity::Error, "WorkspaceTypesInvalid", &why);
+                    let unmet = Condition::unmet(kind, Severity::Error, "WorkspaceTypesInvalid", &reason);
                     set_condition(&mut conditions, unmet, now);
                 }
             }
@@ -204,12 +212,12 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
     if new["metadata"]["annotations"][annotation::RESOURCE_BINDINGS].is_null() {
         set_locks(&mut new, "{}".to_owned());
     }
-    objects.extend(administrator(&new));
+    objects.extend(administrator_binding(&new));
     new["metadata"]["annotations"][annotation::SHARD] = context.shard.into();
     new["status"]["URL"] = fairlead_api::workspace_url(context.external_url, &cluster).into();
-    label_phase(&mut new);
-    keep_terminator_finalizer(&mut new);
-    shrink_owner(&mut new);
+    set_life_cycle_labels(&mut new);
+    sync_terminator_finalizer(&mut new);
+    shrink_owner_annotation(&mut new);
     write_conditions(&mut new, &conditions);
     Plan { logical_cluster: new, objects }
 }
@@ -249,14 +257,14 @@ fn bindings(
         let binding = fairlead_api::default_api_binding(cluster, reference, "root", path, &[]);
         context
             .exports
-            .bound(binding, now)
+            .as_bound(binding, now)
             .ok_or_else(|| format!("export {}:{} is not one of root's", reference.path, reference.name))
     });
     bound.collect()
 }
 
 /// The creator of a workspace is its administrator.
-fn administrator(object: &Value) -> Option<Value> {
+fn administrator_binding(object: &Value) -> Option<Value> {
     let created_by = object["spec"]["createdBy"]["username"].as_str().filter(|user| !user.is_empty());
     let user = created_by.map(str::to_owned).or_else(|| {
         let owner = object["metadata"]["annotations"][annotation::OWNER].as_str()?;
@@ -267,7 +275,7 @@ fn administrator(object: &Value) -> Option<Value> {
     initialized.then(|| fairlead_api::workspace_admin_binding(&user))
 }
 
-pub(super) fn label_phase(object: &mut Value) {
+pub(super) fn set_life_cycle_labels(object: &mut Value) {
     let texts = |field: &str| -> Vec<String> {
         let all = object["status"][field].as_array();
         all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -285,7 +293,7 @@ pub(super) fn label_phase(object: &mut Value) {
     labels[label::PHASE] = phase.into();
 }
 
-pub(super) fn keep_terminator_finalizer(object: &mut Value) {
+pub(super) fn sync_terminator_finalizer(object: &mut Value) {
     let terminating = object["status"]["terminators"].as_array().is_some_and(|all| !all.is_empty());
     let finalizers = &mut object["metadata"]["finalizers"];
     let Some(all) = finalizers.as_array_mut() else { return };
@@ -297,7 +305,7 @@ pub(super) fn keep_terminator_finalizer(object: &mut Value) {
     }
 }
 
-fn shrink_owner(object: &mut Value) {
+fn shrink_owner_annotation(object: &mut Value) {
     if phase(object) != "Ready" {
         return;
     }
@@ -307,7 +315,7 @@ fn shrink_owner(object: &mut Value) {
     }
 }
 
-fn copy_waiting(object: &mut Value, field: &str) {
+fn copy_to_status(object: &mut Value, field: &str) {
     let wanted = object["spec"][field].clone();
     if wanted.as_array().is_some_and(|all| !all.is_empty()) {
         object["status"][field] = wanted;
@@ -326,7 +334,7 @@ fn initializers(object: &Value) -> Vec<&str> {
     object["status"]["initializers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn finish(object: &mut Value, initializer: &str) {
+fn remove_initializer(object: &mut Value, initializer: &str) {
     let Some(status) = object["status"].as_object_mut() else { return };
     if let Some(all) = status.get_mut("initializers").and_then(Value::as_array_mut) {
         all.retain(|one| one != initializer);
@@ -414,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_is_said_and_waited_for() {
+    fn an_unknown_type_is_reported_and_retried() {
         let exports = RootExports::default();
         let mut context = context(&exports);
         context.bindings = Err("no such type".into());

@@ -1,29 +1,20 @@
-//! Controllers: each observes the state of one key, plans purely, and acts in one commit.
+//! The controllers of the shard: each observes the state of one key, plans without side effects, and acts in one commit.
 //!
-//! They read the store and write to it directly; across shards they use the API of the other shard. They
-//! hang off the hub for events, and look at everything at start and whenever they fell behind.
+//! They read the store and write to it directly; across shards they use the API of the other shard. They receive events
+//! from the hub, and visit all keys at start and after their subscription fell behind.
 
 mod binding;
+mod content_controllers;
 mod definition;
 mod deletion;
-mod driver;
 mod logical_cluster;
 mod namespace;
-mod queue;
 #[cfg(test)]
 mod testing;
-mod upkeep;
 mod workspace;
 mod workspace_type;
 
-use binding::{BindingKey, Bindings};
-use definition::DefinitionCleanup;
-use deletion::Deletion;
-pub(crate) use deletion::creation_fence;
-pub(crate) use driver::{Controller, drive, feed};
+pub(crate) use content_controllers::ContentControllers;
 pub(crate) use logical_cluster::LogicalClusters;
-use namespace::Namespaces;
-pub(crate) use queue::{Next, Queue};
-pub(crate) use upkeep::Upkeep;
-pub(crate) use workspace::{WorkspaceKey, WorkspaceOwner, Workspaces};
+pub(crate) use workspace::Workspaces;
 pub(crate) use workspace_type::{TypeKey, WorkspaceTypes};

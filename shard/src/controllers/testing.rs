@@ -1,4 +1,4 @@
-//! A shard without doors: store, hub, indexes, registry and the upkeep controllers, for tests.
+//! A shard without doors: store, hub, indexes, registry and the controllers controllers, for tests.
 //!
 //! To be used with a paused clock: pauses of controllers then cost no time.
 
@@ -24,13 +24,13 @@ use fairlead_store::{MemoryStore, Mutation, Range, Store};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ContentControllers;
 use super::logical_cluster::namespace_content;
-use super::{Upkeep, creation_fence};
-use crate::admission::CLEANUP_FINALIZER;
 use crate::bootstrap;
+use crate::creation_fence::creation_fence;
 use crate::exports::{RootExports, set_locks};
 use crate::index::{ClusterIndex, Definitions};
-use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
 use crate::writes::Writes;
 
 /// What `kube-root-ca.crt` carries here.
@@ -53,7 +53,7 @@ impl Shard {
         let objects = ObjectStore::new(store.clone(), codec, &[annotation::CLUSTER]);
         let hub = Hub::new(store, codec, HubOptions::default());
         let fences =
-            Fences { objects: objects.clone(), namespaces: NamespaceLifecycle::new(objects.clone()) };
+            FenceAdmission { objects: objects.clone(), namespaces: NamespaceLifecycle::new(objects.clone()) };
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(fences)));
         let everywhere = registry.clone();
@@ -66,9 +66,9 @@ impl Shard {
         tasks.spawn_fallible("watch hub", async move { following.run().await });
         bootstrap::system(&objects, &definitions).await.unwrap();
         let exports = bootstrap::root_exports(&objects, &definitions).await.unwrap();
-        definitions.learn(&exports.identities()).unwrap();
+        definitions.set_identities(&exports.identities()).unwrap();
         let exports = Arc::new(exports);
-        let upkeep = Upkeep {
+        let controllers = ContentControllers {
             objects: objects.clone(),
             hub: hub.clone(),
             definitions: definitions.clone(),
@@ -76,7 +76,7 @@ impl Shard {
             exports: exports.clone(),
             serving_ca: SERVING_CA.to_owned(),
         };
-        upkeep.start(&tasks, &shutdown);
+        controllers.start(&tasks, &shutdown);
         Self { objects, hub, definitions, exports, registry, _tasks: tasks }
     }
 
@@ -87,7 +87,7 @@ impl Shard {
             .map(|export| {
                 let reference = ExportReference { path: "root".to_owned(), name: export.to_owned() };
                 let binding = fairlead_api::default_api_binding(cluster, &reference, "root", "root:w", &[]);
-                self.exports.bound(binding, Timestamp::now()).unwrap()
+                self.exports.as_bound(binding, Timestamp::now()).unwrap()
             })
             .collect();
         let mut logical_cluster = json!({
@@ -304,13 +304,13 @@ pub(super) fn condition(object: &Value, kind: &str) -> Option<(bool, String, Str
 }
 
 /// Of the shard's admission only what keeps objects out of what is going away.
-struct Fences {
+struct FenceAdmission {
     objects: ObjectStore,
     namespaces: NamespaceLifecycle,
 }
 
 #[async_trait]
-impl Admission for Fences {
+impl Admission for FenceAdmission {
     async fn mutate(
         &self,
         _write: &Admitted<'_>,

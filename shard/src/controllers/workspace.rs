@@ -19,25 +19,22 @@ use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Controller, Next};
-use crate::admission::type_reference;
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
-use crate::peers::{OWNER_SHARD, Peers, RemoteState};
-use crate::placement::{Chosen, Placement, ShardInfo};
-use crate::types::TypeLookup;
+use crate::peers::{CreateOutcome, OWNER_SHARD, Peers, RemoteState};
+use crate::placement::{Placement, PlacementOutcome, ShardInfo};
+use crate::workspace_owner::{WorkspaceKey, WorkspaceOwner};
+use crate::workspace_types::{TypeLookup, type_reference};
 use crate::writes::Writes;
 
 /// How soon something of another shard is looked at again when no event may come.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a logical cluster may be missing after its workspace was scheduled.
-const GRACE: Duration = Duration::from_secs(60);
+const MISSING_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
-/// On a Workspace: by which policy its shard was picked, and why that one. A condition that holds says nothing in kcp.
+/// On a Workspace: by which policy its shard was picked, and reason that one. A condition that holds says nothing in kcp.
 const SHARD_PICK: &str = "fairlead.dev/shard-pick";
-
-/// Logical cluster and name of a Workspace.
-pub(crate) type WorkspaceKey = (Box<str>, Box<str>);
 
 /// The controller.
 pub(crate) struct Workspaces {
@@ -57,13 +54,13 @@ impl Controller for Workspaces {
     const NAME: &'static str = "workspace";
     const WORKERS: usize = 64;
 
-    async fn reconcile(&self, (parent, name): &WorkspaceKey) -> Result<Next, Status> {
+    async fn reconcile(&self, (parent, name): &WorkspaceKey) -> Result<ReconcileOutcome, Status> {
         let Some(resource) = self.definitions.exported(&WORKSPACES) else {
-            return Ok(Next::After(LOOK_AGAIN));
+            return Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL));
         };
         let scope = Scope::new(parent);
         let Some(stored) = self.objects.get(&WORKSPACES, &resource.origin, &scope, None, name)? else {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let workspace = self.objects.tree(&stored)?;
         if workspace["metadata"]["deletionTimestamp"].is_string() {
@@ -83,51 +80,59 @@ impl Workspaces {
         parent: &str,
         stored: &StoredObject,
         mut workspace: Value,
-    ) -> Result<Next, Status> {
-        let Some(parent_state) = self.clusters.get(parent) else { return Ok(Next::After(LOOK_AGAIN)) };
-        let (info, cluster) = match chosen_before(&workspace) {
+    ) -> Result<ReconcileOutcome, Status> {
+        let Some(parent_state) = self.clusters.get(parent) else {
+            return Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL));
+        };
+        let (info, cluster) = match recorded_placement(&workspace) {
             Some((shard, cluster)) => match self.placement.shard(&shard) {
                 Some(info) => (info, cluster),
                 None => {
-                    let why = format!("chosen shard {shard:?} does not exist anymore");
-                    return self.unschedulable(stored, workspace, &why).await;
+                    let reason = format!("chosen shard {shard:?} does not exist anymore");
+                    return self.unschedulable(stored, workspace, &reason).await;
                 }
             },
             None => match self.placement.choose(parent, &workspace).await {
-                Chosen::Shard(info, why) => {
-                    workspace["metadata"]["annotations"][SHARD_PICK] = why.into();
+                PlacementOutcome::Shard(info, reason) => {
+                    workspace["metadata"]["annotations"][SHARD_PICK] = reason.into();
                     (info, ClusterName::random().map_err(Status::internal)?.as_str().to_owned())
                 }
-                Chosen::Nothing(why) => return self.unschedulable(stored, workspace, &why).await,
-                Chosen::NotNow(why) => return self.not_now(stored, workspace, &why).await,
-                Chosen::NotYet => return Ok(Next::After(Duration::from_millis(100))),
+                PlacementOutcome::NoShardFits(reason) => {
+                    return self.unschedulable(stored, workspace, &reason).await;
+                }
+                PlacementOutcome::NoShardNow(reason) => {
+                    return self.no_shard_now(stored, workspace, &reason).await;
+                }
+                PlacementOutcome::ShardsUnknown => {
+                    return Ok(ReconcileOutcome::RequeueAfter(Duration::from_millis(100)));
+                }
             },
         };
         let name = workspace["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let path = format!("{}:{name}", parent_state.path.as_deref().unwrap_or(parent));
         let logical_cluster = self.logical_cluster(&workspace, parent, &path, &info)?;
         if info.name == self.shard {
-            place(&mut workspace, &info, &cluster);
-            scheduled(&mut workspace, &info, &cluster, &path, Timestamp::now());
+            record_placement(&mut workspace, &info, &cluster);
+            record_scheduled(&mut workspace, &info, &cluster, &path, Timestamp::now());
             return self.commit(stored, workspace, Some((cluster, logical_cluster))).await;
         }
-        if chosen_before(&workspace).is_none() {
-            place(&mut workspace, &info, &cluster);
+        if recorded_placement(&workspace).is_none() {
+            record_placement(&mut workspace, &info, &cluster);
             self.commit(stored, workspace, None).await?;
-            return Ok(Next::After(Duration::ZERO));
+            return Ok(ReconcileOutcome::RequeueAfter(Duration::ZERO));
         }
         match self.peers.create(&info, &cluster, &logical_cluster).await? {
-            crate::peers::Created::Ours => {
-                scheduled(&mut workspace, &info, &cluster, &path, Timestamp::now());
+            CreateOutcome::Created => {
+                record_scheduled(&mut workspace, &info, &cluster, &path, Timestamp::now());
                 self.commit(stored, workspace, None).await
             }
-            crate::peers::Created::Taken => {
+            CreateOutcome::NameTaken => {
                 // The name is taken: generate another one.
                 if let Some(annotations) = workspace["metadata"]["annotations"].as_object_mut() {
                     annotations.remove(annotation::WORKSPACE_CLUSTER);
                 }
                 self.commit(stored, workspace, None).await?;
-                Ok(Next::After(Duration::ZERO))
+                Ok(ReconcileOutcome::RequeueAfter(Duration::ZERO))
             }
         }
     }
@@ -144,7 +149,7 @@ impl Workspaces {
             workspace["spec"]["type"]["path"].as_str().unwrap_or("root"),
             workspace["spec"]["type"]["name"].as_str().unwrap_or_default()
         );
-        let own = self.types.at(&type_reference(&text))?;
+        let own = self.types.find(&type_reference(&text))?;
         let own = own.ok_or_else(|| {
             Status::service_unavailable(format!("workspace type {text} is not known here"), 1)
         })?;
@@ -177,11 +182,11 @@ impl Workspaces {
     }
 
     /// Follows the logical cluster's phase.
-    async fn advance(&self, stored: &StoredObject, mut workspace: Value) -> Result<Next, Status> {
+    async fn advance(&self, stored: &StoredObject, mut workspace: Value) -> Result<ReconcileOutcome, Status> {
         let state = self.observe(&workspace)?;
-        let next = follow(&mut workspace, &state, Timestamp::now());
+        let next = apply_cluster_phase(&mut workspace, &state, Timestamp::now());
         let committed = self.commit(stored, workspace, None).await?;
-        Ok(if committed == Next::Done { next } else { committed })
+        Ok(if committed == ReconcileOutcome::Done { next } else { committed })
     }
 
     /// Deletes the logical cluster, and lets the workspace go once it is gone.
@@ -190,23 +195,23 @@ impl Workspaces {
         parent: &str,
         stored: &StoredObject,
         mut workspace: Value,
-    ) -> Result<Next, Status> {
+    ) -> Result<ReconcileOutcome, Status> {
         let finalizers = workspace["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if !finalizers.iter().any(|one| one == finalizer::WORKSPACE) || finalizers.len() > 1 {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
-        let Some((shard, cluster)) = chosen_before(&workspace) else {
-            return self.let_go(stored, workspace).await;
+        let Some((shard, cluster)) = recorded_placement(&workspace) else {
+            return self.remove_workspace(stored, workspace).await;
         };
         let owner = WorkspaceOwner::of(parent, &workspace);
         if shard == self.shard {
             let scope = Scope::new(&cluster);
             let found = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
-            let Some(found) = found else { return self.let_go(stored, workspace).await };
+            let Some(found) = found else { return self.remove_workspace(stored, workspace).await };
             let mut object = self.objects.tree(&found)?;
-            if !owner.has(&object) {
+            if !owner.owns(&object) {
                 tracing::warn!(%cluster, workspace = %owner.name, "a workspace names a logical cluster of somebody else");
-                return self.let_go(stored, workspace).await;
+                return self.remove_workspace(stored, workspace).await;
             }
             mirror_deletion(&mut workspace, Some(&object), Timestamp::now());
             if object["metadata"]["deletionTimestamp"].is_null() {
@@ -223,54 +228,69 @@ impl Workspaces {
             }
             return self.commit(stored, workspace, None).await;
         }
-        let Some(info) = self.placement.shard(&shard) else { return Ok(Next::After(LOOK_AGAIN)) };
+        let Some(info) = self.placement.shard(&shard) else {
+            return Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL));
+        };
         if self.peers.delete(&info, &cluster, &owner).await? {
-            return self.let_go(stored, workspace).await;
+            return self.remove_workspace(stored, workspace).await;
         }
         mirror_deletion(&mut workspace, None, Timestamp::now());
         self.commit(stored, workspace, None).await?;
-        Ok(Next::After(LOOK_AGAIN))
+        Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL))
     }
 
-    async fn let_go(&self, stored: &StoredObject, workspace: Value) -> Result<Next, Status> {
-        let Some(resource) = self.definitions.exported(&WORKSPACES) else { return Ok(Next::Retry) };
+    async fn remove_workspace(
+        &self,
+        stored: &StoredObject,
+        workspace: Value,
+    ) -> Result<ReconcileOutcome, Status> {
+        let Some(resource) = self.definitions.exported(&WORKSPACES) else {
+            return Ok(ReconcileOutcome::Retry);
+        };
         let mut writes = Writes::new(&self.objects, &self.definitions);
         writes.remove(&resource, stored, &workspace);
-        finish(writes.commit().await)
+        outcome_of(writes.commit().await)
     }
 
     async fn unschedulable(
         &self,
         stored: &StoredObject,
         mut workspace: Value,
-        why: &str,
-    ) -> Result<Next, Status> {
+        reason: &str,
+    ) -> Result<ReconcileOutcome, Status> {
         workspace["status"]["phase"] = "Unavailable".into();
         workspace["metadata"]["labels"][label::PHASE] = "Unavailable".into();
         // A change of a shard brings the workspace back at once, but the gateway, which picks, may learn of the shard
         // later than we do.
-        self.ask_again(stored, workspace, Severity::Error, why).await
+        self.retry_scheduling(stored, workspace, Severity::Error, reason).await
     }
 
     /// The shards that fit cannot take it now. It stays in the phase that it is in.
-    async fn not_now(&self, stored: &StoredObject, workspace: Value, why: &str) -> Result<Next, Status> {
-        self.ask_again(stored, workspace, Severity::Warning, why).await
+    async fn no_shard_now(
+        &self,
+        stored: &StoredObject,
+        workspace: Value,
+        reason: &str,
+    ) -> Result<ReconcileOutcome, Status> {
+        self.retry_scheduling(stored, workspace, Severity::Warning, reason).await
     }
 
-    async fn ask_again(
+    async fn retry_scheduling(
         &self,
         stored: &StoredObject,
         mut workspace: Value,
         severity: Severity,
-        why: &str,
-    ) -> Result<Next, Status> {
+        reason: &str,
+    ) -> Result<ReconcileOutcome, Status> {
         let mut conditions = conditions_of(&workspace);
         let kind = condition_type::WORKSPACE_SCHEDULED;
-        let unmet = Condition::unmet(kind, severity, "Unschedulable", why);
+        let unmet = Condition::unmet(kind, severity, "Unschedulable", reason);
         set_condition(&mut conditions, unmet, Timestamp::now());
         write_conditions(&mut workspace, &conditions);
         match self.commit(stored, workspace, None).await? {
-            Next::Done => Ok(Next::After(patience(&conditions, Timestamp::now()))),
+            ReconcileOutcome::Done => {
+                Ok(ReconcileOutcome::RequeueAfter(retry_pause(&conditions, Timestamp::now())))
+            }
             next => Ok(next),
         }
     }
@@ -301,7 +321,7 @@ impl Workspaces {
                 ClusterPhase::Known { phase, initializers, terminators }
             }
             RemoteState::Missing => ClusterPhase::Missing,
-            RemoteState::NotSynced => ClusterPhase::NotYet,
+            RemoteState::NotSynced => ClusterPhase::NotSynced,
         })
     }
 
@@ -310,59 +330,36 @@ impl Workspaces {
         stored: &StoredObject,
         workspace: Value,
         logical_cluster: Option<(String, Value)>,
-    ) -> Result<Next, Status> {
-        let Some(resource) = self.definitions.exported(&WORKSPACES) else { return Ok(Next::Retry) };
+    ) -> Result<ReconcileOutcome, Status> {
+        let Some(resource) = self.definitions.exported(&WORKSPACES) else {
+            return Ok(ReconcileOutcome::Retry);
+        };
         let mut writes = Writes::new(&self.objects, &self.definitions);
         writes.replace(&resource, stored, workspace)?;
         if let Some((cluster, object)) = logical_cluster {
             writes.create(&cluster, object)?;
         }
         if writes.is_empty() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
-        finish(writes.commit().await)
+        outcome_of(writes.commit().await)
     }
 }
 
 /// How long until an unscheduled workspace is looked at again: half the time it has been waiting, so that thousands
 /// of them cost little and a fresh one is scheduled soon.
-fn patience(conditions: &[Condition], now: Timestamp) -> Duration {
+fn retry_pause(conditions: &[Condition], now: Timestamp) -> Duration {
     let since = find_condition(conditions, condition_type::WORKSPACE_SCHEDULED)
         .and_then(|condition| condition.last_transition_time.parse::<Timestamp>().ok());
     let waited = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
     (waited.unwrap_or_default() / 2).clamp(Duration::from_millis(500), Duration::from_secs(30))
 }
 
-fn finish(outcome: Result<fairlead_store::Revision, CommitError>) -> Result<Next, Status> {
+fn outcome_of(outcome: Result<fairlead_store::Revision, CommitError>) -> Result<ReconcileOutcome, Status> {
     match outcome {
-        Ok(_) => Ok(Next::Done),
-        Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
+        Ok(_) => Ok(ReconcileOutcome::Done),
+        Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
         Err(error) => Err(Status::internal(error)),
-    }
-}
-
-/// The workspace that a logical cluster has to be of, to be deleted with it: what names one may be wrong.
-#[derive(Clone, Debug)]
-pub(crate) struct WorkspaceOwner {
-    cluster: String,
-    name: String,
-    uid: String,
-}
-
-impl WorkspaceOwner {
-    /// A workspace in a logical cluster.
-    fn of(parent: &str, workspace: &Value) -> Self {
-        let text = |key: &str| workspace["metadata"][key].as_str().unwrap_or_default().to_owned();
-        Self { cluster: parent.to_owned(), name: text("name"), uid: text("uid") }
-    }
-
-    /// Whether a logical cluster is of it.
-    pub(crate) fn has(&self, logical_cluster: &Value) -> bool {
-        let owner = &logical_cluster["spec"]["owner"];
-        owner["resource"] == "workspaces"
-            && owner["cluster"] == *self.cluster
-            && owner["name"] == *self.name
-            && owner["uid"] == *self.uid
     }
 }
 
@@ -371,11 +368,11 @@ impl WorkspaceOwner {
 enum ClusterPhase {
     Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },
     Missing,
-    NotYet,
+    NotSynced,
 }
 
 /// The shard and logical cluster that were chosen in an earlier pass.
-fn chosen_before(workspace: &Value) -> Option<(String, String)> {
+fn recorded_placement(workspace: &Value) -> Option<(String, String)> {
     let annotations = &workspace["metadata"]["annotations"];
     let shard = annotations[annotation::SHARD].as_str()?;
     let cluster = ClusterName::parse(annotations[annotation::WORKSPACE_CLUSTER].as_str()?).ok()?;
@@ -383,7 +380,7 @@ fn chosen_before(workspace: &Value) -> Option<(String, String)> {
 }
 
 /// Notes the choice.
-fn place(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
+fn record_placement(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
     let metadata = &mut workspace["metadata"];
     metadata["annotations"][annotation::SHARD] = info.name.as_str().into();
     metadata["annotations"][annotation::SHARD_HASH] = fairlead_names::shard_hash(&info.name).into();
@@ -405,7 +402,7 @@ fn place(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
 }
 
 /// Notes that the logical cluster is there.
-fn scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path: &str, now: Timestamp) {
+fn record_scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path: &str, now: Timestamp) {
     workspace["spec"]["cluster"] = cluster.into();
     workspace["spec"]["URL"] = fairlead_api::workspace_url(&info.external_url, path).into();
     let generation = workspace["metadata"]["generation"].as_i64().unwrap_or(1);
@@ -418,17 +415,19 @@ fn scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path: &str,
 }
 
 /// The workspace's phase by that of its logical cluster.
-fn follow(workspace: &mut Value, state: &ClusterPhase, now: Timestamp) -> Next {
+fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timestamp) -> ReconcileOutcome {
     let mut conditions = conditions_of(workspace);
     let kind = condition_type::WORKSPACE_INITIALIZED;
-    let mut next = Next::Done;
+    let mut next = ReconcileOutcome::Done;
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_SCHEDULED), now);
     let before = workspace["status"]["phase"].as_str().and_then(Phase::parse);
     let mut phase = before.unwrap_or(Phase::Initializing);
     match state {
-        ClusterPhase::NotYet => next = Next::After(LOOK_AGAIN),
-        ClusterPhase::Missing if before == Some(Phase::Initializing) && age(workspace, now) < GRACE => {
-            next = Next::After(LOOK_AGAIN);
+        ClusterPhase::NotSynced => next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL),
+        ClusterPhase::Missing
+            if before == Some(Phase::Initializing) && age(workspace, now) < MISSING_GRACE_PERIOD =>
+        {
+            next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL);
         }
         ClusterPhase::Missing => {
             let message = "LogicalCluster disappeared";
@@ -438,7 +437,7 @@ fn follow(workspace: &mut Value, state: &ClusterPhase, now: Timestamp) -> Next {
                 now,
             );
             phase = Phase::Unavailable;
-            next = Next::After(GRACE);
+            next = ReconcileOutcome::RequeueAfter(MISSING_GRACE_PERIOD);
         }
         ClusterPhase::Known { phase: cluster_phase, initializers, terminators } => {
             for (field, all) in [("initializers", initializers), ("terminators", terminators)] {
@@ -529,21 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logical_cluster_goes_with_the_workspace_that_it_is_of() {
-        let own = json!({"metadata": {"name": "w", "uid": "1"}});
-        let owner = WorkspaceOwner::of("p", &own);
-        let of = |cluster: &str, name: &str, uid: &str| {
-            let owner = json!({"resource": "workspaces", "cluster": cluster, "name": name, "uid": uid});
-            json!({"spec": {"owner": owner}})
-        };
-        assert!(owner.has(&of("p", "w", "1")));
-        for other in [of("q", "w", "1"), of("p", "v", "1"), of("p", "w", "2"), json!({"spec": {}})] {
-            assert!(!owner.has(&other), "{other}");
-        }
-    }
-
-    #[test]
-    fn who_has_waited_long_is_looked_at_rarely() {
+    fn the_retry_pause_grows_with_the_waiting_time() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         for (waited, pause) in [(0, 500), (1, 500), (8, 4_000), (100_000, 30_000)] {
             let mut conditions = Vec::new();
@@ -554,9 +539,9 @@ mod tests {
                 "no shard fits",
             );
             set_condition(&mut conditions, unmet, Timestamp::from_second(1_000_000 - waited).unwrap());
-            assert_eq!(patience(&conditions, now), Duration::from_millis(pause), "{waited}");
+            assert_eq!(retry_pause(&conditions, now), Duration::from_millis(pause), "{waited}");
         }
-        assert_eq!(patience(&[], now), Duration::from_millis(500));
+        assert_eq!(retry_pause(&[], now), Duration::from_millis(500));
     }
 
     #[test]
@@ -571,23 +556,23 @@ mod tests {
             ("Ready", ClusterPhase::Missing, soon, "Unavailable"),
             ("Unavailable", known(Phase::Initializing, &["a"]), late, "Initializing"),
             ("Unavailable", known(Phase::Ready, &[]), late, "Ready"),
-            ("Ready", ClusterPhase::NotYet, late, "Ready"),
+            ("Ready", ClusterPhase::NotSynced, late, "Ready"),
             ("Ready", known(Phase::Inactive, &[]), late, "Inactive"),
         ] {
             let mut workspace = workspace(before);
-            follow(&mut workspace, &state, now);
+            apply_cluster_phase(&mut workspace, &state, now);
             assert_eq!(workspace["status"]["phase"], after, "{before} {state:?}");
             assert_eq!(workspace["metadata"]["labels"][label::PHASE], after);
         }
     }
 
     #[test]
-    fn placing_notes_the_choice_once() {
+    fn recording_a_placement_twice_changes_nothing() {
         let info = ShardInfo { name: "shard-1".into(), ..ShardInfo::default() };
         let mut object = workspace("Scheduling");
-        place(&mut object, &info, "abc");
-        place(&mut object, &info, "abc");
-        assert_eq!(chosen_before(&object), Some(("shard-1".into(), "abc".into())));
+        record_placement(&mut object, &info, "abc");
+        record_placement(&mut object, &info, "abc");
+        assert_eq!(recorded_placement(&object), Some(("shard-1".into(), "abc".into())));
         assert_eq!(object["metadata"]["annotations"][annotation::SHARD_HASH], "2e1tfbst");
         assert_eq!(object["metadata"]["finalizers"], json!([finalizer::WORKSPACE]));
         assert_eq!(object["metadata"]["labels"], json!({}));

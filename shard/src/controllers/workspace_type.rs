@@ -14,7 +14,7 @@ use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Controller, Next};
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::Definitions;
 use crate::names::WORKSPACE_TYPES;
 use crate::placement::{Placement, ShardInfo};
@@ -37,20 +37,22 @@ impl Controller for WorkspaceTypes {
     const NAME: &'static str = "workspacetype";
     const WORKERS: usize = 4;
 
-    async fn reconcile(&self, (cluster, name): &TypeKey) -> Result<Next, Status> {
-        let Some(resource) = self.definitions.exported(&WORKSPACE_TYPES) else { return Ok(Next::Retry) };
+    async fn reconcile(&self, (cluster, name): &TypeKey) -> Result<ReconcileOutcome, Status> {
+        let Some(resource) = self.definitions.exported(&WORKSPACE_TYPES) else {
+            return Ok(ReconcileOutcome::Retry);
+        };
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&WORKSPACE_TYPES, &resource.origin, &scope, None, name)?;
-        let Some(stored) = stored else { return Ok(Next::Done) };
+        let Some(stored) = stored else { return Ok(ReconcileOutcome::Done) };
         let old = self.objects.tree(&stored)?;
         if old["metadata"]["deletionTimestamp"].is_string() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut writes = Writes::new(&self.objects, &self.definitions);
         writes.replace(&resource, &stored, plan(old, cluster, self.placement.shards(), Timestamp::now()))?;
         match writes.commit().await {
-            Ok(_) => Ok(Next::Done),
-            Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
+            Ok(_) => Ok(ReconcileOutcome::Done),
+            Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
             Err(error) => Err(Status::internal(error)),
         }
     }

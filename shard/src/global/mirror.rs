@@ -30,7 +30,7 @@ pub(crate) struct Mirror<T> {
 }
 
 /// What happened.
-pub(crate) enum Mirrored<T> {
+pub(crate) enum MirrorEvent<T> {
     /// These are all replicas now.
     Replaced(Vec<T>),
     /// A replica was added or changed.
@@ -60,7 +60,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
     }
 
     /// The next event, however long it takes.
-    pub(crate) async fn next(&mut self) -> Mirrored<T> {
+    pub(crate) async fn next(&mut self) -> MirrorEvent<T> {
         loop {
             let event = tokio::select! {
                 event = self.reflector.next() => event,
@@ -71,7 +71,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                     }
                     self.opened = self.status.borrow().restarts;
                     if self.is_same_store().await {
-                        return Mirrored::Reopened;
+                        return MirrorEvent::Reopened;
                     }
                     tracing::info!(path = self.source.path(), "the cache server has a new store; reading everything again");
                     (self.reflector, self.status) = start(&self.client, &self.source);
@@ -80,9 +80,9 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                 }
             };
             return match event {
-                Event::Replaced { items, .. } => Mirrored::Replaced(items),
-                Event::Applied(item) => Mirrored::Applied(item),
-                Event::Deleted(item) => Mirrored::Deleted(item),
+                Event::Replaced { items, .. } => MirrorEvent::Replaced(items),
+                Event::Applied(item) => MirrorEvent::Applied(item),
+                Event::Deleted(item) => MirrorEvent::Deleted(item),
                 Event::Progress(_) => continue,
             };
         }

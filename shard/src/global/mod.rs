@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use self::replicas::Replicas;
 
 pub(crate) use self::cache_api::CacheResource;
-pub(crate) use self::mirror::{Mirror, Mirrored};
+pub(crate) use self::mirror::{Mirror, MirrorEvent};
 
 /// The resources that are read, with the version they are replicated in.
 const RESOURCES: [(&str, &str, &str); 7] = [
@@ -39,13 +39,13 @@ const RESOURCES: [(&str, &str, &str); 7] = [
     ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
 ];
 
-/// Is told of the logical cluster whose objects of a resource changed, after the view shows it.
-pub(crate) type OnChange = Box<dyn Fn(&str) + Send + Sync>;
+/// Is notified of the logical cluster whose objects of a resource changed, after the view shows it.
+pub(crate) type ChangeObserver = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The replicas of all shards.
 pub(crate) struct GlobalView {
     objects: FxHashMap<ResourceName, RwLock<Replicas>>,
-    observers: RwLock<FxHashMap<ResourceName, Vec<OnChange>>>,
+    observers: RwLock<FxHashMap<ResourceName, Vec<ChangeObserver>>>,
     generation: watch::Sender<u64>,
     synced: AtomicUsize,
 }
@@ -79,12 +79,12 @@ impl GlobalView {
     }
 
     /// Registers somebody who derives something from a resource. He must be quick, and must not register others.
-    pub(crate) fn on_change(&self, resource: ResourceName, observer: OnChange) {
+    pub(crate) fn on_change(&self, resource: ResourceName, observer: ChangeObserver) {
         self.observers.write().entry(resource).or_default().push(observer);
     }
 
     /// Whether every resource was read at least once.
-    pub(crate) fn synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire) == RESOURCES.len()
     }
 
@@ -104,8 +104,8 @@ impl GlobalView {
         let mut is_first = true;
         loop {
             let event = mirror.next().await;
-            let is_list = matches!(event, Mirrored::Replaced(_));
-            self.take(&resource.name, event);
+            let is_list = matches!(event, MirrorEvent::Replaced(_));
+            self.apply(&resource.name, event);
             if is_list && is_first {
                 is_first = false;
                 self.synced.fetch_add(1, Ordering::AcqRel);
@@ -115,13 +115,13 @@ impl GlobalView {
         }
     }
 
-    fn take(&self, resource: &ResourceName, event: Mirrored<Value>) {
+    fn apply(&self, resource: &ResourceName, event: MirrorEvent<Value>) {
         let Some(replicas) = self.objects.get(resource) else { return };
         let touched = match event {
-            Mirrored::Replaced(items) => replicas.write().replace(items),
-            Mirrored::Applied(item) => replicas.write().put(item).into_iter().collect(),
-            Mirrored::Deleted(item) => replicas.write().remove(&item).into_iter().collect(),
-            Mirrored::Reopened => return,
+            MirrorEvent::Replaced(items) => replicas.write().replace(items),
+            MirrorEvent::Applied(item) => replicas.write().put(item).into_iter().collect(),
+            MirrorEvent::Deleted(item) => replicas.write().remove(&item).into_iter().collect(),
+            MirrorEvent::Reopened => return,
         };
         if touched.is_empty() {
             return;

@@ -47,7 +47,7 @@ impl Replicas {
 
     /// Takes a replica; returns its logical cluster.
     pub(super) fn put(&mut self, item: Value) -> Option<Box<str>> {
-        let Place { shard, cluster, name, resource_version } = Place::of(&item)?;
+        let ReplicaMetadata { shard, cluster, name, resource_version } = ReplicaMetadata::of(&item)?;
         let replica = Replica { shard: shard.into(), resource_version, object: Arc::default() };
         let (cluster, name): (Box<str>, Box<str>) = (cluster.into(), name.into());
         let copies = self.0.entry(cluster.clone()).or_default().entry(name).or_default();
@@ -58,7 +58,7 @@ impl Replicas {
 
     /// Forgets a replica; returns its logical cluster.
     pub(super) fn remove(&mut self, item: &Value) -> Option<Box<str>> {
-        let Place { shard, cluster, name, .. } = Place::of(item)?;
+        let ReplicaMetadata { shard, cluster, name, .. } = ReplicaMetadata::of(item)?;
         let names = self.0.get_mut(cluster)?;
         let copies = names.get_mut(name)?;
         copies.retain(|copy| *copy.shard != *shard);
@@ -88,14 +88,14 @@ fn newest(copies: &[Replica]) -> Option<Arc<Value>> {
 }
 
 /// Where a replica is, as its metadata say.
-struct Place<'a> {
+struct ReplicaMetadata<'a> {
     shard: &'a str,
     cluster: &'a str,
     name: &'a str,
     resource_version: u64,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ReplicaMetadata<'a> {
     fn of(item: &'a Value) -> Option<Self> {
         let metadata = &item["metadata"];
         let annotations = &metadata["annotations"];
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_left_behind_hides_nothing() {
+    fn the_newest_copy_is_returned() {
         let mut replicas = Replicas::default();
         replicas.replace(vec![replica("old", "a", "x", 7), replica("new", "a", "x", 9)]);
         assert_eq!(versions(&replicas, Some("a")), ["9"]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_where_something_changed() {
+    fn replacing_the_list_returns_changed_logical_clusters() {
         let mut replicas = Replicas::default();
         let first =
             vec![replica("s", "same", "x", 1), replica("s", "gone", "x", 2), replica("s", "other", "x", 3)];

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::CacheResource;
 
 /// A test that has not seen what it waits for by now has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct TestCache {
     store: Arc<dyn Store>,
@@ -137,15 +137,15 @@ impl TestCache {
     }
 
     /// Waits until the contents are as `wanted` says.
-    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&BTreeMap<String, Value>) -> bool) {
+    pub(crate) async fn until(&self, description: &str, holds: impl Fn(&BTreeMap<String, Value>) -> bool) {
         let mut follower = self.store.follow(self.store.revision()).unwrap();
         let waiting = async {
-            while !wanted(&self.contents()) {
+            while !holds(&self.contents()) {
                 follower.next().await.unwrap();
             }
         };
-        if timeout(PATIENCE, waiting).await.is_err() {
-            panic!("the cache never had {what}: {:#?}", self.contents());
+        if timeout(WAIT_TIMEOUT, waiting).await.is_err() {
+            panic!("the cache never had {description}: {:#?}", self.contents());
         }
     }
 
@@ -162,8 +162,8 @@ fn named(common_name: &str) -> CertificateParams {
 }
 
 /// Waits for a change of the view that makes `wanted` true.
-pub(crate) async fn until_view(view: &super::GlobalView, what: &str, mut wanted: impl FnMut() -> bool) {
+pub(crate) async fn until_view(view: &super::GlobalView, description: &str, mut holds: impl FnMut() -> bool) {
     let mut changed = view.changed();
-    let waiting = changed.wait_for(|_| wanted());
-    assert!(timeout(PATIENCE, waiting).await.is_ok(), "the view never showed {what}");
+    let waiting = changed.wait_for(|_| holds());
+    assert!(timeout(WAIT_TIMEOUT, waiting).await.is_ok(), "the view never showed {description}");
 }

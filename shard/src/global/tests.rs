@@ -34,50 +34,50 @@ fn names(view: &GlobalView, cluster: Option<&str>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn replicas_of_all_shards_are_seen_and_changes_are_told() {
+async fn the_view_shows_replicas_of_all_shards_and_notifies_observers() {
     let cache = TestCache::start().await;
     cache.create(&types(), "s1", "root", &object("a")).await;
     cache.create(&types(), "s2", "org", &object("b")).await;
     let view = GlobalView::new();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let note = told.clone();
-    view.on_change(types().name, Box::new(move |cluster| note.lock().push(cluster.to_owned())));
-    assert!(!view.synced() && view.list(&types().name, None).is_empty());
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let notifications = notified.clone();
+    view.on_change(types().name, Box::new(move |cluster| notifications.lock().push(cluster.to_owned())));
+    assert!(!view.is_synced() && view.list(&types().name, None).is_empty());
     let (followed, client) = (view.clone(), cache.client());
     tokio::spawn(async move { followed.run(client, Shutdown::new(&DrainConfig::default())).await });
 
-    until_view(&view, "the first state", || view.synced()).await;
+    until_view(&view, "the first state", || view.is_synced()).await;
     assert_eq!(names(&view, None), ["b", "a"]);
     assert_eq!(names(&view, Some("root")), ["a"]);
-    assert_eq!(*told.lock(), ["org", "root"]);
+    assert_eq!(*notified.lock(), ["org", "root"]);
 
     cache.create(&types(), "s1", "root", &object("c")).await;
     until_view(&view, "a new type", || names(&view, Some("root")) == ["a", "c"]).await;
     cache.client().delete(&types().object("s1", "root", "a"), &Default::default()).await.unwrap();
     until_view(&view, "a deletion", || view.get(&types().name, "root", "a").is_none()).await;
-    assert_eq!(*told.lock(), ["org", "root", "root", "root"]);
+    assert_eq!(*notified.lock(), ["org", "root", "root", "root"]);
 }
 
 #[tokio::test]
-async fn the_last_state_stays_while_the_cache_is_down_and_is_brought_up_to_date_afterwards() {
+async fn the_view_keeps_the_last_state_during_a_cache_outage_and_updates_it_afterwards() {
     let mut cache = TestCache::start().await;
     cache.create(&types(), "s1", "root", &object("a")).await;
     let view = follow(&cache);
-    until_view(&view, "the first state", || view.synced()).await;
+    until_view(&view, "the first state", || view.is_synced()).await;
     cache.stop().await;
     assert_eq!(names(&view, None), ["a"]);
-    assert!(view.synced());
+    assert!(view.is_synced());
     cache.resume().await;
     cache.create(&types(), "s2", "root", &object("b")).await;
     until_view(&view, "what came after the restart", || names(&view, None) == ["a", "b"]).await;
 }
 
 #[tokio::test]
-async fn a_cache_that_lost_its_store_is_read_anew() {
+async fn the_view_lists_again_when_the_cache_has_a_new_store() {
     let mut cache = TestCache::start().await;
     cache.create(&types(), "s1", "root", &object("lost")).await;
     let view = follow(&cache);
-    until_view(&view, "the first state", || view.synced()).await;
+    until_view(&view, "the first state", || view.is_synced()).await;
     cache.stop().await;
     cache.lose_store().await;
     cache.resume().await;
@@ -86,10 +86,10 @@ async fn a_cache_that_lost_its_store_is_read_anew() {
 }
 
 #[tokio::test]
-async fn a_view_waits_for_a_cache_that_is_not_there_yet() {
+async fn the_view_waits_for_the_cache_server_to_start() {
     let mut cache = TestCache::start().await;
     cache.stop().await;
     let view = follow(&cache);
     cache.resume().await;
-    until_view(&view, "the first state", || view.synced()).await;
+    until_view(&view, "the first state", || view.is_synced()).await;
 }

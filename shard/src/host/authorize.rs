@@ -13,7 +13,7 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use serde_json::Value;
 
-use super::effective::{effective_users, is_plain};
+use super::effective::{effective_users, has_no_scopes_or_warrants};
 use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SYSTEM_ADMIN};
@@ -27,7 +27,7 @@ pub(crate) struct Authorizer {
 }
 
 /// What a logical cluster's LogicalCluster says that matters here.
-struct Facts {
+struct ClusterFacts {
     phase: Option<Phase>,
     required_groups: Option<Box<str>>,
     is_local: bool,
@@ -48,7 +48,7 @@ impl Authorizer {
                 Decision::NoOpinion
             };
         };
-        if is_plain(attributes.user) {
+        if has_no_scopes_or_warrants(attributes.user) {
             return self.chain(attributes.user, scope, &attributes.action);
         }
         let users = effective_users(attributes.user, scope.as_str());
@@ -120,7 +120,7 @@ impl Authorizer {
             let Some(facts) = &facts else { return Decision::NoOpinion };
             if !is_in(user, group::EXTERNAL_LOGICAL_CLUSTER_ADMIN)
                 && let Some(required) = &facts.required_groups
-                && !satisfies(user, required)
+                && !satisfies_required_groups(user, required)
             {
                 return Decision::Deny("a required group is missing");
             }
@@ -129,7 +129,7 @@ impl Authorizer {
             if cluster.starts_with("system:") {
                 return Decision::NoOpinion;
             }
-            match self.content(user, cluster, facts.as_ref(), is_cluster_admin) {
+            match self.content_access(user, cluster, facts.as_ref(), is_cluster_admin) {
                 ContentAccess::Allowed => {}
                 ContentAccess::Denied(decision) => return decision,
             }
@@ -153,11 +153,11 @@ impl Authorizer {
     }
 
     /// Whether the user may enter the logical cluster at all.
-    fn content(
+    fn content_access(
         &self,
         user: &UserInfo,
         cluster: &str,
-        facts: Option<&Facts>,
+        facts: Option<&ClusterFacts>,
         is_cluster_admin: bool,
     ) -> ContentAccess {
         if is_cluster_admin {
@@ -227,9 +227,9 @@ impl Authorizer {
         })
     }
 
-    fn facts(&self, cluster: &str) -> Option<Facts> {
+    fn facts(&self, cluster: &str) -> Option<ClusterFacts> {
         if let Some(state) = self.clusters.get(cluster) {
-            return Some(Facts {
+            return Some(ClusterFacts {
                 phase: state.phase,
                 required_groups: state.required_groups.clone(),
                 is_local: true,
@@ -237,7 +237,7 @@ impl Authorizer {
         }
         let replica = self.global.get(&LOGICAL_CLUSTERS, cluster, fairlead_api::LOGICAL_CLUSTER_NAME)?;
         let text = |value: &Value| value.as_str().map(Into::into);
-        Some(Facts {
+        Some(ClusterFacts {
             phase: replica["status"]["phase"].as_str().and_then(Phase::parse),
             required_groups: text(&replica["metadata"]["annotations"][annotation::REQUIRED_GROUPS]),
             is_local: false,
@@ -251,7 +251,7 @@ enum ContentAccess {
 }
 
 /// `a,b;c` is (a and b) or c; administrators and bootstrappers always satisfy it.
-fn satisfies(user: &UserInfo, required: &str) -> bool {
+fn satisfies_required_groups(user: &UserInfo, required: &str) -> bool {
     required.split(';').any(|all| all.split(',').all(|one| is_in(user, one.trim())))
         || is_in(user, group::ADMIN)
         || is_in(user, group::WORKSPACE_BOOTSTRAPPER)

@@ -11,17 +11,17 @@ const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
 const WARRANT: &str = "authorization.kcp.io/warrant";
 
 /// How deep warrants may carry warrants.
-const DEPTH: usize = 4;
+const MAX_WARRANT_DEPTH: usize = 4;
 
 /// Everybody the user counts as in a logical cluster; the first is himself, or the anonymous user.
 pub(super) fn effective_users(user: &UserInfo, cluster: &str) -> Vec<UserInfo> {
     let mut users = Vec::with_capacity(1);
-    add(user, cluster, DEPTH, &mut users);
+    add(user, cluster, MAX_WARRANT_DEPTH, &mut users);
     users
 }
 
 /// Whether the user needs no such treatment, which is the common case.
-pub(super) fn is_plain(user: &UserInfo) -> bool {
+pub(super) fn has_no_scopes_or_warrants(user: &UserInfo) -> bool {
     user.extra.is_empty() || [SCOPES, CLUSTER_NAME, WARRANT].iter().all(|key| !user.extra.contains_key(*key))
 }
 
@@ -163,6 +163,6 @@ mod tests {
     fn warrants_add_users() {
         let warranted = user("alice", &[(WARRANT, &[r#"{"user":"bob","groups":["g"]}"#, "not json"])]);
         assert_eq!(names(&warranted, "a"), ["alice", "bob"]);
-        assert!(!is_plain(&warranted) && is_plain(&user("alice", &[])));
+        assert!(!has_no_scopes_or_warrants(&warranted) && has_no_scopes_or_warrants(&user("alice", &[])));
     }
 }

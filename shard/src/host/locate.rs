@@ -27,10 +27,10 @@ pub(super) fn locate<'p>(
         Ok(ClusterReference::Wildcard) => ScopeSelector::all(),
         Ok(ClusterReference::Name(name)) => ScopeSelector::One(Scope::new(name.as_str())),
         Ok(ClusterReference::Path(workspace)) => match paths.resolve(&workspace, clusters) {
-            Resolution::Here(name) => ScopeSelector::One(Scope::new(name.as_str())),
-            Resolution::Elsewhere => return Err(Status::too_many_requests("Not found on this shard", 1)),
+            Resolution::Local(name) => ScopeSelector::One(Scope::new(name.as_str())),
+            Resolution::OtherShard => return Err(Status::too_many_requests("Not found on this shard", 1)),
             Resolution::Unavailable => return Err(Status::service_unavailable("Not available.", 1)),
-            Resolution::Unknown => {
+            Resolution::NotFound => {
                 let workspaces = GroupResource::new("tenancy.kcp.io", "workspaces");
                 return Err(Status::not_found(workspaces, workspace.as_str()));
             }

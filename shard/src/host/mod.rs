@@ -24,7 +24,7 @@ use crate::index::{ClusterIndex, Definitions, PathIndex};
 
 pub(crate) use authenticate::Authentication;
 pub(crate) use authorize::{Authorizer, is_in};
-pub(crate) use reviews::Reviews;
+pub(crate) use reviews::AccessReviews;
 
 /// The host of the shard's API server.
 pub(crate) struct ShardHost {
@@ -52,14 +52,14 @@ impl Host for ShardHost {
     }
 
     async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
-        let words: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
-        if let ["metrics"] = words.as_slice() {
+        let segments: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
+        if let ["metrics"] = segments.as_slice() {
             return Some(self.metrics_for(&request));
         }
         let cluster = request.scopes.and_then(ScopeSelector::one)?;
         let inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
         let exempt = matches!(
-            words.as_slice(),
+            segments.as_slice(),
             ["openapi", ..] | ["apis", "core.kcp.io", "v1alpha1", "logicalclusters", ..]
         );
         (inactive && !exempt).then(|| {

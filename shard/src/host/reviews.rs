@@ -20,22 +20,22 @@ use crate::writes::now;
 
 /// The registry of review kinds.
 #[derive(Default)]
-pub(crate) struct Reviews(OnceLock<Arc<Authorizer>>);
+pub(crate) struct AccessReviews(OnceLock<Arc<Authorizer>>);
 
-impl Reviews {
-    /// Reviews that are answered once [`serve`](Self::serve) was called: the authorizer depends on the
+impl AccessReviews {
+    /// AccessReviews that are answered once [`set_authorizer`](Self::set_authorizer) was called: the authorizer depends on the
     /// definitions, and those on this registry.
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// Answers with this authorizer from now on.
-    pub(crate) fn serve(&self, authorizer: Arc<Authorizer>) {
+    pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
         // Set once, at start.
         let _ = self.0.set(authorizer);
     }
 
-    fn answer(&self, target: &Target, mut review: Value) -> Result<Value, Status> {
+    fn review(&self, target: &Target, mut review: Value) -> Result<Value, Status> {
         let authorizer =
             self.0.get().ok_or_else(|| Status::service_unavailable("the server is starting", 1))?;
         let caller = target.identity.user();
@@ -47,7 +47,7 @@ impl Reviews {
             "SelfSubjectRulesReview" => rules_status(authorizer, target, &review)?,
             "SelfSubjectAccessReview" => access_status(authorizer, target, caller, &review)?,
             "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-                let spec: WireSubject = parse(&review["spec"])?;
+                let spec: SubjectAttributes = parse(&review["spec"])?;
                 let user =
                     UserInfo { name: spec.user, uid: spec.uid, groups: spec.groups, extra: spec.extra };
                 access_status(authorizer, target, &user, &review)?
@@ -74,19 +74,19 @@ fn access_status(
     let spec = &review["spec"];
     let scopes = Some(&target.scopes);
     let allowed = if spec["nonResourceAttributes"].is_object() {
-        let wire: WireNonResource = parse(&spec["nonResourceAttributes"])?;
-        let action = Action::NonResource { verb: &wire.verb, path: &wire.path };
+        let attributes: NonResourceAttributes = parse(&spec["nonResourceAttributes"])?;
+        let action = Action::NonResource { verb: &attributes.verb, path: &attributes.path };
         authorizer.authorize(&Attributes { user, scopes, action }).allows()
     } else {
-        let wire: WireResource = parse(&spec["resourceAttributes"])?;
+        let attributes: ResourceAttributes = parse(&spec["resourceAttributes"])?;
         let filled = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
         let (subresource, namespace, name) =
-            (filled(&wire.subresource), filled(&wire.namespace), filled(&wire.name));
+            (filled(&attributes.subresource), filled(&attributes.namespace), filled(&attributes.name));
         let action = Action::Resource {
-            verb: &wire.verb,
-            group: &wire.group,
-            version: &wire.version,
-            resource: &wire.resource,
+            verb: &attributes.verb,
+            group: &attributes.group,
+            version: &attributes.version,
+            resource: &attributes.resource,
             subresource: subresource.as_deref(),
             namespace: namespace.as_deref(),
             name: name.as_deref(),
@@ -129,7 +129,7 @@ fn parse<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Status> {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct WireSubject {
+struct SubjectAttributes {
     user: String,
     uid: Option<String>,
     groups: Vec<String>,
@@ -138,7 +138,7 @@ struct WireSubject {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireResource {
+struct ResourceAttributes {
     verb: String,
     group: String,
     version: String,
@@ -150,13 +150,13 @@ struct WireResource {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireNonResource {
+struct NonResourceAttributes {
     verb: String,
     path: String,
 }
 
 #[async_trait]
-impl Registry for Reviews {
+impl Registry for AccessReviews {
     async fn create(
         &self,
         target: &Target,
@@ -171,7 +171,7 @@ impl Registry for Reviews {
                 .collect();
             return Err(Status::invalid(&target.resource.name.group, "", "", causes));
         }
-        self.answer(target, object).map(Written::Answered)
+        self.review(target, object).map(Written::Answered)
     }
 
     async fn get(

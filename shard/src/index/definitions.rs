@@ -18,12 +18,12 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::recent::Recent;
-use super::served::{local_resource, own_resource};
+use super::cluster_cache::ClusterCache;
+use super::resources::{local_resource, own_resource};
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
 /// Number of logical clusters whose catalogs are cached.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
+const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 
 /// The identity hashes of root's exports, by export name.
 pub(crate) type Identities = FxHashMap<String, Arc<str>>;
@@ -36,12 +36,12 @@ pub(crate) struct Definitions {
     system: Vec<Arc<ServedResource>>,
     /// Root's exported resources; unknown until their identities are.
     exported: ArcSwapOption<Vec<Arc<ServedResource>>>,
-    catalogs: Recent<Catalog>,
+    catalogs: ClusterCache<Catalog>,
     shared: parking_lot::Mutex<FxHashMap<u64, std::sync::Weak<Catalog>>>,
 }
 
 impl Definitions {
-    /// Definitions that follow the hub. Bound resources are known after [`learn`](Self::learn).
+    /// Definitions that follow the hub. Bound resources are known after [`set_identities`](Self::set_identities).
     ///
     /// # Errors
     /// When a compiled-in schema does not compile, which a test excludes.
@@ -60,14 +60,14 @@ impl Definitions {
             built_in,
             system: system?,
             exported: ArcSwapOption::empty(),
-            catalogs: Recent::new(REMEMBERED),
+            catalogs: ClusterCache::new(CACHED_CLUSTERS),
             shared: parking_lot::Mutex::default(),
         });
         for resource in [&*API_BINDINGS, &*CUSTOM_RESOURCE_DEFINITIONS] {
             let follower = definitions.clone();
             hub.observe(
                 resource.clone(),
-                Box::new(move |event: &ObjectEvent| follower.catalogs.forget(&event.scope)),
+                Box::new(move |event: &ObjectEvent| follower.catalogs.invalidate(&event.scope)),
             );
         }
         Ok(definitions)
@@ -77,7 +77,7 @@ impl Definitions {
     ///
     /// # Errors
     /// When a compiled-in schema does not compile, which a test excludes.
-    pub(crate) fn learn(&self, identities: &Identities) -> Result<(), Vec<FieldError>> {
+    pub(crate) fn set_identities(&self, identities: &Identities) -> Result<(), Vec<FieldError>> {
         let mut exported = Vec::new();
         for definition in fairlead_api::resources() {
             let Some(export) = fairlead_api::root_export_of(definition.group, definition.plural) else {
@@ -88,7 +88,7 @@ impl Definitions {
             exported.push(Arc::new(own_resource(definition, origin, self.registry.clone())?));
         }
         self.exported.store(Some(Arc::new(exported)));
-        self.catalogs.forget_all();
+        self.catalogs.invalidate_all();
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Definitions {
     }
 
     /// A resource of the system by the kind of its objects.
-    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<Arc<ServedResource>> {
+    pub(crate) fn resource_of_kind(&self, group: &str, kind: &str) -> Option<Arc<ServedResource>> {
         let is_wanted =
             |resource: &&Arc<ServedResource>| *resource.name.group == *group && *resource.kind == *kind;
         let everywhere = self.built_in.iter().chain(&self.system).find(is_wanted).cloned();

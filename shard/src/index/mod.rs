@@ -4,12 +4,12 @@
 //! Indexes follow the hub and never write. They run on every replica. A writer that depends on one waits
 //! for it ([`Hub::wait`](fairlead_apiserver::hub::Hub::wait)).
 
+mod cluster_cache;
 mod clusters;
 mod definitions;
 mod paths;
 mod policies;
-mod recent;
-mod served;
+mod resources;
 
 pub(crate) use clusters::ClusterIndex;
 pub(crate) use definitions::{Definitions, Identities};

@@ -28,13 +28,13 @@ struct Edge {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Resolution {
     /// To this logical cluster of this shard.
-    Here(ClusterName),
+    Local(ClusterName),
     /// To a logical cluster of another shard.
-    Elsewhere,
+    OtherShard,
     /// To a workspace that is out of order.
     Unavailable,
     /// Nowhere.
-    Unknown,
+    NotFound,
 }
 
 impl PathIndex {
@@ -57,7 +57,7 @@ impl PathIndex {
     /// Walks a path from its first label, a logical cluster. One look-up per label.
     pub(crate) fn resolve(&self, path: &WorkspacePath, clusters: &ClusterIndex) -> Resolution {
         let mut labels = path.labels();
-        let Some(first) = labels.next() else { return Resolution::Unknown };
+        let Some(first) = labels.next() else { return Resolution::NotFound };
         let edges = self.0.read();
         let mut cluster: &str = first;
         let mut unavailable = false;
@@ -65,9 +65,9 @@ impl PathIndex {
             let Some(edge) = edges.get(cluster).and_then(|children| children.get(label)) else {
                 // Children of a logical cluster on another shard are in that shard's index.
                 return if clusters.get(cluster).is_none() && cluster != first {
-                    Resolution::Elsewhere
+                    Resolution::OtherShard
                 } else {
-                    Resolution::Unknown
+                    Resolution::NotFound
                 };
             };
             unavailable |= edge.is_unavailable;
@@ -77,9 +77,9 @@ impl PathIndex {
             return Resolution::Unavailable;
         }
         if clusters.get(cluster).is_none() {
-            return Resolution::Elsewhere;
+            return Resolution::OtherShard;
         }
-        ClusterName::parse(cluster).map_or(Resolution::Unknown, Resolution::Here)
+        ClusterName::parse(cluster).map_or(Resolution::NotFound, Resolution::Local)
     }
 
     fn apply(&self, event: &ObjectEvent) {

@@ -12,19 +12,19 @@ use fairlead_names::ResourceName;
 use fairlead_process::Status;
 use serde_json::Value;
 
-use super::recent::Recent;
+use super::cluster_cache::ClusterCache;
 use crate::global::GlobalView;
 use crate::names::{BUILT_IN, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, SYSTEM_ADMIN};
 
 /// Number of logical clusters whose policies are cached; some 3 KiB each.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
+const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
 
 /// Policies by logical cluster, of this shard and of those that others replicate.
 pub(crate) struct PolicyIndex {
     objects: ObjectStore,
     global: Arc<GlobalView>,
-    local: Recent<Policy>,
-    remote: Recent<Policy>,
+    local: ClusterCache<Policy>,
+    remote: ClusterCache<Policy>,
 }
 
 impl PolicyIndex {
@@ -33,14 +33,14 @@ impl PolicyIndex {
         let index = Arc::new(Self {
             objects,
             global: global.clone(),
-            local: Recent::new(REMEMBERED),
-            remote: Recent::new(REMEMBERED),
+            local: ClusterCache::new(CACHED_CLUSTERS),
+            remote: ClusterCache::new(CACHED_CLUSTERS),
         });
         for resource in [&*ROLES, &*ROLE_BINDINGS, &*CLUSTER_ROLES, &*CLUSTER_ROLE_BINDINGS] {
             let follower = index.clone();
             hub.observe(
                 resource.clone(),
-                Box::new(move |event: &ObjectEvent| follower.local.forget(&event.scope)),
+                Box::new(move |event: &ObjectEvent| follower.local.invalidate(&event.scope)),
             );
         }
         for resource in [&*CLUSTER_ROLES, &*CLUSTER_ROLE_BINDINGS] {
@@ -49,7 +49,7 @@ impl PolicyIndex {
                 resource.clone(),
                 Box::new(move |cluster| {
                     if let Some(follower) = follower.upgrade() {
-                        follower.remote.forget(cluster);
+                        follower.remote.invalidate(cluster);
                     }
                 }),
             );

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::reasons::Reasons;
 use super::sources::Source;
-use crate::controllers::{Controller, Next, Queue, drive, feed};
+use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed};
 use crate::index::Identities;
 use crate::names::{
     API_EXPORTS, BUILT_IN, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CUSTOM, LOGICAL_CLUSTERS, SYSTEM_ADMIN,
@@ -38,14 +38,14 @@ pub(super) struct Marks {
     types: Option<Origin>,
     queue: Arc<Queue<Arc<str>>>,
     /// The logical clusters that offer something.
-    offering: Mutex<FxHashSet<Arc<str>>>,
+    publishing: Mutex<FxHashSet<Arc<str>>>,
 }
 
 /// What makes a change of an object interesting.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Kind {
     /// It is something to offer.
-    Offer,
+    Published,
     /// It may carry a mark.
     Markable,
 }
@@ -54,7 +54,7 @@ impl Marks {
     pub(super) fn new(objects: ObjectStore, hub: Hub, identities: &Identities) -> Self {
         let export = fairlead_api::root_export_of(&WORKSPACE_TYPES.group, &WORKSPACE_TYPES.resource);
         let types = export.and_then(|export| identities.get(export)).cloned().map(Origin::Identity);
-        Self { objects, hub, types, queue: Arc::new(Queue::new()), offering: Mutex::default() }
+        Self { objects, hub, types, queue: Arc::new(Queue::new()), publishing: Mutex::default() }
     }
 
     /// Keeps the marks until the process drains.
@@ -72,22 +72,23 @@ impl Marks {
 
     fn followed(&self) -> Vec<(ResourceName, Origin, Kind)> {
         let mut followed = vec![
-            (API_EXPORTS.clone(), CUSTOM, Kind::Offer),
+            (API_EXPORTS.clone(), CUSTOM, Kind::Published),
             (LOGICAL_CLUSTERS.clone(), CUSTOM, Kind::Markable),
             (CLUSTER_ROLES.clone(), BUILT_IN, Kind::Markable),
             (CLUSTER_ROLE_BINDINGS.clone(), BUILT_IN, Kind::Markable),
         ];
-        followed
-            .extend(self.types.iter().map(|origin| (WORKSPACE_TYPES.clone(), origin.clone(), Kind::Offer)));
+        followed.extend(
+            self.types.iter().map(|origin| (WORKSPACE_TYPES.clone(), origin.clone(), Kind::Published)),
+        );
         followed
     }
 
-    /// Adds the logical cluster of a change that may matter. In a logical cluster that offers nothing, that is only
+    /// Adds the logical cluster of a change that may matter. In a logical cluster that published nothing, that is only
     /// one of an offer, or of something that is or was marked.
     fn add(&self, event: &ObjectEvent, kind: Kind) {
         let matters = || {
-            kind == Kind::Offer
-                || self.offering.lock().contains(&event.scope)
+            kind == Kind::Published
+                || self.publishing.lock().contains(&event.scope)
                 || is_marked(event.object())
                 || event.change.previous().is_some_and(|previous| is_marked(previous.as_object()))
         };
@@ -99,7 +100,7 @@ impl Marks {
     /// Adds all logical clusters where something may be to do.
     fn add_all(&self, (resource, origin): &(ResourceName, Origin), kind: Kind) {
         let mut visit = |listed: Listed<'_>| {
-            if Source::covers(listed.scope) && (kind == Kind::Offer || is_marked(listed.object)) {
+            if Source::covers(listed.scope) && (kind == Kind::Published || is_marked(listed.object)) {
                 self.queue.add(listed.scope.into());
             }
         };
@@ -108,8 +109,8 @@ impl Marks {
         }
     }
 
-    /// What a logical cluster offers.
-    fn offers(&self, scope: &Scope) -> Result<Reasons, Status> {
+    /// What a logical cluster published.
+    fn published_by(&self, scope: &Scope) -> Result<Reasons, Status> {
         let any = |resource: &ResourceName, origin: &Origin| -> Result<bool, Status> {
             let mut found = false;
             let one = ScopeSelector::One(scope.clone());
@@ -124,17 +125,17 @@ impl Marks {
     }
 
     /// The writes that bring the marks of a logical cluster up to date.
-    fn changes(&self, scope: &Scope, offers: Reasons) -> Result<Vec<Mutation>, Status> {
+    fn changes(&self, scope: &Scope, published: Reasons) -> Result<Vec<Mutation>, Status> {
         let one = ScopeSelector::One(scope.clone());
         let mut mutations = Vec::new();
         let cluster = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, scope, None, LOGICAL_CLUSTER_NAME)?;
         if let Some(cluster) = cluster {
-            mutations.extend(self.marked(&LOGICAL_CLUSTERS, &CUSTOM, &cluster, offers)?);
+            mutations.extend(self.mark_update(&LOGICAL_CLUSTERS, &CUSTOM, &cluster, published)?);
         }
         let roles = self.objects.list(&CLUSTER_ROLES, &BUILT_IN, &one, None)?;
         let bindings = self.objects.list(&CLUSTER_ROLE_BINDINGS, &BUILT_IN, &one, None)?;
         // Of another logical cluster nobody asks.
-        let limit = |reasons: Reasons| if offers.is_none() { Reasons::default() } else { reasons };
+        let limit = |reasons: Reasons| if published.is_empty() { Reasons::default() } else { reasons };
         let parsed: Vec<Binding> =
             bindings.iter().filter_map(|stored| Binding::parse(stored.object.as_object()).ok()).collect();
         for stored in &roles {
@@ -143,14 +144,14 @@ impl Marks {
             let reasons = through
                 .filter(|binding| binding.role.kind == RoleKind::ClusterRole)
                 .map(Reasons::of_subjects)
-                .fold(Reasons::of_rules(&role.rules), Reasons::or);
-            mutations.extend(self.marked(&CLUSTER_ROLES, &BUILT_IN, stored, limit(reasons))?);
+                .fold(Reasons::of_rules(&role.rules), Reasons::union);
+            mutations.extend(self.mark_update(&CLUSTER_ROLES, &BUILT_IN, stored, limit(reasons))?);
         }
         for stored in &bindings {
             let Ok(binding) = Binding::parse(stored.object.as_object()) else { continue };
             let reasons =
-                Reasons::of_subjects(&binding).or(self.reasons_of_role(&binding.role.name, &roles)?);
-            mutations.extend(self.marked(&CLUSTER_ROLE_BINDINGS, &BUILT_IN, stored, limit(reasons))?);
+                Reasons::of_subjects(&binding).union(self.reasons_of_role(&binding.role.name, &roles)?);
+            mutations.extend(self.mark_update(&CLUSTER_ROLE_BINDINGS, &BUILT_IN, stored, limit(reasons))?);
         }
         Ok(mutations)
     }
@@ -170,7 +171,7 @@ impl Marks {
     }
 
     /// The write that gives an object its mark, if it has another.
-    fn marked(
+    fn mark_update(
         &self,
         resource: &ResourceName,
         origin: &Origin,
@@ -213,23 +214,23 @@ impl Controller for Marks {
     const NAME: &'static str = "replication marks";
     const WORKERS: usize = 4;
 
-    async fn reconcile(&self, cluster: &Arc<str>) -> Result<Next, Status> {
+    async fn reconcile(&self, cluster: &Arc<str>) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
-        let offers = self.offers(&scope)?;
+        let published = self.published_by(&scope)?;
         // Before its roles are looked at, so that a role that comes a moment later is not overlooked.
-        if offers.is_none() {
-            self.offering.lock().remove(cluster);
+        if published.is_empty() {
+            self.publishing.lock().remove(cluster);
         } else {
-            self.offering.lock().insert(cluster.clone());
+            self.publishing.lock().insert(cluster.clone());
         }
-        let mutations = self.changes(&scope, offers)?;
+        let mutations = self.changes(&scope, published)?;
         if mutations.is_empty() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         match self.objects.store().commit(mutations).await {
-            Ok(_) => Ok(Next::Done),
+            Ok(_) => Ok(ReconcileOutcome::Done),
             // Another writer has changed one of them; plan again.
-            Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
+            Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
             Err(error) => Err(Status::internal(error)),
         }
     }

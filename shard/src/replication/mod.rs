@@ -25,11 +25,11 @@ use prometheus::{IntCounterVec, IntGauge};
 use serde_json::Value;
 
 use self::marks::Marks;
-use self::plan::{Content, Plan, plan};
-use self::replicas::{Place, Replicas};
+use self::plan::{ContentHash, Plan, plan};
+use self::replicas::{ObjectLocation, Replicas};
 use self::sources::{Source, sources};
-use crate::controllers::{Controller, Next, Queue, drive, feed};
-use crate::global::{Mirror, Mirrored};
+use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed};
+use crate::global::{Mirror, MirrorEvent};
 use crate::index::Identities;
 
 /// Replicates a shard's objects, and marks those that matter to others.
@@ -43,18 +43,18 @@ struct Replicator {
     objects: ObjectStore,
     hub: Hub,
     client: Client,
-    resources: Vec<Replicated>,
+    resources: Vec<ReplicatedResource>,
     queue: Arc<Queue<Key>>,
     metrics: ReplicationMetrics,
 }
 
-struct Replicated {
+struct ReplicatedResource {
     source: Source,
     replicas: Replicas,
 }
 
 /// An object: the index of its resource, and where it is.
-type Key = (usize, Place);
+type Key = (usize, ObjectLocation);
 
 struct ReplicationMetrics {
     writes: IntCounterVec,
@@ -76,7 +76,7 @@ impl Replication {
         client: Client,
         metrics: &Metrics,
     ) -> Result<Self, MetricsError> {
-        let replicated = |source| Replicated { source, replicas: Replicas::default() };
+        let replicated = |source| ReplicatedResource { source, replicas: Replicas::default() };
         let marks = Arc::new(Marks::new(objects.clone(), hub.clone(), identities));
         let resources: Vec<_> = sources(identities).into_iter().map(replicated).collect();
         let failures = metrics.counters(
@@ -129,7 +129,7 @@ impl Replication {
 impl Replicator {
     /// Feeds changes of origins to the queue.
     async fn follow_origins(&self, index: usize, shutdown: Shutdown) {
-        let Replicated { source, replicas } = &self.resources[index];
+        let ReplicatedResource { source, replicas } = &self.resources[index];
         let name = source.resource.name.clone();
         feed(
             self.hub.clone(),
@@ -138,9 +138,9 @@ impl Replicator {
             shutdown,
             || self.add_origins(index),
             |event| {
-                let place: Place = (event.scope.clone(), (*event.name).into());
-                if self.concerns(source, event) || replicas.contains(&place) {
-                    self.queue.add((index, place));
+                let location: ObjectLocation = (event.scope.clone(), (*event.name).into());
+                if self.concerns(source, event) || replicas.contains(&location) {
+                    self.queue.add((index, location));
                 }
             },
         )
@@ -149,31 +149,31 @@ impl Replicator {
 
     fn concerns(&self, source: &Source, event: &ObjectEvent) -> bool {
         Source::covers(&event.scope)
-            && (source.chooses(event.object())
-                || event.change.previous().is_some_and(|previous| source.chooses(previous.as_object())))
+            && (source.selects(event.object())
+                || event.change.previous().is_some_and(|previous| source.selects(previous.as_object())))
     }
 
     /// Feeds changes of replicas to the queue: other hands in the cache, and what was missed.
     async fn follow_replicas(&self, index: usize, shutdown: &Shutdown) {
-        let Replicated { source, replicas } = &self.resources[index];
+        let ReplicatedResource { source, replicas } = &self.resources[index];
         let collection = source.resource.collection(&self.shard, "*");
         let following = async {
             let mut mirror = Mirror::<Value>::open(self.client.clone(), collection).await;
             loop {
-                let places = match mirror.next().await {
-                    Mirrored::Replaced(objects) => {
-                        let places = replicas.replace(&objects);
+                let locations = match mirror.next().await {
+                    MirrorEvent::Replaced(objects) => {
+                        let locations = replicas.replace(&objects);
                         self.add_origins(index);
-                        places
+                        locations
                     }
-                    Mirrored::Applied(object) => replicas.applied(&object).into_iter().collect(),
-                    Mirrored::Deleted(object) => replicas.deleted(&object).into_iter().collect(),
-                    Mirrored::Reopened => {
+                    MirrorEvent::Applied(object) => replicas.applied(&object).into_iter().collect(),
+                    MirrorEvent::Deleted(object) => replicas.deleted(&object).into_iter().collect(),
+                    MirrorEvent::Reopened => {
                         self.add_origins(index);
                         Vec::new()
                     }
                 };
-                places.into_iter().for_each(|place| self.queue.add((index, place)));
+                locations.into_iter().for_each(|location| self.queue.add((index, location)));
             }
         };
         tokio::select! {
@@ -187,7 +187,7 @@ impl Replicator {
         let source = &self.resources[index].source;
         let mut visit = |listed: fairlead_apiserver::registry::Listed<'_>| {
             if Source::covers(listed.scope)
-                && source.chooses(listed.object)
+                && source.selects(listed.object)
                 && let Ok(head) = fairlead_apiserver::object::Head::parse(listed.object)
             {
                 self.queue.add((index, (listed.scope.into(), (*head.name).into())));
@@ -200,21 +200,21 @@ impl Replicator {
     }
 
     /// The object as it is, if it is to be replicated.
-    fn origin(&self, source: &Source, (cluster, name): &Place) -> Result<Option<Value>, Status> {
+    fn origin(&self, source: &Source, (cluster, name): &ObjectLocation) -> Result<Option<Value>, Status> {
         if !Source::covers(cluster) {
             return Ok(None);
         }
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&source.resource.name, &source.origin, &scope, None, name)?;
-        let chosen = stored.filter(|stored| source.chooses(stored.object.as_object()));
-        chosen.map(|stored| self.objects.tree(&stored)).transpose()
+        let selection = stored.filter(|stored| source.selects(stored.object.as_object()));
+        selection.map(|stored| self.objects.tree(&stored)).transpose()
     }
 
     /// Carries out a plan.
-    async fn act(&self, key: &Key, since: u64, plan: Plan) -> Result<(), ClientError> {
-        let (index, place) = key;
-        let Replicated { source, replicas } = &self.resources[*index];
-        let (cluster, name) = place;
+    async fn act(&self, key: &Key, lists: u64, plan: Plan) -> Result<(), ClientError> {
+        let (index, location) = key;
+        let ReplicatedResource { source, replicas } = &self.resources[*index];
+        let (cluster, name) = location;
         let resource = &source.resource;
         let path = resource.object(&self.shard, cluster, name);
         let wrote = |verb| {
@@ -224,14 +224,15 @@ impl Replicator {
             Plan::Nothing => {}
             Plan::Create(body) => {
                 let collection = resource.collection(&self.shard, cluster);
-                let answer: Value = self.client.create(&collection, &body, &WriteOptions::default()).await?;
+                let response: Value =
+                    self.client.create(&collection, &body, &WriteOptions::default()).await?;
                 wrote("create");
-                replicas.written(since, place.clone(), Content::of(&body), &answer);
+                replicas.written(lists, location.clone(), ContentHash::of(&body), &response);
             }
             Plan::Update(body) => {
-                let answer: Value = self.client.replace(&path, &body, &WriteOptions::default()).await?;
+                let response: Value = self.client.replace(&path, &body, &WriteOptions::default()).await?;
                 wrote("update");
-                replicas.written(since, place.clone(), Content::of(&body), &answer);
+                replicas.written(lists, location.clone(), ContentHash::of(&body), &response);
             }
             Plan::Delete { uid } => {
                 let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
@@ -242,7 +243,7 @@ impl Replicator {
                     Err(error) if error.is_not_found() => {}
                     Err(error) => return Err(error),
                 }
-                replicas.removed(place, &uid);
+                replicas.removed(location, &uid);
                 // There may be an origin for another replica of that name.
                 self.queue.add(key.clone());
             }
@@ -258,27 +259,27 @@ impl Controller for Replicator {
     const NAME: &'static str = "replication";
     const WORKERS: usize = 16;
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Status> {
-        let (index, place) = key;
+    async fn reconcile(&self, key: &Key) -> Result<ReconcileOutcome, Status> {
+        let (index, location) = key;
         self.metrics.pending.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
         let replicated = &self.resources[*index];
         // Before the first list nothing can be compared; the list brings everything back.
-        let Some(known) = replicated.replicas.get(place) else { return Ok(Next::Done) };
-        let origin = self.origin(&replicated.source, place)?;
+        let Some(known) = replicated.replicas.get(location) else { return Ok(ReconcileOutcome::Done) };
+        let origin = self.origin(&replicated.source, location)?;
         let plan = plan(&self.shard, origin, known.replica.as_ref());
-        match self.act(key, known.since, plan).await {
-            Ok(()) => Ok(Next::Done),
+        match self.act(key, known.lists, plan).await {
+            Ok(()) => Ok(ReconcileOutcome::Done),
             Err(error) => {
                 let resource = replicated.source.resource.name.to_string();
                 self.metrics.failures.with_label_values(&[&*resource]).inc();
                 // A conflict means that the watch is about to show something newer; a cache server that is away is
                 // told of by the mirror and the metrics.
                 if error.is_retryable() || error.is_conflict() || error.is_already_exists() {
-                    tracing::debug!(resource, ?place, %error, "a replica cannot be written now");
+                    tracing::debug!(resource, ?location, %error, "a replica cannot be written now");
                 } else {
-                    tracing::warn!(resource, ?place, %error, "a replica cannot be written");
+                    tracing::warn!(resource, ?location, %error, "a replica cannot be written");
                 }
-                Ok(Next::Retry)
+                Ok(ReconcileOutcome::Retry)
             }
         }
     }

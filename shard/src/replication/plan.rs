@@ -9,12 +9,12 @@ use sha2::{Digest as _, Sha256};
 pub(super) struct Replica {
     pub(super) uid: Box<str>,
     pub(super) resource_version: u64,
-    pub(super) content: Content,
+    pub(super) content: ContentHash,
 }
 
 /// What an object says, without what tells where and in which version it is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Content([u8; 32]);
+pub(super) struct ContentHash([u8; 32]);
 
 /// The next write.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,11 +46,11 @@ pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>
     }
     let is_same = |replica: &Replica| metadata["uid"].as_str() == Some(&*replica.uid);
     match replica {
-        None => Plan::Create(wanted(shard, origin)),
+        None => Plan::Create(desired_replica(shard, origin)),
         Some(replica) if !is_same(replica) => delete(replica),
         Some(replica) => {
-            let mut wanted = wanted(shard, origin);
-            if Content::of(&wanted) == replica.content {
+            let mut wanted = desired_replica(shard, origin);
+            if ContentHash::of(&wanted) == replica.content {
                 return Plan::Nothing;
             }
             wanted["metadata"]["resourceVersion"] = replica.resource_version.to_string().into();
@@ -60,7 +60,7 @@ pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>
 }
 
 /// The desired replica of an object.
-fn wanted(shard: &str, mut origin: Value) -> Value {
+fn desired_replica(shard: &str, mut origin: Value) -> Value {
     if let Some(metadata) = origin.get_mut("metadata").and_then(Value::as_object_mut) {
         let version = metadata.remove("resourceVersion").unwrap_or_default();
         let uid = metadata.get("uid").cloned().unwrap_or_default();
@@ -82,12 +82,12 @@ impl Replica {
         Some(Self {
             uid: metadata["uid"].as_str()?.into(),
             resource_version: metadata["resourceVersion"].as_str()?.parse().ok()?,
-            content: Content::of(object),
+            content: ContentHash::of(object),
         })
     }
 }
 
-impl Content {
+impl ContentHash {
     /// Costs one serialization; keys of maps are in order.
     pub(super) fn of(object: &Value) -> Self {
         let mut hasher = Sha256::new();
@@ -164,11 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn plans() {
+    fn each_difference_has_its_plan() {
         let same = replica(origin(json!({})));
         let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let held = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
-        for (what, origin, replica, expected) in [
+        for (case, origin, replica, expected) in [
             ("nothing anywhere", None, None, "nothing"),
             ("a new origin", Some(json!({})), None, "create"),
             ("a replica without origin", None, Some(&same), "delete u1"),
@@ -207,12 +207,12 @@ mod tests {
                 }
                 Plan::Delete { uid } => format!("delete {uid}"),
             };
-            assert_eq!(found, expected, "{what}");
+            assert_eq!(found, expected, "{case}");
         }
     }
 
     #[test]
-    fn a_replica_says_where_it_comes_from() {
+    fn a_replica_carries_shard_uid_and_version_of_its_origin() {
         let Plan::Create(body) = plan("s1", Some(origin(json!({}))), None) else { panic!("no creation") };
         assert_eq!(
             body["metadata"],

@@ -18,7 +18,7 @@ pub(super) struct Reasons {
 impl Reasons {
     /// Why the rules of a role matter.
     pub(super) fn of_rules(rules: &[Rule]) -> Self {
-        rules.iter().map(Self::of_rule).fold(Self::default(), Self::or)
+        rules.iter().map(Self::of_rule).fold(Self::default(), Self::union)
     }
 
     /// Why a binding matters, beside its role: it says what may be done with bound resources.
@@ -43,7 +43,7 @@ impl Reasons {
         }
     }
 
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(super) fn union(self, other: Self) -> Self {
         Self {
             apis: self.apis || other.apis,
             core: self.core || other.core,
@@ -51,7 +51,7 @@ impl Reasons {
         }
     }
 
-    pub(super) fn is_none(self) -> bool {
+    pub(super) fn is_empty(self) -> bool {
         self == Self::default()
     }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_written_stays() {
+    fn foreign_reasons_are_kept() {
         let apis = Reasons { apis: true, ..Reasons::default() };
         for (reasons, present, expected) in [
             (apis, None, Some("apis.kcp.io")),

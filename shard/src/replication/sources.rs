@@ -9,31 +9,31 @@ use crate::global::CacheResource;
 use crate::index::Identities;
 
 /// Group, version, resource, and which objects; all of them are cluster-scoped.
-const RESOURCES: [(&str, &str, &str, Chosen); 12] = [
-    ("apis.kcp.io", "v1alpha1", "apiconversions", Chosen::All),
-    ("apis.kcp.io", "v1alpha1", "apiexportendpointslices", Chosen::All),
-    ("apis.kcp.io", "v1alpha2", "apiexports", Chosen::All),
-    ("apis.kcp.io", "v1alpha1", "apiresourceschemas", Chosen::All),
-    ("cache.kcp.io", "v1alpha1", "clustercachedresourceendpointslices", Chosen::All),
-    ("cache.kcp.io", "v1alpha1", "clustercachedresources", Chosen::All),
-    ("core.kcp.io", "v1alpha1", "logicalclusters", Chosen::Marked),
-    ("core.kcp.io", "v1alpha1", "shards", Chosen::All),
-    ("migration.kcp.io", "v1alpha1", "logicalclustermigrations", Chosen::All),
-    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", Chosen::Marked),
-    ("rbac.authorization.k8s.io", "v1", "clusterroles", Chosen::Marked),
-    ("tenancy.kcp.io", "v1alpha1", "workspacetypes", Chosen::All),
+const RESOURCES: [(&str, &str, &str, Selection); 12] = [
+    ("apis.kcp.io", "v1alpha1", "apiconversions", Selection::All),
+    ("apis.kcp.io", "v1alpha1", "apiexportendpointslices", Selection::All),
+    ("apis.kcp.io", "v1alpha2", "apiexports", Selection::All),
+    ("apis.kcp.io", "v1alpha1", "apiresourceschemas", Selection::All),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresourceendpointslices", Selection::All),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresources", Selection::All),
+    ("core.kcp.io", "v1alpha1", "logicalclusters", Selection::Marked),
+    ("core.kcp.io", "v1alpha1", "shards", Selection::All),
+    ("migration.kcp.io", "v1alpha1", "logicalclustermigrations", Selection::All),
+    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", Selection::Marked),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", Selection::Marked),
+    ("tenancy.kcp.io", "v1alpha1", "workspacetypes", Selection::All),
 ];
 
 /// A replicated resource.
 pub(super) struct Source {
     pub(super) resource: CacheResource,
     pub(super) origin: Origin,
-    chosen: Chosen,
+    selection: Selection,
 }
 
 /// Which objects of a resource are replicated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Chosen {
+enum Selection {
     All,
     /// Those that somebody has given a reason for, in an annotation.
     Marked,
@@ -42,7 +42,7 @@ enum Chosen {
 /// The sources of a shard that knows these identities. Resources of an export whose identity it does not know are
 /// left out: nobody can have made such objects.
 pub(super) fn sources(identities: &Identities) -> Vec<Source> {
-    let source = |(group, version, resource, chosen)| {
+    let source = |(group, version, resource, selection)| {
         let is_system =
             fairlead_api::system_resources().any(|own| own.group == group && own.plural == resource);
         let origin = match fairlead_api::root_export_of(group, resource) {
@@ -51,7 +51,7 @@ pub(super) fn sources(identities: &Identities) -> Vec<Source> {
             None if is_built_in(group, resource) => Origin::BuiltIn,
             None => return None,
         };
-        Some(Source { resource: CacheResource::new(group, version, resource), origin, chosen })
+        Some(Source { resource: CacheResource::new(group, version, resource), origin, selection })
     };
     RESOURCES.into_iter().filter_map(source).collect()
 }
@@ -63,10 +63,10 @@ impl Source {
     }
 
     /// Whether an object is replicated.
-    pub(super) fn chooses(&self, object: ObjectBytes<'_>) -> bool {
-        match self.chosen {
-            Chosen::All => true,
-            Chosen::Marked => Head::parse(object).is_ok_and(|head| {
+    pub(super) fn selects(&self, object: ObjectBytes<'_>) -> bool {
+        match self.selection {
+            Selection::All => true,
+            Selection::Marked => Head::parse(object).is_ok_and(|head| {
                 head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
             }),
         }
@@ -103,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn some_resources_are_replicated_where_marked() {
+    fn some_resources_are_replicated_only_if_marked() {
         let sources = sources(&Identities::default());
         let find =
             |plural: &str| sources.iter().find(|source| *source.resource.name.resource == *plural).unwrap();
-        for (plural, reasons, chosen) in [
+        for (plural, reasons, selection) in [
             ("apiexports", None, true),
             ("logicalclusters", None, false),
             ("logicalclusters", Some(""), false),
@@ -120,7 +120,7 @@ mod tests {
                 object["metadata"]["annotations"] = json!({annotation::REPLICATE: reasons});
             }
             let object = encode(&object, 0).unwrap();
-            assert_eq!(find(plural).chooses(object.as_object()), chosen, "{plural} {reasons:?}");
+            assert_eq!(find(plural).selects(object.as_object()), selection, "{plural} {reasons:?}");
         }
         assert!(Source::covers("root") && !Source::covers("system:admin"));
     }

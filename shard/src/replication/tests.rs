@@ -111,7 +111,7 @@ impl Shard {
     }
 
     /// Ends replication after what it has begun, and returns how many writes it did, by verb.
-    async fn rest(&mut self) -> BTreeMap<String, u64> {
+    async fn stop(&mut self) -> BTreeMap<String, u64> {
         let (shutdown, running, metrics) = self.running.take().unwrap();
         shutdown.begin();
         shutdown.run().await;
@@ -201,12 +201,12 @@ async fn replicas_follow_their_origins() {
     );
     shard.delete(Kind::Type, "org", "new").await;
     cache.until("no type any more", |all| !all.contains_key("workspacetypes/s1/org/new")).await;
-    let writes = shard.rest().await;
+    let writes = shard.stop().await;
     assert_eq!(writes["delete"], 1);
 }
 
 #[tokio::test]
-async fn only_what_others_need_is_replicated() {
+async fn only_objects_that_other_shards_need_are_replicated() {
     let cache = TestCache::start().await;
     let mut shard = Shard::new();
     shard.replicate(&cache);
@@ -237,7 +237,7 @@ async fn a_second_run_writes_nothing() {
     }
     shard.replicate(&cache);
     cache.until("everything", |all| all.len() == 150).await;
-    assert_eq!(shard.rest().await, [("create".to_owned(), 150)].into());
+    assert_eq!(shard.stop().await, [("create".to_owned(), 150)].into());
     let (contents, revision) = (cache.contents(), cache.revision());
 
     shard.replicate(&cache);
@@ -246,13 +246,13 @@ async fn a_second_run_writes_nothing() {
         shard.put(kind, "root", "last", marked()).await;
     }
     cache.until("what came last", |all| all.len() == 153).await;
-    assert_eq!(shard.rest().await, [("create".to_owned(), 3)].into());
+    assert_eq!(shard.stop().await, [("create".to_owned(), 3)].into());
     assert_eq!(cache.revision(), revision + 3);
     assert!(contents.iter().all(|(key, object)| cache.contents()[key] == *object));
 }
 
 #[tokio::test]
-async fn what_happened_while_the_cache_was_down_is_made_up_for() {
+async fn changes_during_a_cache_outage_are_replicated_afterwards() {
     let mut cache = TestCache::start().await;
     let mut shard = Shard::new();
     for name in ["kept", "changed", "deleted"] {
@@ -274,7 +274,7 @@ async fn what_happened_while_the_cache_was_down_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn what_happened_while_the_shard_was_down_is_made_up_for() {
+async fn changes_without_replication_are_replicated_after_its_start() {
     let cache = TestCache::start().await;
     let mut shard = Shard::new();
     for name in ["kept", "changed", "deleted"] {
@@ -282,7 +282,7 @@ async fn what_happened_while_the_shard_was_down_is_made_up_for() {
     }
     shard.replicate(&cache);
     cache.until("everything", |all| all.len() == 3).await;
-    shard.rest().await;
+    shard.stop().await;
     shard.put(Kind::Export, "root", "changed", json!({"spec": 2})).await;
     shard.delete(Kind::Export, "root", "deleted").await;
     // Another shard's replicas are its own business.
@@ -299,11 +299,11 @@ async fn what_happened_while_the_shard_was_down_is_made_up_for() {
             ]) && all["apiexports/s1/root/changed"]["spec"] == 2
         })
         .await;
-    assert_eq!(shard.rest().await, [("delete".to_owned(), 1), ("update".to_owned(), 1)].into());
+    assert_eq!(shard.stop().await, [("delete".to_owned(), 1), ("update".to_owned(), 1)].into());
 }
 
 #[tokio::test]
-async fn a_cache_that_lost_its_store_is_filled_again() {
+async fn replicas_are_created_again_when_the_cache_has_a_new_store() {
     let mut cache = TestCache::start().await;
     let mut shard = Shard::new();
     for name in ["a", "b"] {
@@ -319,7 +319,7 @@ async fn a_cache_that_lost_its_store_is_filled_again() {
 }
 
 #[tokio::test]
-async fn what_other_hands_do_to_replicas_is_undone() {
+async fn changes_of_replicas_by_other_clients_are_reverted() {
     let cache = TestCache::start().await;
     let mut shard = Shard::new();
     shard.put(Kind::Export, "root", "a", json!({"spec": 1})).await;
@@ -389,7 +389,7 @@ fn role(verb: &str, group: &str, resource: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_logical_cluster_offers_is_marked_with_those_who_may_have_it() {
+async fn published_objects_are_marked_with_the_roles_that_grant_access() {
     let cache = TestCache::start().await;
     let mut shard = Shard::new();
     shard.put(Kind::Role, "system:admin", "cluster-admin", role("*", "*", "*")).await;
@@ -407,8 +407,8 @@ async fn what_a_logical_cluster_offers_is_marked_with_those_who_may_have_it() {
         let marks = |object: &Value| object["metadata"]["annotations"]["internal.kcp.io/replicate"].clone();
         all.iter()
             .map(|(key, object)| match marks(object).as_str() {
-                Some(marks) => format!("{} {marks}", key.replace("/s1/offers/", "/")),
-                None => key.replace("/s1/offers/", "/"),
+                Some(marks) => format!("{} {marks}", key.replace("/s1/published/", "/")),
+                None => key.replace("/s1/published/", "/"),
             })
             .collect()
     };

@@ -19,30 +19,30 @@ use serde_json::{Value, json};
 use super::{ANNOTATIONS, ShardError, authority, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
-use crate::controllers::{
-    LogicalClusters, Queue, TypeKey, Upkeep, WorkspaceKey, WorkspaceTypes, Workspaces, drive, feed,
-};
+use crate::controller_runtime::{Queue, drive, feed};
+use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
 use crate::exports::RootExports;
 use crate::global::GlobalView;
-use crate::host::{Authentication, Authorizer, Reviews, ShardHost};
+use crate::host::{AccessReviews, Authentication, Authorizer, ShardHost};
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
-use crate::peers::{Peers, owner_key};
-use crate::placement::{GatewayPick, Placement};
+use crate::peers::Peers;
+use crate::placement::{PickClient, Placement};
 use crate::replication::Replication;
-use crate::types::TypeLookup;
+use crate::workspace_owner::{WorkspaceKey, owner_key};
+use crate::workspace_types::TypeLookup;
 use crate::writes::Writes;
 
 /// The build part of `gitVersion` in `/version`; clients look for `+kcp-`.
 const BUILD: &str = concat!("kcp-v0.32.0-fairlead-", env!("CARGO_PKG_VERSION"));
 
 /// How soon a shard that is not root asks root's shard again while it starts.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between such questions.
-const ASK_AGAIN_AT_MOST: Duration = Duration::from_secs(2);
+const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The parts of a shard that exist before anything runs.
-pub(super) struct Parts {
+pub(super) struct ShardParts {
     objects: ObjectStore,
     hub: Hub,
     global: Arc<GlobalView>,
@@ -55,7 +55,7 @@ pub(super) struct Parts {
     pub(super) api: Arc<ApiServer<ShardHost>>,
 }
 
-impl Parts {
+impl ShardParts {
     /// Puts the parts together. Nothing is read but the indexes.
     pub(super) fn assemble(
         config: &ShardConfig,
@@ -74,11 +74,11 @@ impl Parts {
         let admission = Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone()));
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
-        let reviews = Reviews::new();
+        let reviews = AccessReviews::new();
         let stored = registry.clone();
-        let answered = reviews.clone();
+        let access_reviews = reviews.clone();
         let built_in = built_in_resources(move |kind| {
-            Some(if kind.is_stored() { stored.clone() } else { answered.clone() as Arc<dyn Registry> })
+            Some(if kind.is_stored() { stored.clone() } else { access_reviews.clone() as Arc<dyn Registry> })
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
         let authorizer = Arc::new(Authorizer {
@@ -87,8 +87,8 @@ impl Parts {
             definitions: definitions.clone(),
             global: global.clone(),
         });
-        admission.complete(authorizer.clone());
-        reviews.serve(authorizer.clone());
+        admission.set_authorizer(authorizer.clone());
+        reviews.set_authorizer(authorizer.clone());
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
@@ -125,7 +125,7 @@ impl Parts {
         &self,
         config: &ShardConfig,
     ) -> Result<Option<Arc<GlobalView>>, ShardError> {
-        let kept = bootstrap::kept_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        let kept = bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
         Ok((config.cache_kubeconfig.is_some() && kept.is_none()).then(|| self.global.clone()))
     }
 
@@ -141,22 +141,22 @@ impl Parts {
         self.follow_cache(&config, &tasks, &shutdown)?;
         let is_root = config.name.is_root();
         let (exports, schemas) =
-            if is_root { self.own_exports().await? } else { self.foreign_exports(&config).await? };
-        self.learn(&exports)?;
+            if is_root { self.local_exports().await? } else { self.remote_exports(&config).await? };
+        self.set_identities(&exports)?;
         bootstrap::shard(&self.objects, &self.definitions, &exports, &schemas).await?;
         if is_root {
             let external_url = config.effective_external_url();
-            let place = bootstrap::Place {
+            let settings = bootstrap::ShardSettings {
                 shard: config.name.as_str(),
                 external_url: external_url.as_str(),
                 batteries: &config.batteries,
             };
-            bootstrap::root(&self.objects, &self.definitions, &exports, &place).await?;
+            bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await?;
         }
         self.replicate(&config, &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
-        self.control(config, exports, &tasks, &shutdown)?;
+        self.start_controllers(config, exports, &tasks, &shutdown)?;
         // The indexes have seen everything above before the first client may ask.
         let _ = self.hub.wait(self.objects.store().revision()).await;
         bootstrapped.set();
@@ -194,36 +194,36 @@ impl Parts {
         Ok(())
     }
 
-    async fn own_exports(&self) -> Result<(RootExports, Vec<Value>), ShardError> {
+    async fn local_exports(&self) -> Result<(RootExports, Vec<Value>), ShardError> {
         let exports = bootstrap::root_exports(&self.objects, &self.definitions).await?;
         let schemas = bootstrap::root_schemas(&self.objects).map_err(bootstrap::BootstrapError::from)?;
         Ok((exports, schemas))
     }
 
     /// What was kept from an earlier run, or what root's shard says, asked until it answers.
-    async fn foreign_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
-        let kept = bootstrap::kept_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+    async fn remote_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
+        let kept = bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
         if let Some((exports, schemas)) = kept.filter(|(exports, _)| exports.is_complete()) {
             return Ok((exports, schemas));
         }
         let client = root_client(config)?;
-        let mut pause = ASK_AGAIN;
+        let mut pause = FIRST_RETRY_PAUSE;
         loop {
-            match ask_root(&client).await {
+            match fetch_root_exports(&client).await {
                 Ok((exports, schemas)) if exports.is_complete() => return Ok((exports, schemas)),
                 Ok(_) => tracing::debug!("root's exports are not complete yet"),
                 Err(error) => tracing::debug!(%error, "root's shard does not answer yet"),
             }
             // There is no event for "root's shard has come up".
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(ASK_AGAIN_AT_MOST);
+            pause = (pause * 2).min(LONGEST_RETRY_PAUSE);
         }
     }
 
-    fn learn(&self, exports: &RootExports) -> Result<(), ShardError> {
-        self.definitions.learn(&exports.identities())?;
+    fn set_identities(&self, exports: &RootExports) -> Result<(), ShardError> {
+        self.definitions.set_identities(&exports.identities())?;
         if let Some(types) = self.definitions.exported(&WORKSPACE_TYPES) {
-            self.types.learn(types.origin.clone());
+            self.types.set_origin(types.origin.clone());
         }
         Ok(())
     }
@@ -260,20 +260,20 @@ impl Parts {
         let client = root_client(config)?;
         let shutdown = shutdown.clone();
         tasks.spawn("registration", async move {
-            let mut pause = ASK_AGAIN;
+            let mut pause = FIRST_RETRY_PAUSE;
             while let Err(error) = register_at(&client, &object).await {
                 tracing::debug!(%error, "not registered yet");
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = shutdown.draining() => return,
                 }
-                pause = (pause * 2).min(ASK_AGAIN_AT_MOST);
+                pause = (pause * 2).min(LONGEST_RETRY_PAUSE);
             }
         });
         Ok(())
     }
 
-    fn control(
+    fn start_controllers(
         &self,
         config: ShardConfig,
         exports: RootExports,
@@ -285,7 +285,7 @@ impl Parts {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
             global: self.global.clone(),
-            gateway: gateway_pick(&config)?,
+            gateway: pick_client(&config)?,
             picks: self.picks.clone(),
         });
         let credentials = match &config.logical_cluster_admin_kubeconfig {
@@ -304,7 +304,7 @@ impl Parts {
         });
         let exports = Arc::new(exports);
         let serving_ca = std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default();
-        let upkeep = Upkeep {
+        let content_controllers = ContentControllers {
             objects: self.objects.clone(),
             hub: self.hub.clone(),
             definitions: self.definitions.clone(),
@@ -312,7 +312,7 @@ impl Parts {
             exports: exports.clone(),
             serving_ca: serving_ca.clone(),
         };
-        upkeep.start(tasks, shutdown);
+        content_controllers.start(tasks, shutdown);
         let logical_clusters = Arc::new(LogicalClusters {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
@@ -428,12 +428,12 @@ fn add_workspaces(
     objects: &ObjectStore,
     definitions: &Definitions,
     queue: &Queue<WorkspaceKey>,
-    wanted: impl Fn(&WorkspaceHead<'_>) -> bool,
+    selects: impl Fn(&WorkspaceHead<'_>) -> bool,
 ) {
     let Some(resource) = definitions.exported(&WORKSPACES) else { return };
     let visited = objects.for_each(&WORKSPACES, &resource.origin, &ScopeSelector::all(), &mut |listed| {
         if let Ok(head) = WorkspaceHead::decode(listed.object.json())
-            && wanted(&head)
+            && selects(&head)
         {
             queue.add((listed.scope.into(), head.name.as_ref().into()));
         }
@@ -463,7 +463,9 @@ fn root_client(config: &ShardConfig) -> Result<Client, ShardError> {
     }
 }
 
-async fn ask_root(client: &Client) -> Result<(RootExports, Vec<Value>), fairlead_client::ClientError> {
+async fn fetch_root_exports(
+    client: &Client,
+) -> Result<(RootExports, Vec<Value>), fairlead_client::ClientError> {
     let root = ClusterName::root();
     let items = |list: Value| list["items"].as_array().cloned().unwrap_or_default();
     let exports = client.get_json(&format!("/clusters/{root}/apis/apis.kcp.io/v1alpha2/apiexports")).await?;
@@ -490,10 +492,10 @@ async fn register_at(client: &Client, object: &Value) -> Result<(), fairlead_cli
     }
 }
 
-fn gateway_pick(config: &ShardConfig) -> Result<Option<GatewayPick>, ShardError> {
+fn pick_client(config: &ShardConfig) -> Result<Option<PickClient>, ShardError> {
     let Some(pick) = &config.placement else { return Ok(None) };
     let unusable =
-        |path: &std::path::Path, why: String| ShardError::Kubeconfig { path: path.to_path_buf(), why };
+        |path: &std::path::Path, reason: String| ShardError::Kubeconfig { path: path.to_path_buf(), reason };
     let read =
         |path: &std::path::Path| std::fs::read(path).map_err(|error| unusable(path, error.to_string()));
     let roots = fairlead_client::TrustRoots::Pem(read(&pick.server_ca)?);
@@ -507,11 +509,11 @@ fn gateway_pick(config: &ShardConfig) -> Result<Option<GatewayPick>, ShardError>
     let endpoint = fairlead_client::Endpoint::parse(pick.url.as_str())
         .map_err(|error| unusable(std::path::Path::new(pick.url.as_str()), error.to_string()))?;
     let client = Client::new(endpoint, credentials, fairlead_client::ClientOptions::default());
-    Ok(Some(GatewayPick { client, timeout: pick.timeout.get() }))
+    Ok(Some(PickClient { client, timeout: pick.timeout.get() }))
 }
 
 fn credentials_of(file: &std::path::Path) -> Result<fairlead_client::Credentials, ShardError> {
-    let unusable = |why: String| ShardError::Kubeconfig { path: file.to_path_buf(), why };
+    let unusable = |reason: String| ShardError::Kubeconfig { path: file.to_path_buf(), reason };
     let kubeconfig = Kubeconfig::load(file).map_err(|error| unusable(error.to_string()))?;
     let context = kubeconfig.resolve(None).map_err(|error| unusable(error.to_string()))?;
     context.credentials(UnverifiedTls::Refuse).map_err(|error| unusable(error.to_string()))

@@ -9,14 +9,14 @@ const BINDINGS: &str = "apibindings.apis.kcp.io";
 const WORKSPACES: &str = "workspaces.tenancy.kcp.io";
 
 #[test]
-fn locks_of_others_are_kept_as_they_are() {
+fn foreign_locks_are_preserved() {
     let text = r#"{"a.x":{"n":"mine"},"b.x":{"c":true,"e":"2026-01-01T00:00:00Z"}}"#;
-    assert_eq!(Locks::parse(text).written(), text);
+    assert_eq!(Locks::parse(text).to_json(), text);
     assert_eq!(Locks::parse("nonsense"), Locks::default());
 }
 
 #[test]
-fn what_is_made_with_a_workspace_is_settled() {
+fn a_bound_binding_that_is_not_deleted_is_settled() {
     for (object, expected) in [
         (json!({"metadata": {}, "status": {"phase": "Bound"}}), true),
         (json!({"metadata": {}, "status": {"phase": "Binding"}}), false),
@@ -48,30 +48,30 @@ async fn resources_are_bound_only_where_they_are_free() {
             Some("map[workspaces.tenancy.kcp.io:{ true}]"),
         ),
     ] {
-        let around = Around {
+        let context = BindingContext {
             exports: &shard.exports,
             locks: Locks::parse(&locks),
             others,
             crds: crds.into_iter().map(str::to_owned).collect(),
         };
-        let plan = bind(&mine, &around, Timestamp::UNIX_EPOCH);
+        let plan = bind(&mine, &context, Timestamp::UNIX_EPOCH);
         let bound = plan.binding.unwrap();
         match conflict {
             None => {
                 assert_eq!(bound["status"]["phase"], "Bound", "{locks}");
                 assert_eq!(plan.locks.0["workspaces.tenancy.kcp.io"].binding.as_deref(), Some("mine"));
             }
-            Some(said) => {
+            Some(conflict) => {
                 assert_eq!(bound["status"]["phase"], "Binding", "{locks}");
                 assert!(bound["status"].get("boundResources").is_none());
-                assert_eq!(plan.locks, around.locks);
+                assert_eq!(plan.locks, context.locks);
                 for kind in [condition_type::READY, condition_type::BINDING_UP_TO_DATE] {
                     let (holds, reason, message) = condition(&bound, kind).unwrap();
                     assert_eq!((holds, &*reason), (false, "NamingConflicts"));
                     assert_eq!(
                         message,
                         format!(
-                            "Unable to bind APIs because they are bound by other APIBindings or CRDs: {said}"
+                            "Unable to bind APIs because they are bound by other APIBindings or CRDs: {conflict}"
                         )
                     );
                 }
@@ -81,9 +81,9 @@ async fn resources_are_bound_only_where_they_are_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_that_is_bound_stays_as_it_is_while_its_resources_are_taken() {
+async fn a_bound_binding_stays_bound_when_its_resources_conflict() {
     let shard = Shard::start().await;
-    let around = |locks: &str| Around {
+    let context = |locks: &str| BindingContext {
         exports: &shard.exports,
         locks: Locks::parse(locks),
         others: &[],
@@ -91,14 +91,14 @@ async fn a_binding_that_is_bound_stays_as_it_is_while_its_resources_are_taken() 
     };
     let mut mine = binding("mine");
     mine["metadata"]["finalizers"] = json!(["example.com/f"]);
-    let first = bind(&mine, &around("{}"), Timestamp::UNIX_EPOCH);
+    let first = bind(&mine, &context("{}"), Timestamp::UNIX_EPOCH);
     let bound = first.binding.unwrap();
     assert_eq!(bound["metadata"]["finalizers"], json!(["example.com/f", finalizer::API_BINDING]));
-    let again = bind(&bound, &around(&first.locks.written()), Timestamp::from_second(9).unwrap());
+    let again = bind(&bound, &context(&first.locks.to_json()), Timestamp::from_second(9).unwrap());
     assert_eq!(again.binding.as_ref(), Some(&bound));
-    let mut taken = around("{}");
-    taken.crds.insert("workspaces.tenancy.kcp.io".to_owned());
-    let conflict = bind(&bound, &taken, Timestamp::UNIX_EPOCH).binding.unwrap();
+    let mut conflicts = context("{}");
+    conflicts.crds.insert("workspaces.tenancy.kcp.io".to_owned());
+    let conflict = bind(&bound, &conflicts, Timestamp::UNIX_EPOCH).binding.unwrap();
     assert_eq!(conflict["status"]["phase"], "Bound");
     assert_eq!(conflict["status"]["boundResources"], bound["status"]["boundResources"]);
     assert!(condition(&conflict, condition_type::INITIAL_BINDING_COMPLETED).unwrap().0);
@@ -106,13 +106,17 @@ async fn a_binding_that_is_bound_stays_as_it_is_while_its_resources_are_taken() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_export_that_is_not_roots_is_not_found() {
+async fn an_export_outside_root_is_not_found() {
     let shard = Shard::start().await;
     let mut object = binding("mine");
     object["spec"]["reference"]["export"]["name"] = "strange".into();
-    let around =
-        Around { exports: &shard.exports, locks: Locks::default(), others: &[], crds: BTreeSet::new() };
-    let plan = bind(&object, &around, Timestamp::UNIX_EPOCH);
+    let context = BindingContext {
+        exports: &shard.exports,
+        locks: Locks::default(),
+        others: &[],
+        crds: BTreeSet::new(),
+    };
+    let plan = bind(&object, &context, Timestamp::UNIX_EPOCH);
     let (holds, reason, message) =
         condition(&plan.binding.unwrap(), condition_type::API_EXPORT_VALID).unwrap();
     assert_eq!(
@@ -122,7 +126,7 @@ async fn an_export_that_is_not_roots_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_binding_waits_for_the_first_to_go() {
+async fn a_second_binding_waits_for_the_removal_of_the_first() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     let first = first_name(&shard);
@@ -139,11 +143,11 @@ async fn a_second_binding_waits_for_the_first_to_go() {
     let locks = Locks::of(&shard.logical_cluster("abc").unwrap());
     assert_eq!(locks.0["workspaces.tenancy.kcp.io"].binding.as_deref(), Some("second"));
     let catalog = shard.get("abc", WORKSPACES, None, "kept");
-    assert!(catalog.is_some(), "objects of an export that another binding refers to are taken over");
+    assert!(catalog.is_some(), "objects of an export that another binding refers to are kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_binding_takes_its_objects_and_locks() {
+async fn deleting_a_binding_removes_its_objects_and_locks() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.workspace("other").await;

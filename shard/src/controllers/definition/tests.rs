@@ -9,7 +9,7 @@ const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const THINGS: &str = "things.example.com";
 
 #[test]
-fn names_of_definitions_name_resources() {
+fn a_definition_name_is_parsed_as_resource() {
     for (name, group, plural) in
         [("things.example.com", "example.com", "things"), ("pods.core", "", "pods"), ("odd", "", "odd")]
     {
@@ -18,7 +18,7 @@ fn names_of_definitions_name_resources() {
 }
 
 #[test]
-fn a_definition_goes_with_its_last_finalizer() {
+fn a_definition_is_removed_with_its_last_finalizer() {
     for (finalizers, expected) in
         [(json!([CLEANUP_FINALIZER]), None), (json!([CLEANUP_FINALIZER, "a/b"]), Some(json!(["a/b"])))]
     {
@@ -29,7 +29,7 @@ fn a_definition_goes_with_its_last_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_definition_takes_its_objects_and_watches() {
+async fn deleting_a_definition_removes_its_objects_and_ends_its_watches() {
     let shard = Shard::start().await;
     for cluster in ["abc", "other"] {
         shard.workspace(cluster).await;
@@ -50,7 +50,7 @@ async fn a_deleted_definition_takes_its_objects_and_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_its_objects_are_waited_for() {
+async fn a_deleted_definition_waits_for_finalizers_of_its_objects() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.define("abc", "things", "Cluster").await;
@@ -74,7 +74,7 @@ async fn finalizers_of_its_objects_are_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_shadows_what_is_served_everywhere_leaves_that_alone() {
+async fn deleting_a_definition_that_shadows_a_system_resource_keeps_its_objects() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     let mut definition = shard.get("system:system-crds", CRDS, None, "logicalclusters.core.kcp.io").unwrap();

@@ -17,11 +17,11 @@ const PAGE: usize = 512;
 const RESOURCES: usize = 64;
 
 /// One object where it lies.
-pub(in crate::controllers) struct Found<'a> {
+pub(in crate::controllers) struct FoundObject<'a> {
     /// Its key.
     pub(in crate::controllers) key: &'a [u8],
     /// The key's parts.
-    pub(in crate::controllers) at: Key<'a>,
+    pub(in crate::controllers) parts: Key<'a>,
     /// The stored object; `None` when the value is not an object.
     pub(in crate::controllers) object: Option<ObjectBytes<'a>>,
     /// When it last changed.
@@ -29,7 +29,7 @@ pub(in crate::controllers) struct Found<'a> {
 }
 
 /// Looks at objects; called synchronously under a read transaction.
-pub(in crate::controllers) type Visit<'v> = dyn FnMut(&Found<'_>) -> ControlFlow<()> + Send + 'v;
+pub(in crate::controllers) type Visit<'v> = dyn FnMut(&FoundObject<'_>) -> ControlFlow<()> + Send + 'v;
 
 /// Visits everything in a logical cluster, or in one namespace of it, resource by resource, until `visit`
 /// breaks. Costs two look-ups for each resource that anybody has objects of, and the objects themselves.
@@ -45,12 +45,12 @@ pub(in crate::controllers) async fn everything(
     let mut rest = Range::prefix(format!("{}/", objects.codec().prefix()));
     let mut resources = 0;
     while let Some(key) = first_key(objects, &rest)? {
-        let Ok(at) = objects.codec().decode(&key) else {
+        let Ok(parts) = objects.codec().decode(&key) else {
             rest = rest.after(&key);
             continue;
         };
-        let resource = ResourceName::new(at.group, at.resource);
-        let origin = origin_of(&at);
+        let resource = ResourceName::new(parts.group, parts.resource);
+        let origin = origin_of(&parts);
         if of_resource(objects, &resource, &origin, cluster, namespace, visit).await?.is_break() {
             return Ok(());
         }
@@ -85,9 +85,9 @@ pub(in crate::controllers) async fn of_resource(
         objects
             .store()
             .scan(&range, None, &mut |record| {
-                if let Ok(at) = objects.codec().decode(record.key) {
+                if let Ok(parts) = objects.codec().decode(record.key) {
                     let object = ObjectBytes::parse(record.value).ok();
-                    flow = visit(&Found { key: record.key, at, object, revision: record.modified });
+                    flow = visit(&FoundObject { key: record.key, parts, object, revision: record.modified });
                 }
                 visited += 1;
                 if visited == PAGE {
@@ -105,8 +105,8 @@ pub(in crate::controllers) async fn of_resource(
 }
 
 /// The origin that a key names.
-pub(in crate::controllers) fn origin_of(at: &Key<'_>) -> Origin {
-    match at.origin {
+pub(in crate::controllers) fn origin_of(parts: &Key<'_>) -> Origin {
+    match parts.origin {
         None => Origin::BuiltIn,
         Some(CUSTOM_RESOURCES) => Origin::Custom,
         Some(identity) => Origin::Identity(identity.into()),

@@ -12,8 +12,8 @@ use fairlead_store::{Change, Expect, Mutation};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::content::Found;
-use crate::admission::CLEANUP_FINALIZER;
+use super::content::FoundObject;
+use crate::names::CLEANUP_FINALIZER;
 
 /// How many objects go in one commit, at most.
 pub(in crate::controllers) const BATCH: usize = 256;
@@ -31,7 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(in crate::controllers) struct Sweep {
     mutations: Vec<Mutation>,
     bytes: usize,
-    is_cut: bool,
+    is_truncated: bool,
     /// Objects that stay, by `<resource>.<group>`.
     remaining: BTreeMap<String, u64>,
     /// How many objects each finalizer keeps.
@@ -44,40 +44,40 @@ impl Sweep {
     pub(in crate::controllers) fn add(
         &mut self,
         objects: &ObjectStore,
-        found: &Found<'_>,
+        found: &FoundObject<'_>,
     ) -> ControlFlow<()> {
         let head = found.object.and_then(|object| Head::parse(object).ok());
         // What cannot be read has nobody who waits for it.
         let Some(head) = head else { return self.remove(found) };
-        let keepers = keepers(found, &head);
-        if keepers.is_empty() {
+        let finalizers = remaining_finalizers(found, &head);
+        if finalizers.is_empty() {
             return self.remove(found);
         }
         if head.deletion_timestamp.is_none() {
-            let Some(marked) = marked(objects, found) else { return self.remove(found) };
-            self.push(found, marked)?;
+            let Some(mark) = deletion_mark(objects, found) else { return self.remove(found) };
+            self.push(found, mark)?;
         }
-        for keeper in keepers {
-            *self.finalizers.entry(keeper).or_default() += 1;
+        for finalizer in finalizers {
+            *self.finalizers.entry(finalizer).or_default() += 1;
         }
         self.count(found);
         ControlFlow::Continue(())
     }
 
     /// Marks an object that holds others and stays until those are gone.
-    pub(in crate::controllers) fn hold(&mut self, objects: &ObjectStore, found: &Found<'_>) {
+    pub(in crate::controllers) fn mark_holder(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) {
         let head = found.object.and_then(|object| Head::parse(object).ok());
         if head.is_some_and(|head| head.deletion_timestamp.is_none())
-            && let Some(marked) = marked(objects, found)
+            && let Some(mark) = deletion_mark(objects, found)
         {
             // The rest is marked by a later pass.
-            let _ = self.push(found, marked);
+            let _ = self.push(found, mark);
         }
         self.count(found);
     }
 
     /// Takes an object that goes whatever keeps it.
-    pub(in crate::controllers) fn remove(&mut self, found: &Found<'_>) -> ControlFlow<()> {
+    pub(in crate::controllers) fn remove(&mut self, found: &FoundObject<'_>) -> ControlFlow<()> {
         self.push(found, Change::Delete)
     }
 
@@ -90,23 +90,24 @@ impl Sweep {
             }
         }
         let fits = BATCH.saturating_sub(self.mutations.len());
-        self.is_cut |= other.is_cut || other.mutations.len() > fits || self.bytes + other.bytes > BATCH_BYTES;
+        self.is_truncated |=
+            other.is_truncated || other.mutations.len() > fits || self.bytes + other.bytes > BATCH_BYTES;
         self.bytes += other.bytes;
         self.mutations.extend(other.mutations.into_iter().take(fits));
     }
 
     /// Whether nothing is left once the mutations are committed.
     pub(in crate::controllers) fn leaves_nothing(&self) -> bool {
-        !self.is_cut && self.remaining.is_empty()
+        !self.is_truncated && self.remaining.is_empty()
     }
 
     /// Whether there is more to do than fits into one commit.
-    pub(in crate::controllers) fn is_cut(&self) -> bool {
-        self.is_cut
+    pub(in crate::controllers) fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     /// Whether there is nothing to commit.
-    pub(in crate::controllers) fn is_idle(&self) -> bool {
+    pub(in crate::controllers) fn has_no_mutations(&self) -> bool {
         self.mutations.is_empty()
     }
 
@@ -115,23 +116,23 @@ impl Sweep {
         self.mutations
     }
 
-    /// `configmaps. has 2 resource instances, …`, as Kubernetes and kcp say it; `None` when nothing stays.
+    /// `configmaps. has 2 resource instances, …`, as Kubernetes and kcp describe it; `None` when nothing stays.
     pub(in crate::controllers) fn remaining(&self) -> Option<String> {
-        listed(&self.remaining, |name, count| format!("{name} has {count} resource instances"))
+        joined(&self.remaining, |name, count| format!("{name} has {count} resource instances"))
     }
 
     /// `example.com/f in 2 resource instances, …`; `None` when no finalizer keeps anything.
     pub(in crate::controllers) fn finalizers(&self) -> Option<String> {
-        listed(&self.finalizers, |name, count| format!("{name} in {count} resource instances"))
+        joined(&self.finalizers, |name, count| format!("{name} in {count} resource instances"))
     }
 
-    fn count(&mut self, found: &Found<'_>) {
-        *self.remaining.entry(format!("{}.{}", found.at.resource, found.at.group)).or_default() += 1;
+    fn count(&mut self, found: &FoundObject<'_>) {
+        *self.remaining.entry(format!("{}.{}", found.parts.resource, found.parts.group)).or_default() += 1;
     }
 
-    fn push(&mut self, found: &Found<'_>, change: Change) -> ControlFlow<()> {
+    fn push(&mut self, found: &FoundObject<'_>, change: Change) -> ControlFlow<()> {
         if self.mutations.len() == BATCH || self.bytes > BATCH_BYTES {
-            self.is_cut = true;
+            self.is_truncated = true;
             return ControlFlow::Break(());
         }
         self.bytes += found.key.len();
@@ -157,7 +158,7 @@ pub(in crate::controllers) fn pause(object: &Value, now: Timestamp) -> Duration 
 }
 
 /// Marks an object for deletion, as a DELETE request does.
-fn mark(object: &mut Value) {
+fn mark_for_deletion(object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["deletionTimestamp"] = crate::writes::now().into();
     metadata["deletionGracePeriodSeconds"] = 0.into();
@@ -167,45 +168,45 @@ fn mark(object: &mut Value) {
 }
 
 /// What keeps an object besides the finalizers whose work is done here.
-fn keepers(found: &Found<'_>, head: &Head<'_>) -> Vec<String> {
-    let (own, others) = match (found.at.group, found.at.resource) {
+fn remaining_finalizers(found: &FoundObject<'_>, head: &Head<'_>) -> Vec<String> {
+    let (own, others) = match (found.parts.group, found.parts.resource) {
         ("", "namespaces") => (NAMESPACE_FINALIZER, namespace_finalizers(found)),
         ("apiextensions.k8s.io", "customresourcedefinitions") => (CLEANUP_FINALIZER, Vec::new()),
         ("apis.kcp.io", "apibindings") => (finalizer::API_BINDING, Vec::new()),
         _ => ("", Vec::new()),
     };
-    let mut keepers: Vec<String> =
+    let mut remaining_finalizers: Vec<String> =
         head.finalizers.iter().map(|one| (**one).to_owned()).chain(others).collect();
-    keepers.retain(|one| one != own);
-    keepers
+    remaining_finalizers.retain(|one| one != own);
+    remaining_finalizers
 }
 
 /// The finalizers in a namespace's spec.
-fn namespace_finalizers(found: &Found<'_>) -> Vec<String> {
+fn namespace_finalizers(found: &FoundObject<'_>) -> Vec<String> {
     let object = found.object.and_then(|object| serde_json::from_slice::<Value>(object.json()).ok());
     let object = object.unwrap_or_default();
     let all = object["spec"]["finalizers"].as_array().into_iter().flatten();
     all.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn marked(objects: &ObjectStore, found: &Found<'_>) -> Option<Change> {
+fn deletion_mark(objects: &ObjectStore, found: &FoundObject<'_>) -> Option<Change> {
     let object = found.object?;
     let stored = StoredObject {
         object: EncodedObject::copied(object),
         revision: found.revision,
-        scope: Scope::new(found.at.scope),
+        scope: Scope::new(found.parts.scope),
     };
     let mut tree = objects.tree(&stored).ok()?;
-    mark(&mut tree);
-    if (found.at.group, found.at.resource) == ("", "namespaces") {
+    mark_for_deletion(&mut tree);
+    if (found.parts.group, found.parts.resource) == ("", "namespaces") {
         tree["status"]["phase"] = "Terminating".into();
     }
     let encoded = objects.encode(tree, object.schema_hash()).ok()?;
     Some(Change::Put(encoded.stored().clone()))
 }
 
-fn listed(counts: &BTreeMap<String, u64>, say: impl Fn(&str, u64) -> String) -> Option<String> {
-    let all: Vec<String> = counts.iter().map(|(name, count)| say(name, *count)).collect();
+fn joined(counts: &BTreeMap<String, u64>, describe: impl Fn(&str, u64) -> String) -> Option<String> {
+    let all: Vec<String> = counts.iter().map(|(name, count)| describe(name, *count)).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_longer_is_looked_at_less_often() {
+    fn the_pause_grows_with_the_waiting_time() {
         let object = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
         for (seconds, expected) in [(0, 100), (1, 250), (8, 2000), (1000, 10_000)] {
             let now = Timestamp::from_second(seconds).unwrap();
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_bounded_and_what_does_not_fit_is_told() {
+    fn a_commit_is_bounded_and_excess_mutations_are_reported() {
         let many = |count: usize| Sweep {
             mutations: (0..count).map(|nth| Mutation::delete(nth.to_string(), Expect::Any)).collect(),
             ..Sweep::default()
@@ -235,12 +236,12 @@ mod tests {
         sweep.append(many(1));
         assert!(sweep.leaves_nothing());
         sweep.append(many(1));
-        assert!(sweep.is_cut() && !sweep.leaves_nothing());
+        assert!(sweep.is_truncated() && !sweep.leaves_nothing());
         assert_eq!(sweep.into_mutations().len(), BATCH);
     }
 
     #[test]
-    fn what_stays_is_told_in_kubernetes_words() {
+    fn remaining_objects_are_reported_as_in_kubernetes() {
         let mut sweep = Sweep::default();
         sweep.append(Sweep {
             remaining: [("configmaps.".to_owned(), 2), ("cowboys.wild.west".to_owned(), 1)].into(),

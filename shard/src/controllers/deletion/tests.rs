@@ -24,21 +24,36 @@ fn logical_cluster(finalizers: &[&str], terminators: &[&str], content_deleted: O
 }
 
 #[test]
-fn a_logical_cluster_is_sealed_before_it_goes() {
+fn a_logical_cluster_is_sealed_before_it_is_removed() {
     let ours = finalizer::LOGICAL_CLUSTER;
     let terminating = finalizer::HAS_TERMINATORS;
     let empty = Sweep::default();
     for (finalizers, terminators, content_deleted, expected) in [
         // Nothing was said yet: the seal first.
-        (&[ours][..], &[][..], None, Some((&[ours][..], "Deleting", Next::After(Duration::ZERO)))),
-        (&[ours], &[], Some(false), Some((&[ours], "Deleting", Next::After(Duration::ZERO)))),
+        (
+            &[ours][..],
+            &[][..],
+            None,
+            Some((&[ours][..], "Deleting", ReconcileOutcome::RequeueAfter(Duration::ZERO))),
+        ),
+        (
+            &[ours],
+            &[],
+            Some(false),
+            Some((&[ours], "Deleting", ReconcileOutcome::RequeueAfter(Duration::ZERO))),
+        ),
         // Sealed: it goes, unless others keep it.
         (&[ours], &[], Some(true), None),
-        (&[ours, "a/b"], &[], Some(true), Some((&["a/b"], "Deleting", Next::Done))),
-        (&["a/b"], &[], Some(true), Some((&["a/b"], "Deleting", Next::Done))),
+        (&[ours, "a/b"], &[], Some(true), Some((&["a/b"], "Deleting", ReconcileOutcome::Done))),
+        (&["a/b"], &[], Some(true), Some((&["a/b"], "Deleting", ReconcileOutcome::Done))),
         // Terminators are waited for, and their finalizer goes when they are done.
-        (&[ours], &["t"], Some(true), Some((&[ours, terminating], "Terminating", Next::Done))),
-        (&[ours, terminating], &[], None, Some((&[ours], "Deleting", Next::After(Duration::ZERO)))),
+        (&[ours], &["t"], Some(true), Some((&[ours, terminating], "Terminating", ReconcileOutcome::Done))),
+        (
+            &[ours, terminating],
+            &[],
+            None,
+            Some((&[ours], "Deleting", ReconcileOutcome::RequeueAfter(Duration::ZERO))),
+        ),
         (&[ours, terminating], &[], Some(true), None),
     ] {
         let old = logical_cluster(finalizers, terminators, content_deleted);
@@ -55,7 +70,7 @@ fn a_logical_cluster_is_sealed_before_it_goes() {
 }
 
 #[test]
-fn tiers_go_one_after_the_other() {
+fn each_kind_of_object_has_its_tier() {
     let bound = Origin::Identity("hash".into());
     for (group, resource, origin, namespace, expected) in [
         ("", "configmaps", Origin::BuiltIn, Some("default"), Tier::Content),
@@ -78,7 +93,7 @@ fn tiers_go_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_a_deleted_logical_cluster() {
+async fn a_deleted_logical_cluster_leaves_no_keys() {
     let shard = Shard::start().await;
     for cluster in ["abc", "abcd", "ab"] {
         shard.workspace(cluster).await;
@@ -101,7 +116,7 @@ async fn nothing_is_left_of_a_deleted_logical_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinary_workspace_goes_in_two_commits() {
+async fn an_ordinary_workspace_is_removed_in_two_commits() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.settle().await;
@@ -116,7 +131,7 @@ async fn an_ordinary_workspace_goes_in_two_commits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_are_respected_and_told() {
+async fn finalizers_are_respected_and_reported() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     let mut held = config_map("default", "held");
@@ -210,7 +225,7 @@ async fn terminators_may_make_objects_until_they_are_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_created_meanwhile_goes_too() {
+async fn objects_created_during_the_deletion_are_removed() {
     let shard = Arc::new(Shard::start().await);
     shard.workspace("abc").await;
     shard.define("abc", "things", "Cluster").await;
@@ -257,7 +272,7 @@ async fn what_is_created_meanwhile_goes_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_watches_end_after_the_last_event_and_others_go_on() {
+async fn watches_end_after_the_last_event_and_other_watches_continue() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.workspace("other").await;
@@ -280,7 +295,7 @@ async fn its_watches_end_after_the_last_event_and_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_leaves_behind_is_removed() {
+async fn content_without_a_logical_cluster_is_removed() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.settle().await;
@@ -290,7 +305,7 @@ async fn what_somebody_leaves_behind_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn much_content_goes_in_bounded_commits() {
+async fn commits_of_a_large_deletion_are_bounded() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     for batch in 0..10 {

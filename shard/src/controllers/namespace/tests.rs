@@ -7,7 +7,7 @@ use super::super::testing::{SERVING_CA, Shard, condition, config_map, namespace}
 use super::*;
 
 #[test]
-fn a_terminating_namespace_goes_with_the_last_of_its_finalizers() {
+fn a_terminating_namespace_is_removed_with_its_last_finalizer() {
     let empty = Sweep::default();
     for (spec, metadata, expected) in [
         (json!(["kubernetes"]), json!(null), None),
@@ -18,16 +18,16 @@ fn a_terminating_namespace_goes_with_the_last_of_its_finalizers() {
         let old = json!({"metadata": {"finalizers": metadata}, "spec": {"finalizers": spec}});
         let plan = plan(&old, &empty, Timestamp::UNIX_EPOCH);
         assert_eq!(plan.namespace.map(|new| new["spec"]["finalizers"].clone()), expected, "{old}");
-        assert_eq!(plan.next, Next::Done);
+        assert_eq!(plan.next, ReconcileOutcome::Done);
     }
 }
 
 #[test]
 fn conditions_keep_their_time_while_nothing_changes() {
     let mut namespace = json!({"status": {}});
-    tell(&mut namespace, &Sweep::default(), Timestamp::UNIX_EPOCH);
+    set_conditions(&mut namespace, &Sweep::default(), Timestamp::UNIX_EPOCH);
     let before = namespace.clone();
-    tell(&mut namespace, &Sweep::default(), Timestamp::from_second(100).unwrap());
+    set_conditions(&mut namespace, &Sweep::default(), Timestamp::from_second(100).unwrap());
     assert_eq!(namespace, before);
     let kinds: Vec<&str> = namespace["status"]["conditions"]
         .as_array()
@@ -48,7 +48,7 @@ fn conditions_keep_their_time_while_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_namespace_gets_back_what_it_always_holds() {
+async fn default_objects_of_a_namespace_are_restored() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_live_namespace_gets_back_what_it_always_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_namespace_takes_everything_in_it() {
+async fn deleting_a_namespace_deletes_its_objects() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.define("abc", "objects", "Namespaced").await;
@@ -93,7 +93,7 @@ async fn a_deleted_namespace_takes_everything_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_in_it_are_waited_for_and_told() {
+async fn finalizers_of_objects_in_a_namespace_are_awaited_and_reported() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
@@ -132,7 +132,7 @@ async fn finalizers_in_it_are_waited_for_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_survives_that_is_created_meanwhile() {
+async fn objects_created_during_the_deletion_of_a_namespace_are_removed() {
     let shard = Arc::new(Shard::start().await);
     shard.workspace("abc").await;
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
@@ -164,7 +164,7 @@ async fn nothing_survives_that_is_created_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_store_does_not_finish_a_namespace() {
+async fn a_conflict_prevents_the_removal_of_a_namespace() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();

@@ -4,11 +4,10 @@
 //!    what holds that (namespaces, CRDs), then objects of bound resources (child workspaces among them),
 //!    then bindings, and at last the roles that those who remove finalizers need.
 //! 2. When nothing is left the logical cluster is sealed: `WorkspaceContentDeleted` becomes true, and from
-//!    that revision on nothing can be created in it ([`creation_fence`]).
+//!    that revision on nothing can be created in it ([`creation_fence`](crate::creation_fence::creation_fence)).
 //! 3. It is looked at once more, and goes.
 
 mod content;
-mod seal;
 mod sweep;
 
 use std::ops::ControlFlow;
@@ -29,18 +28,17 @@ use fairlead_store::{CommitError, Expect, Mutation, Revision};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::logical_cluster::{keep_terminator_finalizer, label_phase};
-use super::{Controller, Next};
+use super::logical_cluster::{set_life_cycle_labels, sync_terminator_finalizer};
+use crate::controller_runtime::{Controller, ReconcileOutcome};
+use crate::creation_fence::{has_terminators, is_sealed};
 use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
 use crate::writes::Writes;
 
 pub(super) use content::{everything, of_resource};
-pub(crate) use seal::creation_fence;
 pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
 
-use content::{Found, origin_of};
-use seal::{has_terminators, is_sealed};
+use content::{FoundObject, origin_of};
 
 /// The controller.
 pub(crate) struct Deletion {
@@ -69,48 +67,48 @@ impl Controller for Deletion {
     const NAME: &'static str = "logicalcluster-deletion";
     const WORKERS: usize = 16;
 
-    async fn reconcile(&self, cluster: &Box<str>) -> Result<Next, Status> {
+    async fn reconcile(&self, cluster: &Box<str>) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
         // Read before the content: what is created after the sealing depends on an older state.
         let Some(stored) =
             self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?
         else {
-            return self.forget(&scope).await;
+            return self.remove_leftovers(&scope).await;
         };
         let old = self.objects.tree(&stored)?;
         if old["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let sweep = sweep(&self.objects, cluster).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
         let writes = Writes::new(&self.objects, &self.definitions);
-        let done = carry_out(writes, sweep, (&stored, &old), plan.logical_cluster).await?;
-        Ok(if done.is_some() { plan.next } else { Next::Retry })
+        let done = commit_sweep(writes, sweep, (&stored, &old), plan.logical_cluster).await?;
+        Ok(if done.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
 
 impl Deletion {
     /// Removes what is left of a logical cluster that went without this controller (somebody took its
     /// finalizer off), and ends its watches.
-    async fn forget(&self, scope: &Scope) -> Result<Next, Status> {
+    async fn remove_leftovers(&self, scope: &Scope) -> Result<ReconcileOutcome, Status> {
         if scope.as_str().starts_with("system:") {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut rest = Sweep::default();
         everything(&self.objects, scope.as_str(), None, &mut |found| {
             if is_logical_cluster(found) { ControlFlow::Continue(()) } else { rest.remove(found) }
         })
         .await?;
-        if !rest.is_idle() {
+        if !rest.has_no_mutations() {
             let mut writes = Writes::new(&self.objects, &self.definitions);
             writes.extend(rest.into_mutations());
             let key =
                 self.objects.key(&LOGICAL_CLUSTERS, &CUSTOM, scope.as_str(), None, LOGICAL_CLUSTER_NAME);
             writes.extend([Mutation::fence(key, Expect::Absent)]);
             return Ok(if commit(writes).await?.is_some() {
-                Next::After(Duration::ZERO)
+                ReconcileOutcome::RequeueAfter(Duration::ZERO)
             } else {
-                Next::Retry
+                ReconcileOutcome::Retry
             });
         }
         // The watches get the deletions first.
@@ -118,7 +116,7 @@ impl Deletion {
             let gone = ScopeSelector::One(scope.clone());
             self.hub.end(|interest| interest.scopes == gone);
         }
-        Ok(Next::Done)
+        Ok(ReconcileOutcome::Done)
     }
 }
 
@@ -127,7 +125,7 @@ impl Deletion {
 ///
 /// # Errors
 /// As [`commit`]; and 500 when the object's kind is not served.
-pub(super) async fn carry_out(
+pub(super) async fn commit_sweep(
     mut writes: Writes<'_>,
     sweep: Sweep,
     (stored, old): (&StoredObject, &Value),
@@ -159,14 +157,14 @@ pub(super) async fn commit(writes: Writes<'_>) -> Result<Option<Revision>, Statu
 struct Plan {
     /// As it shall be; `None`: it goes.
     logical_cluster: Option<Value>,
-    next: Next,
+    next: ReconcileOutcome,
 }
 
 /// Decides on a logical cluster that is being deleted, given what a sweep of its content does and leaves.
 fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
     new["status"]["phase"] = if has_terminators(old) { "Terminating" } else { "Deleting" }.into();
-    let mut next = Next::After(Duration::ZERO);
+    let mut next = ReconcileOutcome::RequeueAfter(Duration::ZERO);
     let mut conditions = conditions_of(old);
     let kind = condition_type::WORKSPACE_CONTENT_DELETED;
     if sweep.leaves_nothing() {
@@ -174,25 +172,28 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
             if let Some(all) = new["metadata"]["finalizers"].as_array_mut() {
                 all.retain(|one| one != finalizer::LOGICAL_CLUSTER);
             }
-            next = Next::Done;
+            next = ReconcileOutcome::Done;
         }
         set_condition(&mut conditions, Condition::met(kind), now);
         if has_terminators(old) {
             // Its last change, when the terminators are done, brings it back.
-            next = Next::Done;
+            next = ReconcileOutcome::Done;
         }
     } else if let Some(message) = message(sweep) {
         let unmet = Condition::unmet(kind, Severity::Info, "SomeResourcesRemain", message);
         set_condition(&mut conditions, unmet, now);
-        if !sweep.is_cut() {
-            next = Next::After(pause(old, now));
+        if !sweep.is_truncated() {
+            next = ReconcileOutcome::RequeueAfter(pause(old, now));
         }
     }
     write_conditions(&mut new, &conditions);
-    label_phase(&mut new);
-    keep_terminator_finalizer(&mut new);
+    set_life_cycle_labels(&mut new);
+    sync_terminator_finalizer(&mut new);
     let is_kept = new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
-    Plan { logical_cluster: is_kept.then_some(new), next: if is_kept { next } else { Next::Done } }
+    Plan {
+        logical_cluster: is_kept.then_some(new),
+        next: if is_kept { next } else { ReconcileOutcome::Done },
+    }
 }
 
 fn message(sweep: &Sweep) -> Option<String> {
@@ -235,16 +236,17 @@ enum Tier {
 }
 
 impl Tiers {
-    fn add(&mut self, objects: &ObjectStore, found: &Found<'_>) -> ControlFlow<()> {
+    fn add(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) -> ControlFlow<()> {
         if is_logical_cluster(found) {
             return ControlFlow::Continue(());
         }
-        let tier = tier_of(found.at.group, found.at.resource, &origin_of(&found.at), found.at.namespace);
+        let tier =
+            tier_of(found.parts.group, found.parts.resource, &origin_of(&found.parts), found.parts.namespace);
         let sweep = match tier {
             // Nothing else can go before a full commit of content has gone.
             Tier::Content => return self.content.add(objects, found),
             Tier::Holders => {
-                self.waiting_holders.hold(objects, found);
+                self.waiting_holders.mark_holder(objects, found);
                 &mut self.holders
             }
             Tier::Bound => &mut self.bound,
@@ -282,10 +284,10 @@ fn tier_of(group: &str, resource: &str, origin: &Origin, namespace: Option<&str>
     }
 }
 
-fn is_logical_cluster(found: &Found<'_>) -> bool {
-    found.at.group == &*LOGICAL_CLUSTERS.group
-        && found.at.resource == &*LOGICAL_CLUSTERS.resource
-        && found.at.name == LOGICAL_CLUSTER_NAME
+fn is_logical_cluster(found: &FoundObject<'_>) -> bool {
+    found.parts.group == &*LOGICAL_CLUSTERS.group
+        && found.parts.resource == &*LOGICAL_CLUSTERS.resource
+        && found.parts.name == LOGICAL_CLUSTER_NAME
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 ///
 /// A value that was read before a change and would be remembered after it is not remembered: every
 /// change counts a generation up, and a value is kept only if none came in between.
-pub(super) struct Recent<T> {
+pub(super) struct ClusterCache<T> {
     state: Mutex<State<T>>,
 }
 
@@ -20,7 +20,7 @@ struct State<T> {
     values: LruCache<Box<str>, Arc<T>>,
 }
 
-impl<T> Recent<T> {
+impl<T> ClusterCache<T> {
     pub(super) fn new(capacity: NonZeroUsize) -> Self {
         Self { state: Mutex::new(State { generation: 0, values: LruCache::new(capacity) }) }
     }
@@ -47,14 +47,14 @@ impl<T> Recent<T> {
     }
 
     /// Forgets a logical cluster, because something of it changed.
-    pub(super) fn forget(&self, cluster: &str) {
+    pub(super) fn invalidate(&self, cluster: &str) {
         let mut state = self.state.lock();
         state.generation += 1;
         state.values.pop(cluster);
     }
 
     /// Forgets everything, because something that all depend on changed.
-    pub(super) fn forget_all(&self) {
+    pub(super) fn invalidate_all(&self) {
         let mut state = self.state.lock();
         state.generation += 1;
         state.values.clear();
@@ -66,24 +66,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_remembered_until_something_changes() {
-        let recent = Recent::new(NonZeroUsize::MIN.saturating_add(1));
-        let get = |value: u32| *recent.get("a", || Ok(Arc::new(value))).unwrap();
+    fn values_are_cached_until_they_are_invalidated() {
+        let cache = ClusterCache::new(NonZeroUsize::MIN.saturating_add(1));
+        let get = |value: u32| *cache.get("a", || Ok(Arc::new(value))).unwrap();
         assert_eq!((get(1), get(2)), (1, 1));
-        recent.forget("a");
+        cache.invalidate("a");
         assert_eq!(get(3), 3);
-        recent.forget_all();
+        cache.invalidate_all();
         assert_eq!(get(4), 4);
     }
 
     #[test]
-    fn a_value_read_before_a_change_is_not_remembered_after_it() {
-        let recent = Recent::new(NonZeroUsize::MIN);
-        let stale = recent.get("a", || {
-            recent.forget("a");
+    fn a_value_read_before_an_invalidation_is_not_cached() {
+        let cache = ClusterCache::new(NonZeroUsize::MIN);
+        let stale = cache.get("a", || {
+            cache.invalidate("a");
             Ok(Arc::new(1))
         });
         assert_eq!(*stale.unwrap(), 1);
-        assert_eq!(*recent.get("a", || Ok(Arc::new(2))).unwrap(), 2);
+        assert_eq!(*cache.get("a", || Ok(Arc::new(2))).unwrap(), 2);
     }
 }

@@ -22,7 +22,7 @@ use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
 use crate::bootstrap::BootstrapError;
 
-use wiring::Parts;
+use wiring::ShardParts;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
@@ -39,12 +39,12 @@ pub enum ShardError {
     #[error("the shard cannot be set up: {0}")]
     Bootstrap(String),
     /// A kubeconfig cannot be used.
-    #[error("{} cannot be used: {why}", path.display())]
+    #[error("{} cannot be used: {reason}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        why: String,
+        reason: String,
     },
     /// A file cannot be loaded.
     #[error(transparent)]
@@ -117,10 +117,10 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         .check("store", &[Probe::Ready, Probe::Health], move || failing.stats().failure.map_or(Ok(()), Err));
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
-    let parts = Parts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
+    let parts = ShardParts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
     if let Some(replicas) = parts.replicas_to_wait_for(&config)? {
         health.check("informer-sync/cache", &[Probe::Ready], move || {
-            if replicas.synced() { Ok(()) } else { Err("the cache server was not read yet".to_owned()) }
+            if replicas.is_synced() { Ok(()) } else { Err("the cache server was not read yet".to_owned()) }
         });
     }
     health.shutdown(&shutdown);
@@ -186,7 +186,7 @@ async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
 
 /// A client of a context of a kubeconfig.
 fn client_of(path: &Path, context: &str) -> Result<Client, ShardError> {
-    let unusable = |why: String| ShardError::Kubeconfig { path: path.to_path_buf(), why };
+    let unusable = |reason: String| ShardError::Kubeconfig { path: path.to_path_buf(), reason };
     let kubeconfig = Kubeconfig::load(path).map_err(|error| unusable(error.to_string()))?;
     let context = kubeconfig.resolve(Some(context)).or_else(|_| kubeconfig.resolve(None));
     let context = context.map_err(|error| unusable(error.to_string()))?;

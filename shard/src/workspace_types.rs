@@ -35,7 +35,7 @@ impl TypeLookup {
     }
 
     /// Learns under which identity WorkspaceTypes are stored.
-    pub(crate) fn learn(&self, origin: Origin) {
+    pub(crate) fn set_origin(&self, origin: Origin) {
         *self.origin.write() = Some(origin);
     }
 
@@ -43,7 +43,7 @@ impl TypeLookup {
     ///
     /// # Errors
     /// 500 when the store cannot be read.
-    pub(crate) fn at(&self, reference: &TypeReference) -> Result<Option<LocatedType>, Status> {
+    pub(crate) fn find(&self, reference: &TypeReference) -> Result<Option<LocatedType>, Status> {
         if let Some(found) = self.local(&reference.path, &reference.name)? {
             return Ok(Some(found));
         }
@@ -64,10 +64,10 @@ impl TypeLookup {
     ///
     /// # Errors
     /// 500 when the store cannot be read.
-    pub(crate) fn from(&self, workspace: &str, name: &str) -> Result<Option<LocatedType>, Status> {
+    pub(crate) fn search(&self, workspace: &str, name: &str) -> Result<Option<LocatedType>, Status> {
         for path in fairlead_api::search_paths(workspace) {
             let reference = TypeReference { name: name.to_owned(), path };
-            if let Some(found) = self.at(&reference)? {
+            if let Some(found) = self.find(&reference)? {
                 return Ok(Some(found));
             }
         }
@@ -84,7 +84,7 @@ impl TypeLookup {
     ) -> Result<Result<Vec<LocatedType>, fairlead_api::TypeError>, Status> {
         let mut failed = None;
         let aliases = fairlead_api::aliases(own, |reference| {
-            self.at(reference).unwrap_or_else(|status| {
+            self.find(reference).unwrap_or_else(|status| {
                 failed = Some(status);
                 None
             })
@@ -113,8 +113,8 @@ impl TypeLookup {
 
     fn resolve(&self, path: &WorkspacePath) -> Option<fairlead_names::ClusterName> {
         match self.paths.resolve(path, &self.clusters) {
-            Resolution::Here(cluster) => Some(cluster),
-            Resolution::Elsewhere | Resolution::Unavailable | Resolution::Unknown => None,
+            Resolution::Local(cluster) => Some(cluster),
+            Resolution::OtherShard | Resolution::Unavailable | Resolution::NotFound => None,
         }
     }
 
@@ -126,6 +126,12 @@ impl TypeLookup {
         let Some(origin) = self.origin.read().clone() else { return Ok(Vec::new()) };
         self.objects.list(&WORKSPACE_TYPES, &origin, &ScopeSelector::all(), None)
     }
+}
+
+/// Parses a type's reference: `root:org:team` is type `team` at `root:org`.
+pub(crate) fn type_reference(text: &str) -> TypeReference {
+    let (path, name) = text.rsplit_once(':').unwrap_or(("root", text));
+    TypeReference { name: name.to_owned(), path: path.to_owned() }
 }
 
 fn located(cluster: &str, object: &Value) -> Option<LocatedType> {

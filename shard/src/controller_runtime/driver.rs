@@ -11,7 +11,7 @@ use fairlead_process::{Shutdown, Status};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::queue::{Next, Queue};
+use super::queue::{Queue, ReconcileOutcome};
 
 /// A level-based controller: it looks at the whole state of one key and brings it forward. Calling it
 /// again is always right.
@@ -26,7 +26,7 @@ pub(crate) trait Controller: Send + Sync + 'static {
     const WORKERS: usize;
 
     /// Brings one key forward by one step or more.
-    async fn reconcile(&self, key: &Self::Key) -> Result<Next, Status>;
+    async fn reconcile(&self, key: &Self::Key) -> Result<ReconcileOutcome, Status>;
 }
 
 /// Works on a controller's queue until the process drains.
@@ -47,7 +47,7 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C:
                             if status.code != 409 {
                                 tracing::warn!(controller = C::NAME, ?key, %status, "will be tried again");
                             }
-                            Next::Retry
+                            ReconcileOutcome::Retry
                         }
                     };
                     (key, next)

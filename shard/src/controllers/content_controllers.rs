@@ -1,4 +1,4 @@
-//! The controllers that keep logical clusters complete and empty them, with what wakes them.
+//! The controllers that keep logical clusters complete and empty them, with what binding_queue them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +9,11 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{Shutdown, Tasks};
 use fairlead_store::Range;
 
-use super::{Bindings, DefinitionCleanup, Deletion, Namespaces, Queue, drive, feed};
+use super::binding::{BindingKey, Bindings};
+use super::definition::DefinitionCleanup;
+use super::deletion::Deletion;
+use super::namespace::Namespaces;
+use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
@@ -18,7 +22,7 @@ use crate::names::{
 };
 
 /// What these controllers need.
-pub(crate) struct Upkeep {
+pub(crate) struct ContentControllers {
     pub(crate) objects: ObjectStore,
     pub(crate) hub: Hub,
     pub(crate) definitions: Arc<Definitions>,
@@ -28,7 +32,7 @@ pub(crate) struct Upkeep {
     pub(crate) serving_ca: String,
 }
 
-impl Upkeep {
+impl ContentControllers {
     /// Starts them; they run until the process drains.
     pub(crate) fn start(&self, tasks: &Tasks, shutdown: &Shutdown) {
         self.start_deletion(tasks, shutdown);
@@ -95,7 +99,7 @@ impl Upkeep {
         }
     }
 
-    fn start_bindings(&self, tasks: &Tasks, shutdown: &Shutdown) -> WakesBindings {
+    fn start_bindings(&self, tasks: &Tasks, shutdown: &Shutdown) -> BindingQueue {
         let queue = Arc::new(Queue::new());
         let controller = Arc::new(Bindings {
             objects: self.objects.clone(),
@@ -104,8 +108,8 @@ impl Upkeep {
             exports: self.exports.clone(),
         });
         tasks.spawn("bindings", drive(controller.clone(), queue.clone(), shutdown.clone()));
-        let wakes = WakesBindings { controller, queue };
-        let (all, each) = (wakes.clone(), wakes.clone());
+        let binding_queue = BindingQueue { controller, queue };
+        let (all, each) = (binding_queue.clone(), binding_queue.clone());
         let resource = API_BINDINGS.clone();
         tasks.spawn(
             "binding events",
@@ -114,14 +118,14 @@ impl Upkeep {
                 resource,
                 Some(CUSTOM),
                 shutdown.clone(),
-                move || all.all(),
-                move |event| each.by(event),
+                move || all.add_unsettled(),
+                move |event| each.add_for(event),
             ),
         );
-        wakes
+        binding_queue
     }
 
-    fn start_definitions(&self, bindings: WakesBindings, tasks: &Tasks, shutdown: &Shutdown) {
+    fn start_definitions(&self, bindings: BindingQueue, tasks: &Tasks, shutdown: &Shutdown) {
         let queue = Arc::new(Queue::new());
         let controller = Arc::new(DefinitionCleanup {
             objects: self.objects.clone(),
@@ -134,11 +138,11 @@ impl Upkeep {
         let resync = move || {
             let resource = &CUSTOM_RESOURCE_DEFINITIONS;
             each_key(&objects, resource, &BUILT_IN, |cluster, name| all.add((cluster, name)));
-            every.all();
+            every.add_unsettled();
         };
         let keys = move |event: &ObjectEvent| {
             DefinitionCleanup::keys_of(event).into_iter().for_each(|key| queue.add(key));
-            bindings.by(event);
+            bindings.add_for(event);
         };
         let resource = CUSTOM_RESOURCE_DEFINITIONS.clone();
         tasks.spawn(
@@ -150,17 +154,17 @@ impl Upkeep {
 
 /// Adds bindings to their queue.
 #[derive(Clone)]
-struct WakesBindings {
+struct BindingQueue {
     controller: Arc<Bindings>,
-    queue: Arc<Queue<super::BindingKey>>,
+    queue: Arc<Queue<BindingKey>>,
 }
 
-impl WakesBindings {
-    fn by(&self, event: &ObjectEvent) {
+impl BindingQueue {
+    fn add_for(&self, event: &ObjectEvent) {
         self.controller.keys_of(event).into_iter().for_each(|key| self.queue.add(key));
     }
 
-    fn all(&self) {
+    fn add_unsettled(&self) {
         self.controller.unsettled().into_iter().for_each(|key| self.queue.add(key));
     }
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::deletion::{Sweep, commit, of_resource, pause};
-use super::{Controller, Next};
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::exports::{RootExports, set_locks};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS};
@@ -112,21 +112,21 @@ impl Controller for Bindings {
     const NAME: &'static str = "apibinding";
     const WORKERS: usize = 16;
 
-    async fn reconcile(&self, (cluster, name): &BindingKey) -> Result<Next, Status> {
+    async fn reconcile(&self, (cluster, name): &BindingKey) -> Result<ReconcileOutcome, Status> {
         // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let scope = Scope::new(cluster);
         let bindings = self.of(&scope)?;
         let Some((stored, binding)) = bindings.iter().find(|(_, one)| name_of(one) == Some(name)) else {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let lock_holder = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
-        let Some(lock_holder) = lock_holder else { return Ok(Next::Done) };
+        let Some(lock_holder) = lock_holder else { return Ok(ReconcileOutcome::Done) };
         let logical_cluster = self.objects.tree(&lock_holder)?;
         let others: Vec<&Value> = bindings.iter().map(|(_, one)| one).filter(|one| *one != binding).collect();
-        let around = Around {
+        let context = BindingContext {
             exports: &self.exports,
             locks: Locks::of(&logical_cluster),
             others: &others,
@@ -134,10 +134,10 @@ impl Controller for Bindings {
         };
         let mut sweep = Sweep::default();
         let plan = if binding["metadata"]["deletionTimestamp"].is_null() {
-            bind(binding, &around, Timestamp::now())
+            bind(binding, &context, Timestamp::now())
         } else {
             self.sweep(&scope, binding, &others, &mut sweep).await?;
-            unbind(binding, &around, &sweep, Timestamp::now())
+            unbind(binding, &context, &sweep, Timestamp::now())
         };
         let mut writes = Writes::new(&self.objects, &self.definitions);
         let resource = writes.resource_of(binding)?;
@@ -146,13 +146,13 @@ impl Controller for Bindings {
             Some(new) => writes.replace(&resource, stored, new)?,
             None => writes.remove(&resource, stored, binding),
         }
-        if plan.locks != around.locks {
+        if plan.locks != context.locks {
             let mut new = logical_cluster.clone();
-            set_locks(&mut new, plan.locks.written());
+            set_locks(&mut new, plan.locks.to_json());
             let resource = writes.resource_of(&new)?;
             writes.replace(&resource, &lock_holder, new)?;
         }
-        Ok(if commit(writes).await?.is_some() { plan.next } else { Next::Retry })
+        Ok(if commit(writes).await?.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
 
@@ -203,7 +203,7 @@ impl Bindings {
                 sweep.add(&self.objects, found)
             })
             .await?;
-            if sweep.is_cut() {
+            if sweep.is_truncated() {
                 return Ok(());
             }
         }
@@ -212,7 +212,7 @@ impl Bindings {
 }
 
 /// What a decision about a binding depends on beside it.
-struct Around<'a> {
+struct BindingContext<'a> {
     exports: &'a RootExports,
     locks: Locks,
     /// The other bindings of the logical cluster.
@@ -226,44 +226,44 @@ struct Plan {
     /// As it shall be; `None`: it goes.
     binding: Option<Value>,
     locks: Locks,
-    next: Next,
+    next: ReconcileOutcome,
 }
 
 /// Decides on a binding that is wanted. All of its resources are bound, or none.
-fn bind(old: &Value, around: &Around<'_>, now: Timestamp) -> Plan {
-    let mut locks = around.locks.clone();
+fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
+    let mut locks = context.locks.clone();
     let name = name_of(old).unwrap_or_default();
-    let Some(mut new) = around.exports.bound(old.clone(), now) else {
+    let Some(mut new) = context.exports.as_bound(old.clone(), now) else {
         let binding = Some(without_export(old, now));
-        return Plan { binding, locks, next: Next::Done };
+        return Plan { binding, locks, next: ReconcileOutcome::Done };
     };
     new["metadata"]["finalizers"] = old["metadata"]["finalizers"].clone();
     add_finalizer(&mut new);
-    let wanted = Locks::parse(&around.exports.locks(std::slice::from_ref(old)));
-    let taken: BTreeMap<&String, (&str, bool)> = wanted
+    let wanted = Locks::parse(&context.exports.locks(std::slice::from_ref(old)));
+    let conflicts: BTreeMap<&String, (&str, bool)> = wanted
         .0
         .keys()
         .filter_map(|resource| {
-            let is_there = |holder: &str| around.others.iter().any(|other| name_of(other) == Some(holder));
-            if around.crds.contains(resource) {
+            let is_there = |holder: &str| context.others.iter().any(|other| name_of(other) == Some(holder));
+            if context.crds.contains(resource) {
                 return Some((resource, ("", true)));
             }
-            let holder = around.locks.0.get(resource)?.binding.as_deref()?;
+            let holder = context.locks.0.get(resource)?.binding.as_deref()?;
             (holder != name && is_there(holder)).then_some((resource, (holder, false)))
         })
         .collect();
-    if taken.is_empty() {
+    if conflicts.is_empty() {
         locks.0.extend(wanted.0);
-        return Plan { binding: Some(new), locks, next: Next::Done };
+        return Plan { binding: Some(new), locks, next: ReconcileOutcome::Done };
     }
     // As Go prints a map of structs.
-    let taken: Vec<String> = taken
+    let conflicts: Vec<String> = conflicts
         .iter()
         .map(|(resource, (holder, is_crd))| format!("{resource}:{{{holder} {is_crd}}}"))
         .collect();
     let message = format!(
         "Unable to bind APIs because they are bound by other APIBindings or CRDs: map[{}]",
-        taken.join(" ")
+        conflicts.join(" ")
     );
     let completed = is_condition_true(&conditions_of(old), condition_type::INITIAL_BINDING_COMPLETED);
     if !completed {
@@ -292,16 +292,16 @@ fn bind(old: &Value, around: &Around<'_>, now: Timestamp) -> Plan {
     }
     set_summary(&mut conditions, &[condition_type::INITIAL_BINDING_COMPLETED], now);
     write_conditions(&mut new, &conditions);
-    Plan { binding: Some(new), locks, next: Next::Done }
+    Plan { binding: Some(new), locks, next: ReconcileOutcome::Done }
 }
 
 /// Decides on a binding that is being deleted, given what a sweep of its objects does and leaves.
-fn unbind(old: &Value, around: &Around<'_>, sweep: &Sweep, now: Timestamp) -> Plan {
+fn unbind(old: &Value, context: &BindingContext<'_>, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
-    let mut locks = around.locks.clone();
+    let mut locks = context.locks.clone();
     if !sweep.leaves_nothing() {
         let mut conditions = conditions_of(old);
-        let told = match (sweep.finalizers(), sweep.remaining()) {
+        let problem = match (sweep.finalizers(), sweep.remaining()) {
             (Some(all), _) => Some((
                 "SomeFinalizersRemain",
                 format!("Some content in the workspace has finalizers remaining: {all}"),
@@ -311,12 +311,16 @@ fn unbind(old: &Value, around: &Around<'_>, sweep: &Sweep, now: Timestamp) -> Pl
             }
             (None, None) => None,
         };
-        if let Some((reason, message)) = told {
+        if let Some((reason, message)) = problem {
             let kind = condition_type::BINDING_RESOURCE_DELETE_SUCCESS;
             set_condition(&mut conditions, Condition::unmet(kind, Severity::Info, reason, message), now);
         }
         write_conditions(&mut new, &conditions);
-        let next = Next::After(if sweep.is_cut() { Duration::ZERO } else { pause(old, now) });
+        let next = ReconcileOutcome::RequeueAfter(if sweep.is_truncated() {
+            Duration::ZERO
+        } else {
+            pause(old, now)
+        });
         return Plan { binding: Some(new), locks, next };
     }
     let name = name_of(old);
@@ -329,7 +333,7 @@ fn unbind(old: &Value, around: &Around<'_>, sweep: &Sweep, now: Timestamp) -> Pl
         all.retain(|one| one != finalizer::API_BINDING);
         is_kept = !all.is_empty();
     }
-    Plan { binding: is_kept.then_some(new), locks, next: Next::Done }
+    Plan { binding: is_kept.then_some(new), locks, next: ReconcileOutcome::Done }
 }
 
 /// A binding to an export that is not one of root's.
@@ -396,7 +400,7 @@ impl Locks {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
 
-    fn written(&self) -> String {
+    fn to_json(&self) -> String {
         // A map of strings to JSON always serializes.
         serde_json::to_string(&self.0).unwrap_or_default()
     }

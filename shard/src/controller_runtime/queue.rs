@@ -35,11 +35,11 @@ struct State<K> {
 
 /// The next step for a key after it was processed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Next {
+pub(crate) enum ReconcileOutcome {
     /// Nothing, until it is added again.
     Done,
     /// It is looked at again after this time.
-    After(Duration),
+    RequeueAfter(Duration),
     /// It failed; it is tried again after a growing pause.
     Retry,
 }
@@ -107,11 +107,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Gives a key back.
-    pub(crate) fn done(&self, key: K, next: Next) {
+    pub(crate) fn done(&self, key: K, next: ReconcileOutcome) {
         {
             let mut state = self.state.lock();
             state.working.remove(&key);
-            if next != Next::Retry {
+            if next != ReconcileOutcome::Retry {
                 state.failures.remove(&key);
             }
             if state.again.remove(&key) {
@@ -120,9 +120,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 }
             } else {
                 let pause = match next {
-                    Next::Done => return,
-                    Next::After(pause) => pause,
-                    Next::Retry => {
+                    ReconcileOutcome::Done => return,
+                    ReconcileOutcome::RequeueAfter(pause) => pause,
+                    ReconcileOutcome::Retry => {
                         let failures = state.failures.entry(key.clone()).or_default();
                         *failures += 1;
                         (FIRST_PAUSE * 2_u32.saturating_pow((*failures - 1).min(16))).min(LONGEST_PAUSE)
@@ -168,24 +168,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_latest_decision_when_to_look_again_counts() {
+    async fn the_latest_requeue_replaces_earlier_ones() {
         let queue = Queue::new();
         for seconds in [1, 2, 3] {
             queue.add("a");
-            queue.done(queue.take().await, Next::After(Duration::from_secs(seconds)));
+            queue.done(queue.take().await, ReconcileOutcome::RequeueAfter(Duration::from_secs(seconds)));
         }
         let begin = Instant::now();
-        queue.done(queue.take().await, Next::Done);
+        queue.done(queue.take().await, ReconcileOutcome::Done);
         assert_eq!(begin.elapsed().as_secs(), 3);
         tokio::select! {
             biased;
-            _ = queue.take() => panic!("an older timer was still there"),
+            _ = queue.take() => panic!("an earlier timer still exists"),
             () = sleep_until(Instant::now() + Duration::from_secs(60)) => {}
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_worked_on_by_one_at_a_time_and_again_when_added_meanwhile() {
+    async fn a_key_is_processed_once_at_a_time_and_again_if_added_meanwhile() {
         let queue = Queue::new();
         queue.add("a");
         queue.add("a");
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!((queue.take().await, queue.take().await), ("a", "b"));
         queue.add("a");
         assert_eq!(queue.len(), 2);
-        queue.done("b", Next::Done);
-        queue.done("a", Next::Done);
+        queue.done("b", ReconcileOutcome::Done);
+        queue.done("a", ReconcileOutcome::Done);
         assert_eq!(queue.take().await, "a");
     }
 
@@ -206,10 +206,10 @@ mod tests {
         for _ in 0..4 {
             let key = queue.take().await;
             let failed = Instant::now();
-            queue.done(key, Next::Retry);
+            queue.done(key, ReconcileOutcome::Retry);
             let key = queue.take().await;
             pauses.push(failed.elapsed().as_millis());
-            queue.done(key, Next::Retry);
+            queue.done(key, ReconcileOutcome::Retry);
         }
         assert!(pauses.windows(2).all(|pair| pair[0] < pair[1]), "{pauses:?}");
     }

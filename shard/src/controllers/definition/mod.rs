@@ -12,11 +12,10 @@ use fairlead_process::Status;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::deletion::{Sweep, carry_out, commit, of_resource, pause};
-use super::{Controller, Next};
-use crate::admission::CLEANUP_FINALIZER;
+use super::deletion::{Sweep, commit, commit_sweep, of_resource, pause};
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
-use crate::names::{BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
+use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
 use crate::writes::Writes;
 
 /// Logical cluster and name of a CRD.
@@ -46,33 +45,38 @@ impl Controller for DefinitionCleanup {
     const NAME: &'static str = "crd-cleanup";
     const WORKERS: usize = 4;
 
-    async fn reconcile(&self, (cluster, name): &DefinitionKey) -> Result<Next, Status> {
+    async fn reconcile(&self, (cluster, name): &DefinitionKey) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &scope, None, name)?;
-        let Some(stored) = stored else { return self.forget(&scope, name).await };
+        let Some(stored) = stored else { return self.remove_leftovers(&scope, name).await };
         // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let old = self.objects.tree(&stored)?;
         if old["metadata"]["deletionTimestamp"].is_null() || !has_cleanup(&old) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         // Creates end before the objects are counted: whoever asks from here on is told so.
         let writes = || Writes::new(&self.objects, &self.definitions);
         if !is_terminating(&old) {
             let mut new = old.clone();
-            tell(&mut new, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-            let marked = carry_out(writes(), Sweep::default(), (&stored, &old), Some(new)).await?;
-            let Some(revision) = marked else { return Ok(Next::Retry) };
+            set_terminating(
+                &mut new,
+                "True",
+                "InstanceDeletionInProgress",
+                "CustomResource deletion is in progress",
+            );
+            let marked = commit_sweep(writes(), Sweep::default(), (&stored, &old), Some(new)).await?;
+            let Some(revision) = marked else { return Ok(ReconcileOutcome::Retry) };
             // A closed hub means that the process goes down.
             let _ = self.hub.wait(revision).await;
-            return Ok(Next::After(Duration::ZERO));
+            return Ok(ReconcileOutcome::RequeueAfter(Duration::ZERO));
         }
         let sweep = self.sweep(&scope, name).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
-        let committed = carry_out(writes(), sweep, (&stored, &old), plan.definition).await?;
-        Ok(if committed.is_some() { plan.next } else { Next::Retry })
+        let committed = commit_sweep(writes(), sweep, (&stored, &old), plan.definition).await?;
+        Ok(if committed.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
 
@@ -93,21 +97,25 @@ impl DefinitionCleanup {
     }
 
     /// Removes objects whose creation was under way when their definition went, and ends the watches.
-    async fn forget(&self, scope: &Scope, name: &str) -> Result<Next, Status> {
+    async fn remove_leftovers(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
         let resource = resource_of(name);
         if self.definitions.everywhere(&resource).is_some() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let sweep = self.sweep(scope, name).await?;
-        let next = if sweep.leaves_nothing() { Next::Done } else { Next::After(Duration::ZERO) };
-        if !sweep.is_idle() {
+        let next = if sweep.leaves_nothing() {
+            ReconcileOutcome::Done
+        } else {
+            ReconcileOutcome::RequeueAfter(Duration::ZERO)
+        };
+        if !sweep.has_no_mutations() {
             let mut writes = Writes::new(&self.objects, &self.definitions);
             let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, scope.as_str(), None, name);
             writes.extend(sweep.into_mutations());
             // Not if it has come back meanwhile.
             writes.extend([fairlead_store::Mutation::fence(key, fairlead_store::Expect::Absent)]);
             if commit(writes).await?.is_none() {
-                return Ok(Next::Retry);
+                return Ok(ReconcileOutcome::Retry);
             }
         }
         // The watches get the deletions first.
@@ -126,13 +134,17 @@ impl DefinitionCleanup {
 struct Plan {
     /// As it shall be; `None`: it goes.
     definition: Option<Value>,
-    next: Next,
+    next: ReconcileOutcome,
 }
 
 fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
     if !sweep.leaves_nothing() {
-        let next = if sweep.is_cut() { Next::After(Duration::ZERO) } else { Next::After(pause(old, now)) };
+        let next = if sweep.is_truncated() {
+            ReconcileOutcome::RequeueAfter(Duration::ZERO)
+        } else {
+            ReconcileOutcome::RequeueAfter(pause(old, now))
+        };
         return Plan { definition: Some(new), next };
     }
     let mut is_kept = false;
@@ -140,8 +152,8 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
         all.retain(|one| one != CLEANUP_FINALIZER);
         is_kept = !all.is_empty();
     }
-    tell(&mut new, "False", "InstanceDeletionCompleted", "removed all instances");
-    Plan { definition: is_kept.then_some(new), next: Next::Done }
+    set_terminating(&mut new, "False", "InstanceDeletionCompleted", "removed all instances");
+    Plan { definition: is_kept.then_some(new), next: ReconcileOutcome::Done }
 }
 
 fn has_cleanup(definition: &Value) -> bool {
@@ -155,7 +167,7 @@ fn is_terminating(definition: &Value) -> bool {
         .is_some_and(|all| all.iter().any(|one| one["type"] == "Terminating" && one["status"] == "True"))
 }
 
-fn tell(definition: &mut Value, status: &str, reason: &str, message: &str) {
+fn set_terminating(definition: &mut Value, status: &str, reason: &str, message: &str) {
     let condition = json!({
         "type": "Terminating", "status": status, "lastTransitionTime": crate::writes::now(),
         "reason": reason, "message": message,

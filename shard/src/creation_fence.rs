@@ -32,19 +32,19 @@ pub(crate) fn creation_fence(
     }
     let key = objects.key(&LOGICAL_CLUSTERS, &CUSTOM, cluster, None, LOGICAL_CLUSTER_NAME);
     let Some(stored) = objects.get_by_key(&key, write.scope)? else {
-        return Err(refused(write, "there is no such logical cluster"));
+        return Err(refusal(write, "there is no such logical cluster"));
     };
     // Most are not being deleted, which shows without reading more than the bytes.
     let is_marked = contains(stored.object.as_object().json(), b"\"deletionTimestamp\"");
     if is_marked && is_sealed(&objects.tree(&stored)?) {
-        return Err(refused(write, "the logical cluster is being deleted and its content is gone"));
+        return Err(refusal(write, "the logical cluster is being deleted and its content is gone"));
     }
     Ok(Some(Mutation::fence(key, Expect::At(stored.revision))))
 }
 
 /// Whether nothing may be created in a logical cluster any more. Terminators may need new objects, so it
 /// stays open as long as there are any.
-pub(super) fn is_sealed(logical_cluster: &Value) -> bool {
+pub(crate) fn is_sealed(logical_cluster: &Value) -> bool {
     let finalizers = logical_cluster["metadata"]["finalizers"].as_array();
     let is_finished = !finalizers.is_some_and(|all| all.iter().any(|one| one == finalizer::LOGICAL_CLUSTER));
     let content_deleted =
@@ -55,7 +55,7 @@ pub(super) fn is_sealed(logical_cluster: &Value) -> bool {
 }
 
 /// Whether terminators have not yet done their part.
-pub(super) fn has_terminators(logical_cluster: &Value) -> bool {
+pub(crate) fn has_terminators(logical_cluster: &Value) -> bool {
     logical_cluster["status"]["terminators"].as_array().is_some_and(|all| !all.is_empty())
 }
 
@@ -63,7 +63,7 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|window| window == wanted)
 }
 
-fn refused(write: &Admitted<'_>, why: &str) -> Status {
+fn refusal(write: &Admitted<'_>, why: &str) -> Status {
     let name = &write.resource.name;
     Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, why)
 }

@@ -18,9 +18,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::deletion::{NAMESPACE_FINALIZER, Sweep, carry_out, commit, everything, pause};
+use super::deletion::{NAMESPACE_FINALIZER, Sweep, commit, commit_sweep, everything, pause};
 use super::logical_cluster::namespace_content;
-use super::{Controller, Next};
+use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{BUILT_IN, CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS};
 use crate::writes::Writes;
@@ -61,14 +61,14 @@ impl Controller for Namespaces {
     const NAME: &'static str = "namespace";
     const WORKERS: usize = 16;
 
-    async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<Next, Status> {
+    async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<ReconcileOutcome, Status> {
         // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let scope = Scope::new(cluster);
         let Some(stored) = self.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, name)? else {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         };
         let head = Head::parse(stored.object.as_object()).map_err(Status::internal)?;
         if head.deletion_timestamp.is_none() {
@@ -76,22 +76,22 @@ impl Controller for Namespaces {
         }
         let namespace = self.objects.tree(&stored)?;
         if !finalizers(&namespace).any(|one| one == NAMESPACE_FINALIZER) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let mut sweep = Sweep::default();
         everything(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
         let plan = plan(&namespace, &sweep, Timestamp::now());
         let writes = Writes::new(&self.objects, &self.definitions);
-        let done = carry_out(writes, sweep, (&stored, &namespace), plan.namespace).await?;
-        Ok(if done.is_some() { plan.next } else { Next::Retry })
+        let done = commit_sweep(writes, sweep, (&stored, &namespace), plan.namespace).await?;
+        Ok(if done.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
 
 impl Namespaces {
     /// Sees to what a live namespace always holds.
-    async fn fill(&self, stored: &StoredObject, name: &str) -> Result<Next, Status> {
+    async fn fill(&self, stored: &StoredObject, name: &str) -> Result<ReconcileOutcome, Status> {
         if self.is_filled(&stored.scope, name)? {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let cluster = stored.scope.as_str();
         let namespace = &self.objects.tree(stored)?;
@@ -109,11 +109,11 @@ impl Namespaces {
             }
         }
         if writes.is_empty() {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let resource = writes.resource_of(namespace)?;
         writes.fence(&resource, stored, namespace);
-        Ok(if commit(writes).await?.is_some() { Next::Done } else { Next::Retry })
+        Ok(if commit(writes).await?.is_some() { ReconcileOutcome::Done } else { ReconcileOutcome::Retry })
     }
 
     /// Without building trees: most namespaces are filled in the commit that makes them.
@@ -143,28 +143,28 @@ struct WireData<'a> {
 struct Plan {
     /// As it shall be; `None`: it goes.
     namespace: Option<Value>,
-    next: Next,
+    next: ReconcileOutcome,
 }
 
 fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
-    if sweep.is_cut() {
-        return Plan { namespace: Some(new), next: Next::After(Duration::ZERO) };
+    if sweep.is_truncated() {
+        return Plan { namespace: Some(new), next: ReconcileOutcome::RequeueAfter(Duration::ZERO) };
     }
-    tell(&mut new, sweep, now);
+    set_conditions(&mut new, sweep, now);
     if !sweep.leaves_nothing() {
-        return Plan { namespace: Some(new), next: Next::After(pause(old, now)) };
+        return Plan { namespace: Some(new), next: ReconcileOutcome::RequeueAfter(pause(old, now)) };
     }
     if let Some(all) = new["spec"]["finalizers"].as_array_mut() {
         all.retain(|one| one != NAMESPACE_FINALIZER);
     }
     let is_kept = finalizers(&new).next().is_some()
         || new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
-    Plan { namespace: is_kept.then_some(new), next: Next::Done }
+    Plan { namespace: is_kept.then_some(new), next: ReconcileOutcome::Done }
 }
 
 /// The conditions of Kubernetes' namespace controller, in its order and words.
-fn tell(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
+fn set_conditions(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
     let remaining = sweep.remaining().map(|all| format!("Some resources are remaining: {all}"));
     let finalizers = sweep
         .finalizers()

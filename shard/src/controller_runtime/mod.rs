@@ -1,0 +1,9 @@
+//! The machinery of all controllers: the [`Controller`] trait, a work queue, and the workers and event feeds around it.
+//!
+//! It must not know any controller or resource.
+
+mod driver;
+mod queue;
+
+pub(crate) use driver::{Controller, drive, feed};
+pub(crate) use queue::{Queue, ReconcileOutcome};
