@@ -1,4 +1,4 @@
-//! Writes the definitions of what is served as real objects: shards watch them to learn what there is.
+//! Stores the CustomResourceDefinitions of the served resources, which shards watch.
 
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::registry::ObjectStore;
@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 
 use crate::definitions::{OWN_CLUSTER, OWN_SHARD, definitions, definitions_name};
 
-/// Brings the stored definitions up to date, in one commit; writes nothing if they are.
+/// Creates missing definitions and updates changed ones, in one commit. Writes nothing if all are up to date.
 ///
 /// # Errors
-/// 500 when the store fails.
+/// 500 if the store fails.
 pub(crate) async fn write_definitions(objects: &ObjectStore) -> Result<(), Status> {
     let scope = Scope::new(&format!("{OWN_SHARD}/{OWN_CLUSTER}"));
     let mut mutations = Vec::new();
-    for wanted in definitions() {
-        let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    for definition in definitions() {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let stored = objects.get(&definitions_name(), &Origin::BuiltIn, &scope, None, &name)?;
         let (object, expect) = match &stored {
-            None => (new_definition(wanted), Expect::Absent),
+            None => (new_definition(definition), Expect::Absent),
             Some(stored) => {
-                let present = objects.tree(stored)?;
-                if present["spec"] == wanted["spec"] {
+                let stored_definition = objects.tree(stored)?;
+                if stored_definition["spec"] == definition["spec"] {
                     continue;
                 }
-                (changed_definition(present, wanted), Expect::At(stored.revision))
+                (changed_definition(stored_definition, definition), Expect::At(stored.revision))
             }
         };
         let encoded = objects.encode(object, 0)?;
@@ -52,15 +52,15 @@ fn new_definition(mut definition: Value) -> Value {
     definition
 }
 
-fn changed_definition(mut present: Value, mut wanted: Value) -> Value {
-    let generation = present["metadata"]["generation"].as_i64().unwrap_or(0);
-    present["metadata"]["generation"] = (generation + 1).into();
-    present["spec"] = wanted["spec"].take();
-    present["status"] = status(&present["spec"], &now());
-    present
+fn changed_definition(mut stored_definition: Value, mut definition: Value) -> Value {
+    let generation = stored_definition["metadata"]["generation"].as_i64().unwrap_or(0);
+    stored_definition["metadata"]["generation"] = (generation + 1).into();
+    stored_definition["spec"] = definition["spec"].take();
+    stored_definition["status"] = status(&stored_definition["spec"], &now());
+    stored_definition
 }
 
-/// What the controllers of a Kubernetes API server would find out.
+/// The status that the controllers of a Kubernetes API server would compute.
 fn status(spec: &Value, since: &str) -> Value {
     let condition = |kind: &str, reason: &str, message: &str| {
         json!({

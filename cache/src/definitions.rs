@@ -1,4 +1,5 @@
-//! Resources of the cache server: kcp's and Kubernetes' policies that shards share, without schemas.
+//! Definitions of the served resources: resources of kcp and policies of Kubernetes that shards share, without
+//! schemas.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use fairlead_schema::metadata::Scope;
 use fairlead_schema::names::NameRule;
 use serde_json::{Value, json};
 
-/// The shard under which the cache keeps its definitions.
+/// The shard of the cache's definitions.
 pub(crate) const OWN_SHARD: &str = "system:cache:server";
-/// The logical cluster under which it keeps them.
+/// The logical cluster of the cache's definitions.
 pub(crate) const OWN_CLUSTER: &str = "system:system-crds";
 
 /// kcp's resources, by group.
-const KCP: &[(&str, &[&str])] = &[
+const KCP_RESOURCES: &[(&str, &[&str])] = &[
     ("apis.kcp.io", &["apiconversions", "apiexportendpointslices", "apiexports", "apiresourceschemas"]),
     ("cache.kcp.io", &["cachedobjects", "clustercachedresourceendpointslices", "clustercachedresources"]),
     ("core.kcp.io", &["logicalclusters", "shards"]),
@@ -31,7 +32,7 @@ const KCP: &[(&str, &[&str])] = &[
     ("tenancy.kcp.io", &["workspacetypes"]),
 ];
 
-/// Kubernetes' policies: group, kind, plural, whether they live in namespaces.
+/// Policies of Kubernetes: group, kind, plural, whether they are namespaced.
 const POLICIES: &[(&str, &str, &str, bool)] = &[
     (ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", false),
     (ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", false),
@@ -46,22 +47,22 @@ const POLICIES: &[(&str, &str, &str, bool)] = &[
 ];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// The group and resource of the definitions themselves.
+/// The group and resource of CustomResourceDefinitions.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-/// The definitions themselves as a resource.
+/// The resource name of CustomResourceDefinitions.
 pub(crate) fn definitions_name() -> ResourceName {
     ResourceName::new(DEFINITIONS.0, DEFINITIONS.1)
 }
 
-/// Whether storage keys of a resource have no origin segment: only those of definitions.
+/// Whether storage keys of a resource have no origin segment, which is the case for CustomResourceDefinitions only.
 pub(crate) fn is_built_in(group: &str, resource: &str) -> bool {
     (group, resource) == DEFINITIONS
 }
 
-/// The definitions, as shards read them to learn what there is, without status.
+/// The CustomResourceDefinitions that shards read, without status.
 pub(crate) fn definitions() -> Vec<Value> {
-    let of_kcp = KCP.iter().flat_map(|(group, plurals)| {
+    let of_kcp = KCP_RESOURCES.iter().flat_map(|(group, plurals)| {
         plurals.iter().filter_map(|plural| fairlead_api::resource(group, plural))
     });
     let mut definitions: Vec<Value> =
@@ -70,11 +71,14 @@ pub(crate) fn definitions() -> Vec<Value> {
     definitions
 }
 
-/// The served resources: the definitions, read-only, and the resources they define; by group, then resource.
+/// The served resources, sorted by group and resource: CustomResourceDefinitions, read-only, and the resources they
+/// define.
 ///
 /// # Errors
-/// When a compiled-in definition is not well-formed, which a test excludes.
-pub(crate) fn served(registry: &Arc<dyn Registry>) -> Result<Vec<Arc<ServedResource>>, Vec<FieldError>> {
+/// A compiled-in definition is invalid, which a test excludes.
+pub(crate) fn served_resources(
+    registry: &Arc<dyn Registry>,
+) -> Result<Vec<Arc<ServedResource>>, Vec<FieldError>> {
     let mut served =
         built_in_resources(|kind| is_built_in(kind.group, kind.plural).then(|| Arc::clone(registry)));
     for definition in &mut served {
@@ -85,7 +89,7 @@ pub(crate) fn served(registry: &Arc<dyn Registry>) -> Result<Vec<Arc<ServedResou
     }
     for definition in definitions() {
         let spec = CrdSpec::parse(&definition)?;
-        served.push(Arc::new(schemaless(&spec, Arc::clone(registry))));
+        served.push(Arc::new(resource_without_schema(&spec, Arc::clone(registry))));
     }
     served.sort_by_cached_key(|resource| (resource.name.group.clone(), resource.name.resource.clone()));
     Ok(served)
@@ -93,7 +97,7 @@ pub(crate) fn served(registry: &Arc<dyn Registry>) -> Result<Vec<Arc<ServedResou
 
 fn without_schema(mut definition: Value) -> Value {
     for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
-        version["schema"] = anything();
+        version["schema"] = open_schema();
         if let Some(version) = version.as_object_mut() {
             version.remove("subresources");
         }
@@ -123,16 +127,16 @@ fn policy_definition((group, kind, plural, namespaced): (&str, &str, &str, bool)
             "group": group,
             "names": names,
             "scope": if namespaced { "Namespaced" } else { "Cluster" },
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": anything()}],
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": open_schema()}],
         },
     })
 }
 
-fn anything() -> Value {
+fn open_schema() -> Value {
     json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}})
 }
 
-fn schemaless(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
+fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
     let mut versions: Vec<ServedVersion> = spec
         .versions
         .iter()
@@ -162,7 +166,7 @@ fn schemaless(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
         schema_hash: 0,
         conversion: Conversion::Rename,
         storage_version_hash: Some(storage_version_hash("", &spec.group, storage, &spec.names.kind).into()),
-        // The origin has judged the name by its own rule.
+        // The shard that wrote the copy has validated the name by the resource's own rule.
         name_rule: NameRule::PathSegment,
         verbs: Verbs::STANDARD,
         subresources: Vec::new(),
@@ -171,7 +175,7 @@ fn schemaless(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
     }
 }
 
-/// A copy is stored as its writer sends it, status included.
+/// Stores a copy as its writer sends it, including its status.
 struct CopyStrategy;
 
 impl Strategy for CopyStrategy {
@@ -198,14 +202,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_the_definitions_that_kcp_has() {
+    fn the_definitions_are_those_of_kcp() {
         let definitions = definitions();
         assert_eq!(definitions.len(), 21);
         for definition in &definitions {
             let parsed = CrdSpec::parse(definition).unwrap();
             assert_eq!(definition["metadata"]["name"], format!("{}.{}", parsed.names.plural, parsed.group));
             for version in definition["spec"]["versions"].as_array().unwrap() {
-                assert_eq!(version["schema"], anything());
+                assert_eq!(version["schema"], open_schema());
                 assert_eq!(version.get("subresources"), None);
             }
         }

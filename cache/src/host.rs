@@ -1,4 +1,4 @@
-//! The cache as the host of an API server: one set of resources in all scopes, one kind of user.
+//! The host of the cache's API server: the same resources in all scopes, and access for one group only.
 
 use std::sync::Arc;
 
@@ -35,11 +35,11 @@ pub(crate) struct CacheHost {
 }
 
 impl CacheHost {
-    /// Serves `resources` to those whom `chain` finds in [`MASTERS`].
+    /// Serves `resources` to clients that `chain` authenticates as members of [`MASTERS`].
     pub(crate) fn new(chain: Chain, resources: Vec<Arc<ServedResource>>, metrics: Metrics) -> Self {
         let by_name =
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
-        // There is one catalog for the life of the process.
+        // The catalog never changes while the process runs.
         let catalog = Arc::new(Catalog { resources, hash: 1 });
         Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
     }
@@ -51,12 +51,13 @@ impl Host for CacheHost {
         path::locate(path)
     }
 
-    /// A client without a certificate of ours is anonymous, whatever other credentials it sends; it is denied.
+    /// A client without a certificate of the configured authorities is anonymous, whatever other credentials it sends.
+    /// Anonymous requests are denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        // Heeding the certificate but not the impersonation would act as the wrong user.
+        // A request that impersonates must not be served as the user of its certificate.
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-            let why = "impersonation is not supported by the cache server";
-            return Err(Status::new(403, StatusReason::Forbidden, why));
+            let message = "impersonation is not supported by the cache server";
+            return Err(Status::new(403, StatusReason::Forbidden, message));
         }
         Ok(match serve::identify(&self.chain, parts).await {
             Outcome::Identified(identity) => identity,
@@ -100,7 +101,7 @@ impl Host for CacheHost {
         _scopes: &ScopeSelector,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
-        // Nothing is served under an identity yet (ClusterCachedResources).
+        // Resources are not served under an identity yet (ClusterCachedResources).
         Ok(self.by_name.get(wanted.name).filter(|_| wanted.identity.is_none()).cloned())
     }
 

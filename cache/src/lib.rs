@@ -1,11 +1,12 @@
-//! The cache server: objects of all shards under `/shards/…/clusters/…`.
+//! The cache server: serves copies of objects of all shards under `/shards/…/clusters/…`.
 //!
-//! Each shard writes copies of what other shards need to know (exports, types, schemas, roles, shards), and every shard
-//! reads all of them. A copy is stored under the shard and the logical cluster that it comes from, with the identity
-//! that its origin gave it. There are no schemas, no admission and no finalizers here: whoever is in `system:masters`
-//! is believed, and nobody else gets in.
+//! Each shard writes copies of the objects that other shards need (exports, types, schemas, roles, shards), and every
+//! shard reads all of them. A copy is stored under the shard and the logical cluster of the original, with the UID and
+//! generation of the original. There are no schemas, no admission and no finalizers: members of `system:masters` may
+//! write anything, and all other clients are denied.
 //!
-//! It must not know controllers: it never writes an object by itself but the definitions of what it serves.
+//! This crate must not know controllers. It writes no objects itself, except for the definitions of the served
+//! resources.
 
 mod bootstrap;
 mod definitions;

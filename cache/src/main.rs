@@ -1,4 +1,4 @@
-//! The `fairlead-cache-server` program; everything is in its library.
+//! The program `fairlead-cache-server`; its code is in the library.
 
 use std::process::ExitCode;
 

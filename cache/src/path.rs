@@ -5,10 +5,10 @@ use fairlead_apiserver::{Located, Scope, ScopeSelector};
 use fairlead_names::ClusterReference;
 use fairlead_process::{Status, StatusReason};
 
-/// The longest name of a shard.
-const LONGEST_SHARD: usize = 61;
+/// Maximum length of a shard name.
+const MAX_SHARD_NAME_LENGTH: usize = 61;
 
-/// Takes the scope off a path. What belongs to the whole process has none.
+/// Splits a path into its scope and the rest. Endpoints of the whole process have no scope.
 ///
 /// # Errors
 /// 400 for a path without or with a malformed scope, 501 for the process's metrics in a scope.
@@ -18,8 +18,8 @@ pub(crate) fn locate(path: RequestPath<'_>) -> Result<Located<'_>, Status> {
         _ => path,
     };
     let ends_in_slash = path.text().ends_with('/');
-    let words: Vec<&str> = path.segments().iter().map(|segment| &**segment).collect();
-    let (shard, cluster, taken) = match words.as_slice() {
+    let segments: Vec<&str> = path.segments().iter().map(|segment| &**segment).collect();
+    let (shard, cluster, scope_length) = match segments.as_slice() {
         ["metrics" | "livez" | "readyz" | "healthz", ..] => return Ok(Located { scopes: None, path }),
         ["shards", shard, "clusters", cluster, ..] => (*shard, Some(*cluster), 4),
         ["shards", shard, _, ..] => (*shard, None, 2),
@@ -33,29 +33,29 @@ pub(crate) fn locate(path: RequestPath<'_>) -> Result<Located<'_>, Status> {
     };
     let shard = parse_shard(shard)?;
     let scopes = cluster.map(parse_cluster).transpose()?.map(|cluster| select(shard, cluster));
-    if words.get(taken) == Some(&"metrics") {
-        let why = "shard-level endpoint not available at shard or workspace scope";
-        return Err(Status::new(501, StatusReason::Unknown, why));
+    if segments.get(scope_length) == Some(&"metrics") {
+        let message = "shard-level endpoint not available at shard or workspace scope";
+        return Err(Status::new(501, StatusReason::Unknown, message));
     }
-    Ok(Located { scopes, path: path.skip(taken) })
+    Ok(Located { scopes, path: path.skip(scope_length) })
 }
 
-/// A shard's name; `None` for all of them.
+/// Parses a shard name; `None` for all shards.
 fn parse_shard(text: &str) -> Result<Option<&str>, Status> {
-    let is_legal =
+    let is_allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b':');
     match text {
         "*" => Ok(None),
-        name if name.len() <= LONGEST_SHARD && name.bytes().all(is_legal) => Ok(Some(name)),
+        name if name.len() <= MAX_SHARD_NAME_LENGTH && name.bytes().all(is_allowed) => Ok(Some(name)),
         _ => Err(Status::bad_request(format!("invalid shard: {text:?} does not match the regex"))),
     }
 }
 
-/// A logical cluster's name; `None` for all of them.
+/// Parses the name of a logical cluster; `None` for all of them.
 fn parse_cluster(text: &str) -> Result<Option<&str>, Status> {
     match ClusterReference::parse(text) {
         Ok(ClusterReference::Wildcard) => Ok(None),
-        // Paths, and what an abbreviated path has become, lead somewhere only in a shard.
+        // Workspace paths, and abbreviated paths that expand to a name, have a meaning on a shard only.
         Ok(ClusterReference::Name(name)) if name.as_str() == text => Ok(Some(text)),
         Ok(ClusterReference::Name(_) | ClusterReference::Path(_)) => {
             Err(Status::bad_request(format!("invalid cluster: {text:?} is not a logical cluster name")))

@@ -1,4 +1,4 @@
-//! The process: configuration in, a served cache until a signal comes.
+//! The process: loads the configuration and serves until a signal arrives.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
 use crate::server::CacheServer;
 
-/// Descriptors besides those of connections.
+/// File descriptors of the process besides those of connections.
 const OWN_FILES: u64 = 64;
 
 /// Serves the objects that all shards share.
@@ -29,13 +29,13 @@ struct Arguments {
     config: PathBuf,
 }
 
-/// The program: reads its arguments, serves, and says in one sentence why it cannot.
+/// Parses the arguments, serves, and prints an error in one sentence.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     fairlead_process::run(|| start(&arguments.config))
 }
 
-/// Why the process cannot start, or had to end.
+/// Reasons for which the process cannot start or must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration cannot be used.
@@ -133,14 +133,14 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, shutdown));
     tasks.spawn_fallible("listener", cache.run(bound, options));
     tracing::info!(%address, "serving");
-    // Beside the supervisor, because a second signal counts until the very end.
+    // Concurrent with the supervisor, because a second signal must be handled until the process exits.
     tokio::select! {
         outcome = tasks.supervise() => Ok(outcome?),
         () = handled => Ok(tasks.supervise().await?),
     }
 }
 
-/// Opening and closing block, at worst for a recovery; nothing else runs yet.
+/// Opens the store. This blocks, and takes long after a crash (recovery), but no other task runs yet.
 fn open_store(config: &CacheConfig) -> Result<Arc<dyn Store>, OpenError> {
     let bytes = |size: fairlead_config::ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
     let options = RedbOptions {

@@ -1,4 +1,4 @@
-//! The cache server as a value: a store, a hub and an API server over them.
+//! The cache server: connects a store, a watch hub and an API server.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use fairlead_store::{FollowError, Mutation, Store};
 use serde_json::Value;
 
 use crate::bootstrap::write_definitions;
-use crate::definitions::{is_built_in, served};
+use crate::definitions::{is_built_in, served_resources};
 use crate::host::CacheHost;
 
-/// The layout of storage keys: kcp's.
+/// The layout of storage keys, as in kcp.
 const KEYS: KeyCodec = KeyCodec::new("/cache", 2, is_built_in);
-/// The annotations by which readers learn where an object comes from.
+/// The annotations with the shard and the logical cluster of an object.
 const SCOPE_ANNOTATIONS: &[&str] =
     &[fairlead_api::annotation::CACHE_SHARD, fairlead_api::annotation::CLUSTER];
 
-/// A cache server over a store, not yet listening.
+/// A cache server over a store, before it listens.
 pub struct CacheServer {
     server: Arc<ApiServer<CacheHost>>,
     hub: Hub,
@@ -30,11 +30,11 @@ pub struct CacheServer {
 }
 
 impl CacheServer {
-    /// Prepares the store and what is served from it, to those whom `authorities` vouch for. `address` is what
-    /// discovery says the server's address is.
+    /// Prepares the store and an API server for clients whose certificates `authorities` have signed. `address` is the
+    /// server address in discovery documents.
     ///
     /// # Errors
-    /// 500 when the store fails or a metric is registered twice.
+    /// 500 if the store fails or a metric is registered twice.
     pub async fn new(
         store: Arc<dyn Store>,
         authorities: SharedAuthorities,
@@ -52,7 +52,7 @@ impl CacheServer {
         let hub = Hub::new(store, KEYS, HubOptions::default());
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::replica(objects, hub.clone(), Arc::new(NoAdmission)));
-        let resources = served(&registry)
+        let resources = served_resources(&registry)
             .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
         let chain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities)).build();
         let host = CacheHost::new(chain, resources, metrics.clone());
@@ -61,10 +61,10 @@ impl CacheServer {
         Ok(Self { server, hub, health })
     }
 
-    /// Serves until the shutdown's drain is done.
+    /// Serves until the shutdown's drain is complete.
     ///
     /// # Errors
-    /// [`FollowError`] when the store's feed broke; watches are blind then, and the process must end.
+    /// [`FollowError`] if the change feed of the store fails. Watches then miss changes, and the process must exit.
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
         let Self { server, hub, health } = self;
         tokio::select! {
@@ -74,7 +74,7 @@ impl CacheServer {
     }
 }
 
-/// The origins of the copies have judged them.
+/// No admission: the shards that write the copies have already run it.
 struct NoAdmission;
 
 #[async_trait]

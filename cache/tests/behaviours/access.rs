@@ -9,9 +9,9 @@ use crate::support::{Cache, Pki, code, collection};
 
 const SHARDS: &str = "core.kcp.io/v1alpha1/shards";
 
-/// CVE-2026-39429: nothing in a cache may be read or written without a certificate of a master.
+/// CVE-2026-39429: requests without a certificate of a member of `system:masters` may neither read nor write.
 #[tokio::test]
-async fn nobody_but_masters_gets_in() {
+async fn only_masters_are_allowed() {
     let cache = Cache::start().await;
     let shard = json!({"metadata": {"name": "s1"}});
     cache
@@ -22,12 +22,12 @@ async fn nobody_but_masters_gets_in() {
     let pki = &cache.pki;
     let outsiders = [
         ("nothing", pki.anonymous()),
-        ("a user", pki.client_of("bob", &["system:authenticated", "system:kcp:admin"])),
-        ("a group that only looks alike", pki.client_of("system:masters", &["system:mastersx"])),
-        ("a foreign master", pki.presenting(&Pki::new(), "shard", &[MASTERS])),
+        ("a user", pki.client_certificate("bob", &["system:authenticated", "system:kcp:admin"])),
+        ("a group with a similar name", pki.client_certificate("system:masters", &["system:mastersx"])),
+        ("a foreign master", pki.client_signed_by(&Pki::new(), "shard", &[MASTERS])),
         ("a token", pki.anonymous().with_token(Token::new("secret")).unwrap()),
     ];
-    for (who, credentials) in outsiders {
+    for (client_name, credentials) in outsiders {
         let client = cache.client(credentials);
         for path in [
             collection("*", "*", SHARDS),
@@ -41,7 +41,7 @@ async fn nobody_but_masters_gets_in() {
             "/shards/s1/clusters/root/openapi/v3".to_owned(),
             "/metrics".to_owned(),
         ] {
-            assert_eq!(code(client.get(&path).await), 403, "{who} reads {path}");
+            assert_eq!(code(client.get(&path).await), 403, "{client_name} reads {path}");
         }
         let created = client
             .create::<Value>(
@@ -50,23 +50,23 @@ async fn nobody_but_masters_gets_in() {
                 &Default::default(),
             )
             .await;
-        assert_eq!(code(created), 403, "{who} creates");
+        assert_eq!(code(created), 403, "{client_name} creates");
         let deleted =
             client.delete(&collection("s1", "root", &format!("{SHARDS}/s1")), &Default::default()).await;
-        assert_eq!(code(deleted), 403, "{who} deletes");
+        assert_eq!(code(deleted), 403, "{client_name} deletes");
         for path in ["/livez", "/readyz", "/healthz", "/readyz/store"] {
-            assert_eq!(client.get(path).await.unwrap().body, "ok", "{who} {path}");
+            assert_eq!(client.get(path).await.unwrap().body, "ok", "{client_name} {path}");
         }
     }
-    let left: Value = cache.master().get_json(&collection("*", "*", SHARDS)).await.unwrap();
-    assert_eq!(crate::support::names(&left), ["s1"]);
+    let remaining: Value = cache.master().get_json(&collection("*", "*", SHARDS)).await.unwrap();
+    assert_eq!(crate::support::names(&remaining), ["s1"]);
 }
 
 #[tokio::test]
 async fn forged_identity_headers_are_ignored() {
     let cache = Cache::start().await;
     let pki = &cache.pki;
-    for credentials in [pki.anonymous(), pki.client_of("kcp-front-proxy", &[])] {
+    for credentials in [pki.anonymous(), pki.client_certificate("kcp-front-proxy", &[])] {
         let client = cache.client(credentials);
         let mut request = Request::new(Method::GET, collection("*", "*", SHARDS));
         for (name, value) in [
@@ -82,16 +82,16 @@ async fn forged_identity_headers_are_ignored() {
 }
 
 #[tokio::test]
-async fn impersonation_is_refused_rather_than_ignored() {
+async fn impersonation_is_refused() {
     let cache = Cache::start().await;
-    let master = cache.pki.client_of("shard", &[MASTERS]);
+    let master = cache.pki.client_certificate("shard", &[MASTERS]);
     let as_bob = Impersonation { user: "bob".into(), groups: Vec::new() };
     let client = cache.client(master.with_impersonation(as_bob).unwrap());
     assert_eq!(code(client.get(&collection("*", "*", SHARDS)).await), 403);
 }
 
 #[tokio::test]
-async fn masters_see_the_metrics_of_the_process() {
+async fn masters_can_read_process_metrics() {
     let cache = Cache::start().await;
     let master = cache.master();
     let text = master.get("/metrics").await.unwrap().body;

@@ -23,11 +23,11 @@ fn copy(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_copy_keeps_the_identity_that_its_origin_gave_it() {
+async fn a_copy_keeps_the_metadata_of_its_original() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
-    let created: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let collection_path = collection("s1", "root", EXPORTS);
+    let created: Value = master.create(&collection_path, &copy("a"), &WriteOptions::default()).await.unwrap();
     let given = copy("a");
     for field in ["uid", "generation", "creationTimestamp", "finalizers", "labels"] {
         assert_eq!(created["metadata"][field], given["metadata"][field], "{field}");
@@ -44,7 +44,7 @@ async fn a_copy_keeps_the_identity_that_its_origin_gave_it() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_no_copy_gets_an_identity() {
+async fn an_object_without_origin_annotation_gets_new_metadata() {
     let cache = Cache::start().await;
     let mut object = copy("a");
     object["metadata"]["annotations"].as_object_mut().unwrap().remove("kcp.io/shard");
@@ -56,11 +56,11 @@ async fn an_object_that_is_no_copy_gets_an_identity() {
     assert_ne!(created["metadata"]["uid"], object["metadata"]["uid"]);
     assert_eq!(created["metadata"]["generation"], 1);
     assert_ne!(created["metadata"]["creationTimestamp"], object["metadata"]["creationTimestamp"]);
-    assert_eq!(created["metadata"]["annotations"]["kcp.io/shard"], "s1", "the path says where it is");
+    assert_eq!(created["metadata"]["annotations"]["kcp.io/shard"], "s1", "the shard of the path");
 }
 
 #[tokio::test]
-async fn the_path_decides_where_a_copy_is_whatever_it_says() {
+async fn the_path_overrides_the_origin_annotations() {
     let cache = Cache::start().await;
     let master = cache.master();
     let mut object = copy("a");
@@ -75,33 +75,34 @@ async fn the_path_decides_where_a_copy_is_whatever_it_says() {
 }
 
 #[tokio::test]
-async fn a_put_replaces_everything_but_the_identity() {
+async fn an_update_replaces_everything_but_the_uid() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
-    let mut object: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
-    let path = format!("{place}/a");
+    let collection_path = collection("s1", "root", EXPORTS);
+    let mut object: Value =
+        master.create(&collection_path, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let path = format!("{collection_path}/a");
     object["metadata"]["generation"] = 9.into();
     object["spec"] = json!({"new": true});
     object["status"] = json!({"phase": "Gone"});
     let changed: Value = master.replace(&path, &object, &WriteOptions::default()).await.unwrap();
-    assert_eq!(changed["metadata"]["generation"], 9, "the writer's");
+    assert_eq!(changed["metadata"]["generation"], 9, "set by the writer");
     assert_eq!((&changed["spec"], &changed["status"]), (&object["spec"], &object["status"]));
 
-    // The generation is not counted here.
-    let mut again = changed.clone();
-    again["spec"] = json!({"new": false});
-    let again: Value = master.replace(&path, &again, &WriteOptions::default()).await.unwrap();
-    assert_eq!(again["metadata"]["generation"], 9);
+    // The cache does not increment the generation.
+    let mut next = changed.clone();
+    next["spec"] = json!({"new": false});
+    let next: Value = master.replace(&path, &next, &WriteOptions::default()).await.unwrap();
+    assert_eq!(next["metadata"]["generation"], 9);
 
-    // An old version is refused, and so is none.
+    // An update with an old resourceVersion is refused, and so is one without.
     assert_eq!(code(master.replace::<Value>(&path, &changed, &WriteOptions::default()).await), 409);
-    let mut blind = again.clone();
-    blind["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    assert_eq!(code(master.replace::<Value>(&path, &blind, &WriteOptions::default()).await), 422);
-    let mut usurped = again.clone();
-    usurped["metadata"]["uid"] = "22222222-2222-2222-2222-222222222222".into();
-    assert_eq!(code(master.replace::<Value>(&path, &usurped, &WriteOptions::default()).await), 409);
+    let mut unversioned = next.clone();
+    unversioned["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    assert_eq!(code(master.replace::<Value>(&path, &unversioned, &WriteOptions::default()).await), 422);
+    let mut with_other_uid = next.clone();
+    with_other_uid["metadata"]["uid"] = "22222222-2222-2222-2222-222222222222".into();
+    assert_eq!(code(master.replace::<Value>(&path, &with_other_uid, &WriteOptions::default()).await), 409);
 
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     let patched: Value =
@@ -111,15 +112,15 @@ async fn a_put_replaces_everything_but_the_identity() {
 }
 
 #[tokio::test]
-async fn writing_what_is_there_changes_nothing() {
+async fn an_unchanged_update_writes_nothing() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
-    let object: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let collection_path = collection("s1", "root", EXPORTS);
+    let object: Value = master.create(&collection_path, &copy("a"), &WriteOptions::default()).await.unwrap();
     let before = cache.store.revision();
-    let again: Value =
-        master.replace(&format!("{place}/a"), &object, &WriteOptions::default()).await.unwrap();
-    assert_eq!(again, object);
+    let next: Value =
+        master.replace(&format!("{collection_path}/a"), &object, &WriteOptions::default()).await.unwrap();
+    assert_eq!(next, object);
     assert_eq!(cache.store.revision(), before);
 }
 
@@ -127,9 +128,9 @@ async fn writing_what_is_there_changes_nothing() {
 async fn deletion_does_not_wait_for_finalizers() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
-    let path = format!("{place}/a");
-    master.create::<Value>(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let collection_path = collection("s1", "root", EXPORTS);
+    let path = format!("{collection_path}/a");
+    master.create::<Value>(&collection_path, &copy("a"), &WriteOptions::default()).await.unwrap();
     let of_another = DeleteOptions {
         preconditions: Some(Preconditions { uid: Some("other".into()), resource_version: None }),
         ..DeleteOptions::default()
@@ -139,39 +140,43 @@ async fn deletion_does_not_wait_for_finalizers() {
     assert_eq!(code(master.get(&path).await), 404);
     assert_eq!(code(master.delete(&path, &DeleteOptions::default()).await), 404);
     for name in ["b", "c"] {
-        master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await.unwrap();
+        master.create::<Value>(&collection_path, &copy(name), &WriteOptions::default()).await.unwrap();
     }
-    master.delete(&place, &DeleteOptions::default()).await.unwrap();
-    assert!(names(&master.get_json(&place).await.unwrap()).is_empty());
+    master.delete(&collection_path, &DeleteOptions::default()).await.unwrap();
+    assert!(names(&master.get_json(&collection_path).await.unwrap()).is_empty());
 }
 
-/// A copy of an object that is being deleted is still the writer's, not ours, to remove.
+/// Copies of objects that are being deleted are removed by their writer, not by the cache.
 #[tokio::test]
 async fn a_copy_that_is_marked_for_deletion_stays_until_it_is_deleted() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
+    let collection_path = collection("s1", "root", EXPORTS);
     let mut object = copy("a");
     object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
-    let mut created: Value = master.create(&place, &object, &WriteOptions::default()).await.unwrap();
+    let mut created: Value =
+        master.create(&collection_path, &object, &WriteOptions::default()).await.unwrap();
     assert_eq!(created["metadata"]["deletionTimestamp"], "2026-01-02T00:00:00Z");
     created["metadata"].as_object_mut().unwrap().remove("finalizers");
-    master.replace::<Value>(&format!("{place}/a"), &created, &WriteOptions::default()).await.unwrap();
-    assert_eq!(names(&master.get_json(&place).await.unwrap()), ["a"]);
+    master
+        .replace::<Value>(&format!("{collection_path}/a"), &created, &WriteOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(names(&master.get_json(&collection_path).await.unwrap()), ["a"]);
 }
 
 #[tokio::test]
-async fn names_are_judged_by_their_origins() {
+async fn names_are_not_validated_again() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", ROLES);
+    let collection_path = collection("s1", "root", ROLES);
     let name = "system:kcp:Authenticated:access";
-    master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await.unwrap();
-    let path = format!("{place}/system%3Akcp%3AAuthenticated%3Aaccess");
+    master.create::<Value>(&collection_path, &copy(name), &WriteOptions::default()).await.unwrap();
+    let path = format!("{collection_path}/system%3Akcp%3AAuthenticated%3Aaccess");
     let found: Value = master.get_json(&path).await.unwrap();
     assert_eq!(found["metadata"]["name"], name);
     for name in ["a/b", "..", ""] {
-        let created = master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await;
+        let created = master.create::<Value>(&collection_path, &copy(name), &WriteOptions::default()).await;
         assert_eq!(code(created), 422, "{name:?}");
     }
 }
@@ -180,19 +185,22 @@ async fn names_are_judged_by_their_origins() {
 async fn malformed_metadata_is_refused() {
     let cache = Cache::start().await;
     let master = cache.master();
-    let place = collection("s1", "root", EXPORTS);
+    let collection_path = collection("s1", "root", EXPORTS);
     for (field, value) in
         [("labels", json!([1])), ("annotations", json!({"a": {}})), ("finalizers", json!("x"))]
     {
         let mut object = copy("a");
         object["metadata"][field] = value;
         assert_eq!(
-            code(master.create::<Value>(&place, &object, &WriteOptions::default()).await),
+            code(master.create::<Value>(&collection_path, &object, &WriteOptions::default()).await),
             400,
             "{field}"
         );
     }
     let mut versioned = copy("a");
     versioned["metadata"]["resourceVersion"] = "42".into();
-    assert_eq!(code(master.create::<Value>(&place, &versioned, &WriteOptions::default()).await), 400);
+    assert_eq!(
+        code(master.create::<Value>(&collection_path, &versioned, &WriteOptions::default()).await),
+        400
+    );
 }

@@ -12,12 +12,12 @@ use tokio_rustls::TlsConnector;
 
 use crate::support::{Pki, collection};
 
-/// The program with a configuration in `pki`'s folder.
+/// Command of the program, with a configuration in the folder of `pki`.
 fn program(pki: &Pki, port: u16) -> Command {
     program_with(pki, port, "")
 }
 
-/// The same, with more settings.
+/// [`program`] with additional settings.
 fn program_with(pki: &Pki, port: u16, settings: &str) -> Command {
     let config = format!(
         "serving: {{address: \"127.0.0.1:{port}\", certificate: tls.crt, privateKey: tls.key}}\n\
@@ -31,11 +31,11 @@ fn program_with(pki: &Pki, port: u16, settings: &str) -> Command {
     command
 }
 
-/// Starts it, and returns when and where it serves.
+/// Starts the program. Returns once it serves, with its address.
 fn start(mut command: Command) -> (Child, SocketAddr) {
     let mut child = command.spawn().unwrap();
     let (mut log, mut stderr) = (Vec::new(), child.stderr.take().unwrap());
-    // The line that says where it listens is the event to wait for.
+    // The log line with the address is the event to wait for.
     while !String::from_utf8_lossy(&log).contains("serving") || !log.ends_with(b"\n") {
         let mut byte = [0];
         assert_ne!(stderr.read(&mut byte).unwrap(), 0, "{}", String::from_utf8_lossy(&log));
@@ -49,7 +49,7 @@ fn start(mut command: Command) -> (Child, SocketAddr) {
 }
 
 #[test]
-fn a_damaged_store_is_left_alone_and_explained() {
+fn a_damaged_store_is_not_changed_and_reported() {
     let pki = Pki::new();
     let damaged = b"this is no store at all".to_vec();
     std::fs::write(pki.file("store.redb"), &damaged).unwrap();
@@ -62,7 +62,7 @@ fn a_damaged_store_is_left_alone_and_explained() {
 }
 
 #[test]
-fn a_taken_port_is_explained() {
+fn a_port_in_use_is_reported() {
     let pki = Pki::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let output = program(&pki, taken.local_addr().unwrap().port()).output().unwrap();
@@ -72,10 +72,10 @@ fn a_taken_port_is_explained() {
 }
 
 #[test]
-fn the_program_serves_until_it_is_asked_to_end() {
+fn the_program_serves_until_a_signal() {
     let pki = Pki::new();
     let (mut child, _) = start(program(&pki, 0));
-    // The shell's own: a small Debian has no program of that name.
+    // The shell's builtin, because a minimal Debian has no program `kill`.
     let kill = format!("kill -TERM {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     assert!(child.wait().unwrap().success());
@@ -83,18 +83,18 @@ fn the_program_serves_until_it_is_asked_to_end() {
 }
 
 #[tokio::test]
-async fn the_program_takes_the_word_of_load_balancers_and_does_not_wait_for_slow_bodies() {
+async fn the_program_accepts_proxy_protocol_and_limits_slow_bodies() {
     let pki = Pki::new();
     std::fs::write(pki.file("balancers"), "127.0.0.0/8\n").unwrap();
     let settings =
         "peers: {allow: balancers, proxyProtocol: true}\nslowClients: {requestBodyTimeout: 100ms}\n";
     let (mut child, address) = start(program_with(&pki, 0, settings));
-    let mut tls = (**pki.client_of("shard", &[MASTERS]).tls_config()).clone();
+    let mut tls = (**pki.client_certificate("shard", &[MASTERS]).tls_config()).clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let tls = TlsConnector::from(Arc::new(tls));
-    let connect = async |said: &[u8]| {
+    let connect = async |preamble: &[u8]| {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(said).await?;
+        stream.write_all(preamble).await?;
         tls.connect("localhost".try_into().unwrap(), stream).await
     };
     assert!(connect(b"").await.is_err());
@@ -104,12 +104,12 @@ async fn the_program_takes_the_word_of_load_balancers_and_does_not_wait_for_slow
         collection("s1", "root", "core.kcp.io/v1alpha1/shards")
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    let read = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
-    // The end may come with or without close_notify.
-    let _ = read.expect("the body is waited for");
-    let answer = String::from_utf8(answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"kind\":\"Status\""), "{answer}");
+    let mut response = Vec::new();
+    let read = timeout(Duration::from_secs(60), stream.read_to_end(&mut response)).await;
+    // The connection may be closed with or without close_notify.
+    let _ = read.expect("the body timeout did not apply");
+    let response = String::from_utf8(response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 408 ") && response.contains("\"kind\":\"Status\""), "{response}");
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -18,15 +18,15 @@ async fn create(client: &Client, shard: &str, cluster: &str, resource: &str, nam
         .unwrap();
 }
 
-/// Where the items of a list come from, `shard/cluster/name`.
-fn places(list: &Value) -> Vec<String> {
+/// The origins of a list's items, as `shard/cluster/name`.
+fn origins(list: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let place = |item: &Value| {
+    let origin = |item: &Value| {
         let metadata = &item["metadata"];
         let annotations = &metadata["annotations"];
         [&annotations["kcp.io/shard"], &annotations["kcp.io/cluster"], &metadata["name"]].map(text).join("/")
     };
-    list["items"].as_array().unwrap().iter().map(place).collect()
+    list["items"].as_array().unwrap().iter().map(origin).collect()
 }
 
 #[tokio::test]
@@ -39,39 +39,39 @@ async fn wildcards_select_shards_and_clusters() {
     for (shard, cluster, expected) in [
         ("*", "*", &["s1/a/cluster", "s1/b/cluster", "s10/a/cluster", "s2/b/cluster"][..]),
         ("s1", "*", &["s1/a/cluster", "s1/b/cluster"]),
-        // kcp shows the other clusters, too.
+        // kcp returns the other clusters, too.
         ("*", "b", &["s1/b/cluster", "s2/b/cluster"]),
         ("s1", "b", &["s1/b/cluster"]),
         ("s3", "*", &[]),
     ] {
         let list: Value = master.get_json(&collection(shard, cluster, CLUSTERS)).await.unwrap();
-        assert_eq!(places(&list), expected, "{shard} {cluster}");
+        assert_eq!(origins(&list), expected, "{shard} {cluster}");
         let prefix = collection(shard, cluster, CLUSTERS);
         let unprefixed = prefix.strip_prefix("/services/cache").unwrap();
         assert_eq!(master.get_json::<Value>(unprefixed).await.unwrap(), list);
     }
     let labelled: Value =
         master.get_json(&format!("{}?labelSelector=at%3Da", collection("*", "*", CLUSTERS))).await.unwrap();
-    assert_eq!(places(&labelled), ["s1/a/cluster", "s10/a/cluster"]);
+    assert_eq!(origins(&labelled), ["s1/a/cluster", "s10/a/cluster"]);
 
     let mut paged = Vec::new();
     let mut token = String::new();
     loop {
         let path = format!("{}?limit=3&continue={token}", collection("*", "*", CLUSTERS));
         let page: Value = master.get_json(&path).await.unwrap();
-        paged.extend(places(&page));
+        paged.extend(origins(&page));
         match page["metadata"]["continue"].as_str() {
             Some(next) => token = next.to_owned(),
             None => break,
         }
     }
     assert_eq!(paged.len(), 4);
-    // Only one object can be got or written.
+    // Only a single object can be read or written.
     assert_eq!(code(master.get(&format!("{}/cluster", collection("*", "a", CLUSTERS))).await), 405);
 }
 
 #[tokio::test]
-async fn a_watch_over_everything_sees_every_shard() {
+async fn a_wildcard_watch_has_events_of_every_shard() {
     let cache = Cache::start().await;
     let master = cache.master();
     create(&master, "s1", "a", CLUSTERS, "cluster").await;
@@ -90,7 +90,7 @@ async fn a_watch_over_everything_sees_every_shard() {
 }
 
 #[tokio::test]
-async fn a_watch_can_begin_with_the_state() {
+async fn a_watch_can_send_initial_events() {
     let cache = Cache::start().await;
     let master = cache.master();
     create(&master, "s1", "a", CLUSTERS, "cluster").await;
@@ -108,7 +108,7 @@ async fn a_watch_can_begin_with_the_state() {
 }
 
 #[tokio::test]
-async fn every_version_shows_the_same_object() {
+async fn an_object_is_served_in_every_version() {
     let cache = Cache::start().await;
     let master = cache.master();
     create(&master, "s1", "a", EXPORTS, "e").await;
@@ -132,7 +132,7 @@ async fn metadata_alone_can_be_listed() {
 }
 
 #[tokio::test]
-async fn definitions_are_real_objects_and_written_once() {
+async fn definitions_are_stored_once() {
     let cache = Cache::start().await;
     let master = cache.master();
     let list: Value = master.get_json(&collection("*", "*", DEFINITIONS)).await.unwrap();
@@ -146,7 +146,7 @@ async fn definitions_are_real_objects_and_written_once() {
     }
     let path = collection("system:cache:server", "system:system-crds", DEFINITIONS);
     let one = format!("{path}/shards.core.kcp.io");
-    assert_eq!(code(master.delete(&one, &Default::default()).await), 405, "they are the server's own");
+    assert_eq!(code(master.delete(&one, &Default::default()).await), 405, "definitions are read-only");
 
     let keys = |store: &Arc<dyn Store>| -> Vec<String> {
         let page = store.list(&Range::prefix("/cache/"), None, None).unwrap();
@@ -160,13 +160,13 @@ async fn definitions_are_real_objects_and_written_once() {
 
     let (store, revision) = (cache.store.clone(), cache.store.revision());
     cache.stop().await;
-    let again = Cache::over(store.clone()).await;
+    let again = Cache::with_store(store.clone()).await;
     assert_eq!(store.revision(), revision, "a second start writes nothing");
     again.stop().await;
 }
 
 #[tokio::test]
-async fn discovery_tells_of_everything_in_every_scope() {
+async fn discovery_is_the_same_in_every_scope() {
     let cache = Cache::start().await;
     let master = cache.master();
     for (shard, cluster) in [("*", "*"), ("root", "root"), ("*", "root")] {
@@ -222,7 +222,7 @@ async fn draining_ends_watches_cleanly() {
     let master = cache.master();
     let mut watch = master.watch(&format!("{}?watch=true", collection("*", "*", CLUSTERS))).await.unwrap();
     let stopping = tokio::spawn(cache.stop());
-    assert!(watch.next().await.is_none(), "no error, just the end");
+    assert!(watch.next().await.is_none(), "the watch ends without an error");
     drop((watch, master));
     stopping.await.unwrap();
 }

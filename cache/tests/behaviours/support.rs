@@ -1,4 +1,4 @@
-//! A cache server on a free port, and clients with certificates of one's choice.
+//! A cache server on a free port, and clients with any certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ pub struct Cache {
 
 impl Cache {
     pub async fn start() -> Self {
-        Self::over(Arc::new(MemoryStore::new())).await
+        Self::with_store(Arc::new(MemoryStore::new())).await
     }
 
-    pub async fn over(store: Arc<dyn Store>) -> Self {
+    pub async fn with_store(store: Arc<dyn Store>) -> Self {
         let pki = Pki::new();
         let metrics = Metrics::new("cache", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
@@ -61,9 +61,9 @@ impl Cache {
         Self { pki, store, port, shutdown, serving }
     }
 
-    /// A client that may do everything.
+    /// A client that may send any request.
     pub fn master(&self) -> Client {
-        self.client(self.pki.client_of("shard", &[MASTERS]))
+        self.client(self.pki.client_certificate("shard", &[MASTERS]))
     }
 
     pub fn client(&self, credentials: Credentials) -> Client {
@@ -81,7 +81,7 @@ impl Cache {
     }
 }
 
-/// A certificate authority with a server certificate for localhost in files.
+/// A certificate authority, with a server certificate for localhost in files.
 pub struct Pki {
     ca: CertifiedIssuer<'static, KeyPair>,
     dir: tempfile::TempDir,
@@ -108,18 +108,18 @@ impl Pki {
         self.dir.path().join(name)
     }
 
-    /// Trusts this authority's servers and shows nothing.
+    /// Credentials that trust this authority's servers and have no certificate.
     pub fn anonymous(&self) -> Credentials {
         Credentials::new(TrustRoots::Pem(self.ca.pem().into_bytes())).unwrap()
     }
 
-    /// Trusts this authority's servers and shows a certificate that it has signed.
-    pub fn client_of(&self, user: &str, groups: &[&str]) -> Credentials {
-        self.presenting(self, user, groups)
+    /// Credentials that trust this authority's servers and have a certificate signed by it.
+    pub fn client_certificate(&self, user: &str, groups: &[&str]) -> Credentials {
+        self.client_signed_by(self, user, groups)
     }
 
-    /// Trusts this authority's servers and shows a certificate that `issuer` has signed.
-    pub fn presenting(&self, issuer: &Self, user: &str, groups: &[&str]) -> Credentials {
+    /// Credentials that trust this authority's servers and have a certificate signed by `issuer`.
+    pub fn client_signed_by(&self, issuer: &Self, user: &str, groups: &[&str]) -> Credentials {
         let mut params = named(user);
         for group in groups {
             params.distinguished_name.push(DnType::OrganizationName, *group);
@@ -142,7 +142,7 @@ fn named(common_name: &str) -> CertificateParams {
     params
 }
 
-/// `collection("s1", "root", "core.kcp.io/v1alpha1/shards")`.
+/// The path of a collection, such as `collection("s1", "root", "core.kcp.io/v1alpha1/shards")`.
 pub fn collection(shard: &str, cluster: &str, resource: &str) -> String {
     format!("/services/cache/shards/{shard}/clusters/{cluster}/apis/{resource}")
 }
