@@ -188,10 +188,10 @@ impl FieldError {
 
     /// `Unsupported value: <value>: supported values: "a", "b"`.
     pub fn not_supported<S: AsRef<str>>(path: FieldPath, value: &Value, supported: &[S]) -> Self {
-        let shown = &supported[..supported.len().min(MAX_LISTED_VALUES)];
-        let mut quoted: Vec<String> = shown.iter().map(|value| go_quote(value.as_ref())).collect();
-        if shown.len() < supported.len() {
-            quoted.push(format!("and {} more", supported.len() - shown.len()));
+        let listed = &supported[..supported.len().min(MAX_LISTED_VALUES)];
+        let mut quoted: Vec<String> = listed.iter().map(|value| go_quote(value.as_ref())).collect();
+        if listed.len() < supported.len() {
+            quoted.push(format!("and {} more", supported.len() - listed.len()));
         }
         let detail = if quoted.is_empty() {
             String::new()
@@ -277,10 +277,10 @@ pub(crate) fn go_value(value: &Value) -> String {
 
 /// JSON as Go's encoder writes it (`<`, `>` and `&` escaped), cut after [`MAX_QUOTED_BYTES`] bytes.
 fn go_json(value: &Value) -> String {
-    let mut shown = BoundedWriter { bytes: Vec::new() };
-    let complete = serde_json::to_writer(&mut shown, value).is_ok();
+    let mut writer = BoundedWriter { bytes: Vec::new() };
+    let complete = serde_json::to_writer(&mut writer, value).is_ok();
     // The cut may be within a character.
-    let mut text = String::from_utf8_lossy(&shown.bytes).into_owned();
+    let mut text = String::from_utf8_lossy(&writer.bytes).into_owned();
     if text.contains(['<', '>', '&']) {
         text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     }
@@ -297,13 +297,13 @@ struct BoundedWriter {
 
 impl std::io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let room = MAX_QUOTED_BYTES - self.bytes.len();
-        if room == 0 {
+        let remaining = MAX_QUOTED_BYTES - self.bytes.len();
+        if remaining == 0 {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
-        let taken = bytes.len().min(room);
-        self.bytes.extend_from_slice(&bytes[..taken]);
-        Ok(taken)
+        let length = bytes.len().min(remaining);
+        self.bytes.extend_from_slice(&bytes[..length]);
+        Ok(length)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -144,7 +144,7 @@ impl Step {
             (Self::Wildcard, Value::Array(items)) => found.extend(items),
             (Self::Wildcard, Value::Object(fields)) => found.extend(fields.values()),
             (Self::Filter(filter), Value::Array(items)) => {
-                found.extend(items.iter().filter(|item| filter.holds(item)));
+                found.extend(items.iter().filter(|item| filter.matches(item)));
             }
             _ => {}
         }
@@ -156,12 +156,12 @@ fn from_end(index: i64, length: usize) -> i64 {
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> bool {
+    fn matches(&self, item: &Value) -> bool {
         let left = self.left.evaluate(item);
         match &self.comparison {
             None => left.is_some(),
             Some((comparison, right)) => match (left, right.evaluate(item)) {
-                (Some(left), Some(right)) => comparison.holds(left, right),
+                (Some(left), Some(right)) => comparison.matches(left, right),
                 _ => false,
             },
         }
@@ -178,7 +178,7 @@ impl Operand {
 }
 
 impl Comparison {
-    fn holds(self, left: &Value, right: &Value) -> bool {
+    fn matches(self, left: &Value, right: &Value) -> bool {
         use std::cmp::Ordering;
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
@@ -301,9 +301,9 @@ impl<'t> Parser<'t> {
     /// `?(@.type=="Ready")`
     fn filter(&mut self) -> Result<Step, JsonPathError> {
         self.expect("?(", "a filter begins with ?(")?;
-        self.spaces();
+        self.skip_spaces();
         let left = self.operand()?;
-        self.spaces();
+        self.skip_spaces();
         let comparisons = [
             ("==", Comparison::Equal),
             ("!=", Comparison::NotEqual),
@@ -315,9 +315,9 @@ impl<'t> Parser<'t> {
         let mut comparison = None;
         for (sign, meaning) in comparisons {
             if self.eat(sign) {
-                self.spaces();
+                self.skip_spaces();
                 comparison = Some((meaning, self.operand()?));
-                self.spaces();
+                self.skip_spaces();
                 break;
             }
         }
@@ -382,7 +382,7 @@ impl<'t> Parser<'t> {
         self.rest().chars().next()
     }
 
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         while self.eat(" ") {}
     }
 

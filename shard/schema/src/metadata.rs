@@ -119,8 +119,8 @@ pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPa
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
     for field in immutable {
         let (new_value, old_value) = (metadata.get(field), old.get(field));
-        let blank = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
-        if new_value != old_value && !(blank(new_value) && blank(old_value)) {
+        let is_empty = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
+        if new_value != old_value && !(is_empty(new_value) && is_empty(old_value)) {
             let value = new_value.cloned().unwrap_or(Value::Null);
             errors.push(FieldError::invalid(path.child(field), &value, IMMUTABLE));
         }

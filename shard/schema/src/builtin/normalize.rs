@@ -126,12 +126,12 @@ impl Normalizer<'_> {
                 value,
                 &Position { go_type: &shape.name, go_field: &go_field, path: &path },
             )?;
-            let says_nothing = match self.shapes.resolve(&field.shape) {
+            let is_absent = match self.shapes.resolve(&field.shape) {
                 Shape::List { .. } | Shape::Map(_) => is_empty(value),
                 Shape::Scalar(_) => !field.keeps_zero && is_zero(value),
                 _ => false,
             };
-            if says_nothing {
+            if is_absent {
                 dropped.push(name.clone());
             }
         }

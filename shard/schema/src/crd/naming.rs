@@ -55,15 +55,15 @@ pub fn accepted_names<'n>(
     }
     let mut result = accepted.clone();
     let mut conflict: Option<(&'static str, String)> = None;
-    let mut decide = |requested: &String, accepted: &mut String, taken: &HashSet<&str>, reason| {
+    let mut accept = |requested: &String, accepted: &mut String, taken: &HashSet<&str>, reason| {
         if requested == accepted || !taken.contains(requested.as_str()) {
             accepted.clone_from(requested);
         } else {
             conflict = Some((reason, in_use(requested)));
         }
     };
-    decide(&requested.plural, &mut result.plural, &resources, "PluralConflict");
-    decide(&requested.singular, &mut result.singular, &resources, "SingularConflict");
+    accept(&requested.plural, &mut result.plural, &resources, "PluralConflict");
+    accept(&requested.singular, &mut result.singular, &resources, "SingularConflict");
     let taken: Vec<&String> = requested
         .short_names
         .iter()
@@ -72,8 +72,8 @@ pub fn accepted_names<'n>(
     if taken.is_empty() {
         result.short_names.clone_from(&requested.short_names);
     }
-    decide(&requested.kind, &mut result.kind, &kinds, "KindConflict");
-    decide(&requested.list_kind, &mut result.list_kind, &kinds, "ListKindConflict");
+    accept(&requested.kind, &mut result.kind, &kinds, "KindConflict");
+    accept(&requested.list_kind, &mut result.list_kind, &kinds, "ListKindConflict");
     result.categories.clone_from(&requested.categories);
     if !taken.is_empty() && conflict.is_none() {
         let messages: Vec<String> = taken.into_iter().map(|name| in_use(name)).collect();

@@ -208,11 +208,11 @@ impl OperationBuilder<'_> {
         };
         let mut responses = Map::new();
         for code in codes {
-            let mut answer = response(definition, &types);
+            let mut response_object = response(definition, &types);
             if verb == "list" {
-                answer["content"]["application/json;stream=watch"] = schema(definition);
+                response_object["content"]["application/json;stream=watch"] = schema(definition);
             }
-            responses.insert((*code).to_owned(), answer);
+            responses.insert((*code).to_owned(), response_object);
         }
         responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
         Value::Object(responses)

@@ -100,7 +100,7 @@ fn check_growth(
     copied: &mut usize,
     max_copied: usize,
 ) -> Result<(), JsonPatchError> {
-    let placed = match operation {
+    let insertion = match operation {
         PatchOperation::Add(add) => Some((&add.path, depth_of(&add.value))),
         PatchOperation::Replace(replace) => Some((&replace.path, depth_of(&replace.value))),
         PatchOperation::Move(moved) => Some((&moved.path, depth_at(object, &moved.from))),
@@ -115,7 +115,7 @@ fn check_growth(
         }
         PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
     };
-    match placed {
+    match insertion {
         Some((path, depth)) if path.count() + depth > MAX_DEPTH => Err(JsonPatchError::TooDeep),
         _ => Ok(()),
     }

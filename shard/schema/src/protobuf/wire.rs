@@ -125,8 +125,8 @@ mod tests {
             ("short fixed64", &[0x09, 1, 2, 3]),
             ("short fixed32", &[0x0d, 1, 2, 3]),
         ] {
-            let answer = Reader::new(bytes).next_field();
-            assert!(matches!(answer, Err(ProtobufError::Malformed(_))), "{case}: {answer:?}");
+            let result = Reader::new(bytes).next_field();
+            assert!(matches!(result, Err(ProtobufError::Malformed(_))), "{case}: {result:?}");
         }
     }
 

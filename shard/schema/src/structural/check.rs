@@ -276,11 +276,11 @@ fn nested(
         }
         for (index, alternative) in alternatives.iter().enumerate() {
             let Some(alternative) = alternative.as_object() else { continue };
-            let spelled_out = int_or_string
+            let is_int_or_string_pattern = int_or_string
                 && keyword == "allOf"
                 && index == 0
                 && is_int_or_string(array(alternative, "anyOf"));
-            if !spelled_out {
+            if !is_int_or_string_pattern {
                 nested_node(alternative, core, &path.child(keyword).index(index), errors);
             }
         }
@@ -404,8 +404,8 @@ fn metadata(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
         errors.push(FieldError::invalid_str(path.child("type"), text(fields, "type"), "must be object"));
     }
     let only_names = entries(fields, "properties").all(|(name, _)| name == "name" || name == "generateName");
-    let harmless = |keyword: &str| matches!(keyword, "type" | "properties" | "description" | "title");
-    if !only_names || !fields.keys().all(|keyword| harmless(keyword)) {
+    let is_allowed = |keyword: &str| matches!(keyword, "type" | "properties" | "description" | "title");
+    if !only_names || !fields.keys().all(|keyword| is_allowed(keyword)) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         errors.push(FieldError::forbidden(path.clone(), detail));
     }

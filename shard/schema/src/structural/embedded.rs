@@ -11,12 +11,18 @@ use crate::names::{self, NameRule};
 pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.has_embedded_resources {
-        walk(schema, node, value, Location::Base(base), &mut errors);
+        validate_node(schema, node, value, Location::Base(base), &mut errors);
     }
     errors
 }
 
-fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
+fn validate_node(
+    schema: &Inner,
+    id: NodeId,
+    value: &Value,
+    location: Location<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if errors.len() >= MAX_FINDINGS {
         return;
     }
@@ -27,17 +33,17 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, error
                 resource(fields, &location.path(), errors);
             }
             for (name, field) in fields {
-                if let (Some(place), _) | (None, Additional::Schema(place)) =
+                if let (Some(property), _) | (None, Additional::Schema(property)) =
                     (node.property(name), &node.additional)
                 {
-                    walk(schema, place.node, field, Location::Child(&location, name), errors);
+                    validate_node(schema, property.node, field, Location::Child(&location, name), errors);
                 }
             }
         }
         Value::Array(items) => {
-            let Some(place) = &node.items else { return };
+            let Some(property) = &node.items else { return };
             for (index, item) in items.iter().enumerate() {
-                walk(schema, place.node, item, Location::Index(&location, index), errors);
+                validate_node(schema, property.node, item, Location::Index(&location, index), errors);
             }
         }
         _ => {}

@@ -14,7 +14,7 @@ pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &Field
     let mut errors = Vec::new();
     // The semantics of each built-in kind validate its lists.
     if schema.dialect == Dialect::Structural {
-        walk(schema, node, value, Location::Base(base), &mut errors);
+        validate_node(schema, node, value, Location::Base(base), &mut errors);
     }
     errors
 }
@@ -33,7 +33,13 @@ pub(super) fn validate_update(
     errors
 }
 
-fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
+fn validate_node(
+    schema: &Inner,
+    id: NodeId,
+    value: &Value,
+    location: Location<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if errors.len() >= MAX_FINDINGS {
         return;
     }
@@ -46,7 +52,7 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, error
                 else {
                     continue;
                 };
-                walk(schema, property.node, field, Location::Child(&location, name), errors);
+                validate_node(schema, property.node, field, Location::Child(&location, name), errors);
             }
         }
         Value::Array(items) => {
@@ -57,7 +63,7 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, location: Location<'_>, error
             }
             let Some(property) = &node.items else { return };
             for (index, item) in items.iter().enumerate() {
-                walk(schema, property.node, item, Location::Index(&location, index), errors);
+                validate_node(schema, property.node, item, Location::Index(&location, index), errors);
             }
         }
         _ => {}

@@ -21,12 +21,12 @@ pub(super) struct Pattern {
 
 /// Limits the total size of the patterns of one schema.
 pub(super) struct PatternBudget {
-    left: usize,
+    remaining_bytes: usize,
 }
 
 impl Default for PatternBudget {
     fn default() -> Self {
-        Self { left: TOTAL_SIZE }
+        Self { remaining_bytes: TOTAL_SIZE }
     }
 }
 
@@ -34,13 +34,13 @@ impl PatternBudget {
     pub(super) fn compile(&mut self, source: &str) -> Result<Pattern, String> {
         let translated = to_rust(source);
         for limit in SIZE_LIMITS {
-            if limit > self.left {
+            if limit > self.remaining_bytes {
                 return Err("the patterns of the schema are too complex together".to_owned());
             }
             let built = RegexBuilder::new(&translated).size_limit(limit).dfa_size_limit(limit).build();
             match built {
                 Ok(regex) => {
-                    self.left -= limit;
+                    self.remaining_bytes -= limit;
                     return Ok(Pattern { source: source.into(), regex });
                 }
                 Err(regex::Error::CompiledTooBig(_)) => {}

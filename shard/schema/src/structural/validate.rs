@@ -107,8 +107,8 @@ impl<'s> Validator<'s> {
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
-        let allowed_here_only = property.nullable && !self.schema.node(property.node).nullable;
-        if !(value.is_null() && allowed_here_only) {
+        let is_nullable_here_only = property.nullable && !self.schema.node(property.node).nullable;
+        if !(value.is_null() && is_nullable_here_only) {
             self.value(property.node, value, old, location, errors);
         }
     }
@@ -175,8 +175,8 @@ impl<'s> Validator<'s> {
             let mut best: Option<Vec<FieldError>> = None;
             for id in &checks.any_of {
                 let failures = try_one(*id);
-                let better = best.as_ref().is_none_or(|best| failures.len() < best.len());
-                if better {
+                let has_fewer_errors = best.as_ref().is_none_or(|best| failures.len() < best.len());
+                if has_fewer_errors {
                     best = Some(failures);
                 }
                 if best.as_ref().is_some_and(Vec::is_empty) {

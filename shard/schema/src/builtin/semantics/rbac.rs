@@ -183,7 +183,7 @@ impl RoleBinding {
             errors.push(FieldError::required(path.child("name"), ""));
         }
         let group = text(subject, "apiGroup");
-        let wants_group = |expected: &str, errors: &mut Vec<FieldError>| {
+        let check_api_group = |expected: &str, errors: &mut Vec<FieldError>| {
             if group != expected {
                 let path = path.child("apiGroup");
                 errors.push(FieldError::not_supported(path, &json!(group), &[expected]));
@@ -197,13 +197,13 @@ impl RoleBinding {
                         problems.iter().map(|p| FieldError::invalid_str(path.child("name"), name, p)),
                     );
                 }
-                wants_group("", errors);
+                check_api_group("", errors);
                 // A namespaced binding defaults to its own namespace, which the registry knows.
                 if self.scope == Scope::Cluster && text(subject, "namespace").is_empty() {
                     errors.push(FieldError::required(path.child("namespace"), ""));
                 }
             }
-            "User" | "Group" => wants_group(GROUP, errors),
+            "User" | "Group" => check_api_group(GROUP, errors),
             other => {
                 let kinds = ["ServiceAccount", "User", "Group"];
                 errors.push(FieldError::not_supported(path.child("kind"), &json!(other), &kinds));

@@ -51,10 +51,10 @@ impl Semantics for AccessReview {
                 ));
             }
             let namespace = text(&object["metadata"], "namespace");
-            let asked = resource.map_or(namespace, |resource| text(resource, "namespace"));
-            if asked != namespace {
+            let review_namespace = resource.map_or(namespace, |resource| text(resource, "namespace"));
+            if review_namespace != namespace {
                 let path = path.child("resourceAttributes").child("namespace");
-                errors.push(FieldError::invalid_str(path, asked, "must match metadata.namespace"));
+                errors.push(FieldError::invalid_str(path, review_namespace, "must match metadata.namespace"));
             }
         }
         errors
