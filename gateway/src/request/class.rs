@@ -1,4 +1,4 @@
-//! What kind of exchange a request is, because that decides about its time limits and its metrics.
+//! Classes of requests, which determine timeouts and metric labels.
 
 use http::header::{self, HeaderMap};
 use http::{Method, Version};
@@ -8,17 +8,17 @@ use crate::request::LocalEndpoint;
 use crate::request::headers::connection_nominations;
 use crate::request::resource::is_collection_anywhere;
 
-/// The kind of exchange.
+/// The class of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestClass {
-    /// One answer, nothing changes.
+    /// A single response without side effects.
     Read,
-    /// One answer, something may change.
+    /// A single response, possibly with side effects.
     Write,
-    /// An answer that goes on until somebody ends it: watches of a resource and followed logs. To anything else `watch` says
-    /// nothing, and shards answer it as they would without.
+    /// A response that streams until one side ends it: a watch of a resource or a followed log. On other paths the parameter
+    /// `watch` has no effect, because API servers ignore it there.
     Watch,
-    /// The connection stops being HTTP: WebSocket, SPDY.
+    /// The connection changes to another protocol: WebSocket, SPDY.
     Upgrade,
 }
 
@@ -39,12 +39,12 @@ impl RequestClass {
         }
     }
 
-    /// Whether the exchange lasts as long as both sides want: no time limit applies.
+    /// Whether the request is long-running: no timeout applies.
     pub(crate) fn is_long_running(self) -> bool {
         matches!(self, Self::Watch | Self::Upgrade)
     }
 
-    /// The name used as a metric label.
+    /// The value of the metric label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -55,9 +55,9 @@ impl RequestClass {
     }
 }
 
-/// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer to go on in another HTTP, alone or beside
-/// others, is none: it is made by clients that go on in HTTP/1.1 just as well, and who went on in HTTP/2 behind our
-/// back could tell a shard whatever he likes about who he is.
+/// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer of another version of HTTP, alone or among
+/// others, does not count: such clients continue with HTTP/1.1 just as well. A client that spoke HTTP/2 to a shard
+/// through the tunnel could set the identity headers itself.
 fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
     let protocols = || {
         let values = headers.get_all(header::UPGRADE).iter();
@@ -69,7 +69,7 @@ fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
         && connection_nominations(headers).any(|name| name == header::UPGRADE)
 }
 
-/// `h2c`, `h2`, `HTTP/2.0`, `TLS/1.3` (RFC 2817), and whatever else begins so.
+/// `h2c`, `h2`, `HTTP/2.0`, `TLS/1.3` (RFC 2817), and other names with these prefixes.
 fn is_http(protocol: &[u8]) -> bool {
     let begins =
         |with: &[u8]| protocol.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
@@ -84,13 +84,14 @@ fn streams(path: &str, query: &str) -> bool {
     (is_set(query, "watch") && is_watch()) || (is_log(path) && is_set(query, "follow"))
 }
 
-/// Logs of a pod. To any other collection `follow` says nothing.
+/// Whether the path is the log of a pod. On other paths `follow` has no effect.
 fn is_log(path: &str) -> bool {
     let mut segments = path.rsplit('/');
     segments.next() == Some("log") && segments.next().is_some() && segments.next() == Some("pods")
 }
 
-/// A parameter as the API servers' decoder reads booleans: there, and its first value neither `0` nor `false`; `f` is true.
+/// Whether a query parameter is true by the API servers' decoder: present, and its first value neither `0` nor `false`; `f` is
+/// true.
 fn is_set(query: &str, name: &str) -> bool {
     let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
     let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));

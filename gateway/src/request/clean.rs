@@ -1,4 +1,4 @@
-//! Clean and canonical paths: what is refused, what is redirected, and the one way to write what is left.
+//! Cleaning of paths, and their canonical percent-encoding.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
 use crate::request::path_error::PathError;
 
-/// What a canonical path writes as `%XX`: everything that RFC 3986 does not allow in a path, and `%` itself.
+/// Characters that a canonical path percent-encodes: all that RFC 3986 does not allow in a path, and `%` itself.
 const ENCODED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -24,7 +24,7 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The same for a path whose escapes stay as they are.
+/// The set for a path whose escapes stay as they are.
 pub(super) const ENCODED_AGAIN: &AsciiSet = &ENCODED.remove(b'%');
 
 pub(super) fn encode(decoded: &[u8]) -> String {
@@ -58,7 +58,7 @@ pub(super) fn is_plain(raw: &str) -> bool {
     })
 }
 
-/// Refuses what no resource has in its path: control characters, encoded or not, and broken escapes.
+/// Refuses control characters, encoded or not, and invalid percent-encoding.
 pub(super) fn check_bytes(raw: &str) -> Result<(), PathError> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
@@ -95,7 +95,7 @@ pub(super) fn is_clean_bytes(path: &[u8]) -> bool {
     true
 }
 
-/// The shortest equivalent of a rooted path; a trailing slash survives (Go's `ServeMux` rule).
+/// The shortest equivalent of a rooted path; a trailing slash stays (the rule of Go's `ServeMux`).
 pub(super) fn clean(path: &[u8]) -> Vec<u8> {
     let mut kept: Vec<&[u8]> = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {

@@ -1,70 +1,70 @@
-//! What was found out about a request that is only rehearsed, in the order in which it was found out.
+//! Trace of the decisions about a request, for Explain (dry run).
 
 use fairlead_authn::{Identity, Observer, Verdict};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// What a step is about.
+/// The stage of request processing that an entry belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
-    /// The listener.
+    /// Selection of the listener.
     Listener,
-    /// Who may connect, and for whom.
+    /// The connection: its peer address and TLS.
     Peer,
-    /// The names of the listener, and what is asked for in headers.
+    /// The host of the request, and its headers.
     Host,
     /// The path.
     Path,
-    /// What may be asked how often.
+    /// Request quotas and rate limits.
     Quota,
-    /// What one authenticator says.
+    /// The verdict of one authenticator.
     Credential,
-    /// Who it is.
+    /// The authenticated identity.
     Identity,
-    /// The way through the tree of workspaces.
+    /// Resolution of the workspace path.
     Workspace,
     /// A mounted workspace.
     Mount,
-    /// What is mapped to a path.
+    /// The path mapping.
     Mapping,
-    /// The server.
+    /// The target shard.
     Shard,
 }
 
-/// What a step does to the request.
+/// The result of a stage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StageResult {
-    /// It goes on.
+    /// The request continues.
     Passed,
-    /// Something to know; it goes on.
+    /// Additional information; the request continues.
     Info,
-    /// It ends here, or somebody does not believe it.
+    /// The request is rejected, or an authenticator rejects the credential.
     Refused,
 }
 
-/// One step.
+/// One entry of the trace.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct TraceEntry {
     pub(crate) stage: Stage,
     pub(crate) result: StageResult,
-    /// One line. Names in it may be anybody's choice.
+    /// One line of text. It may contain names that a client chose.
     pub(crate) message: String,
 }
 
-/// The steps of one request.
+/// The trace of one request.
 #[derive(Debug, Default)]
 pub(crate) struct DecisionLog {
     entries: Mutex<Vec<TraceEntry>>,
     dropped_groups: Mutex<Vec<String>>,
 }
 
-/// Steps kept: a path may have thousands of labels.
+/// Maximum number of entries: a path may have thousands of labels.
 const MOST: usize = 500;
 
 impl DecisionLog {
-    /// One more.
+    /// Adds an entry.
     pub(crate) fn tell(&self, stage: Stage, result: StageResult, message: impl FnOnce() -> String) {
         let mut entries = self.entries.lock();
         if entries.len() < MOST {
@@ -72,7 +72,7 @@ impl DecisionLog {
         }
     }
 
-    /// All of them, and the groups that were taken away from the user.
+    /// The entries, and the groups that were removed from the user.
     pub(crate) fn into_parts(self) -> (Vec<TraceEntry>, Vec<String>) {
         (self.entries.into_inner(), self.dropped_groups.into_inner())
     }
@@ -81,7 +81,7 @@ impl DecisionLog {
 impl Observer for DecisionLog {
     fn on_verdict(&self, authenticator: &'static str, verdict: &Verdict) {
         let (outcome, says) = match verdict {
-            // Those behind it have been heard.
+            // The authenticators of the union have reported their verdicts already.
             Verdict::Declined(_) | Verdict::Refused(_) | Verdict::Accepted(_) if authenticator == UNION => {
                 return;
             }
@@ -117,7 +117,7 @@ impl Observer for DecisionLog {
     }
 }
 
-/// The authenticator that asks the others about tokens.
+/// The authenticator that calls the token authenticators in turn.
 const UNION: &str = "bearer token";
 
 #[cfg(test)]

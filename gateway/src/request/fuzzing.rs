@@ -1,14 +1,14 @@
-//! What must hold for every request path.
+//! Fuzzing target: invariants of the request path parser.
 
 use http::uri::PathAndQuery;
 
 use crate::request::path::{ClusterPaths, RequestPath, cluster_path, cluster_within};
 use crate::request::path_error::PathError;
 
-/// Reads a path; whatever goes on is canonical, and a redirect leads to what is not redirected again.
+/// Parses a path. A forwarded path must be canonical, and a redirect must not lead to endless redirects.
 ///
 /// # Panics
-/// If that does not hold.
+/// If an invariant does not hold.
 pub fn path(input: &[u8]) {
     let Ok(raw) = std::str::from_utf8(input) else { return };
     let parse = |raw| RequestPath::parse(raw, ClusterPaths::Resolved);
@@ -29,13 +29,13 @@ pub fn path(input: &[u8]) {
             let local =
                 location.starts_with('/') && !location.starts_with("//") && !location.starts_with("/\\");
             assert!(local, "leads to another host: {location:?}");
-            // First what is written, then what is encoded.
+            // A first redirect may clean the written path, a second one the decoded path.
             if let Err(PathError::Unclean(next)) = parse(&location) {
                 let again = parse(&next);
                 assert!(!matches!(again, Err(PathError::Unclean(_))), "redirected without end: {next:?}");
             }
         }
-        // What a token claims to be its cluster is read like what a client writes.
+        // The logical cluster in a token's claim is parsed like one in a path.
         Ok(RequestPath::Other(other)) => {
             let _ = cluster_within(other.raw);
             let led = cluster_path(raw, other.raw);

@@ -1,18 +1,18 @@
-//! Header hygiene: how much of it is accepted, and which fields end at this hop.
+//! Limits on request headers, and hop-by-hop headers.
 
 use http::Uri;
 use http::header::{self, HeaderMap, HeaderName};
 
-/// Counts the mounts that a request went through. A client may set it: it can only shorten its own way.
+/// Counts the mounts that a request went through. A client that sets it can only lower its own limit.
 pub(crate) const MOUNT_HOPS: HeaderName = HeaderName::from_static("x-fairlead-mount-hops");
 
-/// How much header a request may carry. Counted over the decoded fields, so that compression does not help
+/// Limits on the headers of a request. Counted over the decoded fields, so that compression does not help
 /// an attacker ("HTTP/2 Bomb").
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeaderLimits {
-    /// Fields, repeated ones counted each.
+    /// Number of fields; each repetition counts.
     pub(crate) fields: usize,
-    /// Bytes of names and values, and of the target.
+    /// Bytes of names, values and the request target.
     pub(crate) bytes: usize,
 }
 
@@ -22,7 +22,7 @@ impl Default for HeaderLimits {
     }
 }
 
-/// The request has too much header; the client is to blame. Answered with 431.
+/// The request headers exceed a limit: 431.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum HeadersTooLarge {
     /// Too many fields.
@@ -37,7 +37,7 @@ impl HeaderLimits {
     /// Checks one request. Linear in the number of fields, no allocation.
     ///
     /// # Errors
-    /// [`HeadersTooLarge`] says which limit was passed.
+    /// [`HeadersTooLarge`] names the limit.
     pub(crate) fn check(self, target: &Uri, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
         if headers.len() > self.fields {
             return Err(HeadersTooLarge::Fields(self.fields));
@@ -50,7 +50,7 @@ impl HeaderLimits {
     }
 }
 
-/// Bytes of a request's target: over HTTP/2 it is as much a part of the head as the fields are.
+/// Length of the request target. Over HTTP/2 it is part of the header section, as the fields are.
 pub(crate) fn target_size(target: &Uri) -> usize {
     let authority = target.authority().map_or(0, |authority| authority.as_str().len());
     authority + target.path_and_query().map_or(0, |path| path.as_str().len())
@@ -70,21 +70,21 @@ pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
 }
 
-/// Whether a name is this one (both in lower case). Underscores count as dashes, because some servers cannot tell them
+/// Whether two names in lower case are equal. Underscores count as dashes, because some servers cannot tell them
 /// apart.
 pub(crate) fn is_alike(name: &str, wanted: &str) -> bool {
     name.len() == wanted.len() && begins_alike(name, wanted)
 }
 
-/// Whether a name begins so.
+/// Whether a name has this prefix, by the rule of [`is_alike`].
 pub(crate) fn begins_alike(name: &str, beginning: &str) -> bool {
     let dashed = |byte| if byte == b'_' { b'-' } else { byte };
     let same = |(one, other): (u8, u8)| dashed(one) == dashed(other);
     name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(same)
 }
 
-/// The fields that the sender's `Connection` header declares to be meant for this hop only. Names that
-/// are not tokens name nothing.
+/// The fields that the sender's `Connection` header nominates as hop-by-hop. Invalid field names
+/// are skipped.
 pub(crate) fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     headers
         .get_all(header::CONNECTION)

@@ -1,4 +1,4 @@
-//! Which host a request is for, said once and unmistakably.
+//! Validation of the `Host` header and the authority of the request target.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::uri::Authority;
 
-/// What is wrong with the host of a request.
+/// The fault in the host of a request.
 pub(crate) type HostError = &'static str;
 
 const MISSING: HostError = "a request over HTTP/1.1 must have a Host header";
@@ -56,7 +56,7 @@ fn faulty(host: &HeaderValue) -> bool {
     authority.is_none_or(|authority| has_user(&authority))
 }
 
-/// A user before the host is for no server to see, and a way to make one host look like another.
+/// Userinfo before the host is not part of a request target, and can make one host look like another.
 fn has_user(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }

@@ -1,7 +1,7 @@
-//! The request path, decoded and cleaned exactly once.
+//! Parser of request paths. A path is decoded and cleaned exactly once.
 //!
-//! Everything behind this module sees one form of the path: the decision where a request goes and the
-//! bytes that are forwarded come from the same decoding, so that no second parser can disagree.
+//! All later code uses one form of the path: the routing decision and the
+//! forwarded bytes come from the same decoding, so that no second parser can disagree.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,43 +14,43 @@ use crate::request::clean::{
 };
 use crate::request::path_error::PathError;
 
-/// Where a request path leads, before any look-up.
+/// A parsed request path, before any look-up.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum RequestPath<'a> {
     /// `/clusters/<reference>[/rest]`.
     Cluster(ClusterTarget<'a>),
-    /// Anything else: forwarded as it is, if something is mapped there.
+    /// Any other path: forwarded unchanged, if there is a mapping for it.
     Other(OtherPath<'a>),
-    /// Answered by the gateway itself.
+    /// An endpoint of the gateway itself.
     Local(LocalEndpoint),
 }
 
-/// Whether the shards of logical clusters are looked up for paths below `/clusters/`.
+/// Whether paths below `/clusters/` are resolved to the shards of logical clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClusterPaths {
-    /// They are.
+    /// They are resolved.
     Resolved,
-    /// They are paths like any other, because no mapping says so.
+    /// They are ordinary paths, because the mapping file does not map `/clusters/`.
     Ordinary,
 }
 
 /// A path below `/clusters/`.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct ClusterTarget<'a> {
-    /// Which logical cluster, by id or by workspace path.
+    /// The logical cluster, by id or by workspace path.
     pub(crate) reference: Reference<'a>,
-    /// What follows, percent-encoded in one canonical way: empty, or beginning with `/`.
+    /// The rest of the path in canonical percent-encoding: empty, or beginning with `/`.
     pub(crate) rest: Cow<'a, str>,
 }
 
-/// A clean path without a meaning of its own.
+/// A clean path that is neither below `/clusters/` nor local.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct OtherPath<'a> {
-    /// As the client wrote it.
+    /// The path as the client wrote it.
     pub(crate) raw: &'a str,
 }
 
-/// What the gateway answers itself. Exact paths only.
+/// Endpoints of the gateway itself. Exact paths only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LocalEndpoint {
     /// `/livez`, `/livez/ping`.
@@ -59,7 +59,7 @@ pub(crate) enum LocalEndpoint {
     Ready,
     /// `/metrics`.
     Metrics,
-    /// Something at `/services/fairlead/admin/`.
+    /// A file at `/services/fairlead/admin/`.
     Admin(AdminFile),
     /// `/services/fairlead/v1/explain`.
     Explain,
@@ -75,27 +75,27 @@ pub(crate) enum LocalEndpoint {
     Top,
 }
 
-/// What the admin page is made of.
+/// Files of the admin page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AdminFile {
-    /// Its address without the slash at the end.
+    /// The address without the trailing slash, which is redirected.
     Elsewhere,
     Page,
     Style,
     Script,
 }
 
-/// A reference to a logical cluster that is well formed: labels joined by colons, the first of them the id
-/// of a logical cluster. `user:<name>` has already become the home cluster's id.
+/// A valid reference to a logical cluster: labels joined by colons, of which the first is the id
+/// of a logical cluster. `user:<name>` has already been replaced by the home cluster's id.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reference<'a>(Cow<'a, str>);
 
 impl<'a> RequestPath<'a> {
-    /// Reads the path part of a request target. A path that is already plain and clean (all that kubectl and
-    /// client-go send) costs one pass and no allocation.
+    /// Parses the path of a request target. A path that is already plain and clean (as kubectl and
+    /// client-go send it) costs one pass and no allocation.
     ///
     /// # Errors
-    /// [`PathError`]; see its variants for the answers.
+    /// [`PathError`]; its variants document the responses.
     pub(crate) fn parse(raw: &'a str, clusters: ClusterPaths) -> Result<Self, PathError> {
         if !raw.starts_with('/') {
             return Err(PathError::Malformed("it does not begin with a slash"));
@@ -130,7 +130,7 @@ impl<'a> RequestPath<'a> {
             None => (below, ""),
         };
         let reference = Reference::parse_encoded(segment)?;
-        // `/clusters/x/` and `/clusters/x` are the same resource; a slash further down is kept.
+        // `/clusters/x/` and `/clusters/x` are the same resource; a trailing slash of a longer path is kept.
         if rest.len() <= 1 {
             let rest = Cow::Borrowed("");
             return Ok(Self::Cluster(ClusterTarget { reference, rest }));
@@ -148,15 +148,15 @@ impl<'a> RequestPath<'a> {
     }
 }
 
-/// The logical cluster that a path names behind the prefix of its mapping: what follows `clusters`, but only before
-/// an `api` or `apis` segment, because behind it `clusters` may be a resource of somebody's API group. A wildcard and a
-/// missing name are both `None`.
+/// The logical cluster that a path names after the prefix of its mapping: the segment after `clusters`, but only before
+/// an `api` or `apis` segment, because after it `clusters` may be a resource of an API group. `None` for a wildcard and
+/// for a path without a logical cluster.
 ///
 /// # Errors
-/// [`PathError::InvalidCluster`] for what cannot name one.
+/// [`PathError::InvalidCluster`] for a segment that cannot name a logical cluster.
 pub(crate) fn cluster_within(below: &str) -> Result<Option<Reference<'_>>, PathError> {
     let found = cluster_in(below)?;
-    // A backend that decodes first might find another.
+    // A backend that decodes the path first might find another logical cluster.
     if below.contains('%') {
         let decoded = decode(below);
         let decoded = String::from_utf8_lossy(&decoded);
@@ -180,8 +180,8 @@ fn cluster_in(below: &str) -> Result<Option<Reference<'_>>, PathError> {
     Ok(None)
 }
 
-/// The path of a logical cluster for a path that names none, joined and cleaned as Go's `path.Join` does, in which a
-/// slash at the end is lost. What is no cluster's name leads to a path that is refused.
+/// The path below `/clusters/<cluster>` for a path that names no logical cluster, joined and cleaned as Go's `path.Join` does,
+/// which drops a trailing slash. An invalid cluster name results in a path that is refused later.
 pub(crate) fn cluster_path(cluster: &str, path: &str) -> String {
     let joined = [b"/clusters/", cluster.as_bytes(), &decode(path)].concat();
     let mut cleaned = clean(&joined);
@@ -192,7 +192,7 @@ pub(crate) fn cluster_path(cluster: &str, path: &str) -> String {
 }
 
 impl LocalEndpoint {
-    /// The endpoint at a path, which has to be exact.
+    /// The endpoint at exactly this path.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         Some(match path {
             "/livez" | "/livez/ping" => Self::Live,
@@ -214,7 +214,7 @@ impl LocalEndpoint {
 }
 
 impl<'a> Reference<'a> {
-    /// Reads one decoded reference: a logical cluster's id or a workspace path.
+    /// Parses a decoded reference: a logical cluster's id or a workspace path.
     ///
     /// # Errors
     /// [`PathError::InvalidCluster`] for anything else, `*` included.
@@ -234,15 +234,15 @@ impl<'a> Reference<'a> {
         })))
     }
 
-    /// The logical cluster at the top of the workspace tree.
+    /// The root logical cluster of the workspace tree.
     pub(crate) fn root() -> Reference<'static> {
         Reference(Cow::Borrowed("root"))
     }
 
-    /// Reads an encoded segment that may also be empty or the wildcard, both of which name no logical cluster.
+    /// Parses an encoded segment. `None` for an empty segment and for the wildcard.
     ///
     /// # Errors
-    /// [`PathError::InvalidCluster`] for anything else that is no reference.
+    /// [`PathError::InvalidCluster`] for an invalid reference.
     pub(crate) fn parse_or_wildcard(segment: &'a str) -> Result<Option<Self>, PathError> {
         match segment {
             "" | "*" | "%2A" | "%2a" => Ok(None),
@@ -250,10 +250,10 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Reads an encoded segment.
+    /// Parses an encoded segment.
     ///
     /// # Errors
-    /// [`PathError::InvalidCluster`] for what is no reference.
+    /// [`PathError::InvalidCluster`] for an invalid reference.
     pub(crate) fn parse_encoded(segment: &'a str) -> Result<Self, PathError> {
         if !segment.contains('%') {
             return Self::parse(segment);
@@ -264,14 +264,14 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The id at the top and the names below it.
+    /// The first label, which is an id, and the names after it.
     pub(crate) fn labels(&self) -> (&str, impl Iterator<Item = &str>) {
         let mut labels = self.0.split(':');
         (labels.next().unwrap_or_default(), labels)
     }
 
-    /// Whether the top label has the shape of a generated id (kcp draws 16 base-36 characters; home clusters
-    /// have 11 to 13), so that it may be one that the index has not seen yet.
+    /// Whether the first label has the form of a generated id (kcp's have 16 base-36 characters; home clusters
+    /// have 11 to 13), so that the index may not have seen it yet.
     pub(crate) fn is_id_shaped(&self) -> bool {
         let (top, _) = self.labels();
         (11..=16).contains(&top.len()) && top.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// One line per outcome, so that a table of paths reads like the specification.
+    /// The outcome as one line, so that a table of paths reads like the specification.
     fn outcome(raw: &str) -> String {
         match RequestPath::parse(raw, ClusterPaths::Resolved) {
             Ok(RequestPath::Cluster(target)) => format!("cluster {} {}", target.reference, target.rest),
@@ -317,7 +317,7 @@ mod tests {
             ("/clusters/user:alice:a:b/api", "cluster v1u4alow0iv9:a:b /api"),
             ("/clusters/user/api", "cluster user /api"),
             ("/clusters/system:admin/api", "cluster system:admin /api"),
-            // One canonical encoding goes on.
+            // The canonical encoding is forwarded.
             ("/clusters/root/a%20b", "cluster root /a%20b"),
             ("/clusters/root/a%3Ab%2Fc", "cluster root /a:b/c"),
             ("/clusters/root/a%2fb%25c", "cluster root /a/b%25c"),
@@ -420,7 +420,7 @@ mod tests {
             ("/apiexport/abc/x/clusters/Root/api", "403"),
             ("/apiexport", "none"),
             ("/x/clusters", "none"),
-            // A resource called `clusters` is nobody's logical cluster.
+            // A resource named `clusters` is not a logical cluster.
             ("/x/apis/cluster.x-k8s.io/v1/namespaces/n/clusters/foo_bar", "none"),
             ("/apiexport/%63lusters/foo", "403"),
             ("/apiexport/clusters%2Ffoo", "403"),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is forwarded is clean, is a fixed point, and holds nothing that a second parser could read
+        /// A forwarded path is clean, parsing it again gives the same path, and it holds nothing that a second parser could read
         /// differently.
         #[test]
         fn what_is_forwarded_is_canonical(raw in "/(clusters|services)/[a-z:%/.2efE\\\\0-9 ]{0,40}") {

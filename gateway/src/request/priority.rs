@@ -1,27 +1,27 @@
-//! How urgent a request is while its shard has too much to do.
+//! Priorities of requests, for shards that are overloaded.
 
 use http::Method;
 
 use crate::request::RequestClass;
 use crate::request::resource::is_collection;
 
-/// How urgent a request is.
+/// The priority of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Priority {
-    /// Leases and health: whoever misses them loses more than a request.
+    /// Leases and health checks: a failure has consequences beyond the request.
     Urgent = 0,
     /// Everything else.
     Normal = 1,
-    /// Lists and the deletion of all there is, which cost a shard the most.
+    /// Lists and deletions of collections, which cost a shard the most.
     List = 2,
 }
 
 impl Priority {
-    /// All of them, the most urgent first.
+    /// All priorities, the most urgent first.
     pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::List];
 
-    /// Of a request for a path in a logical cluster. Looks at the path's first few segments; allocates nothing. A watch is no
-    /// list, although it begins like one: most have nothing to tell at first.
+    /// The priority of a request for a path in a logical cluster. Reads the first few segments of the path; allocates nothing.
+    /// A watch does not count as a list, although it may begin with one: most watches send few events at first.
     pub(crate) fn of(class: RequestClass, method: &Method, path: &str) -> Self {
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
         match segments.next() {

@@ -1,20 +1,20 @@
-//! What a path asks a shard for, as far as paths tell without knowing its resources.
+//! Properties of a path that can be determined without knowing the API's resources.
 
-/// The part of a forwarded path that its logical cluster sees: what follows `/clusters/<cluster>`, else all of it.
+/// The part of a forwarded path after `/clusters/<cluster>`; the whole path if there is no such prefix.
 pub(crate) fn within_cluster(path: &str) -> &str {
     in_cluster(path).unwrap_or(path)
 }
 
-/// Whether a path as clients send it may name all objects of a resource, everywhere or in a namespace, behind any `api` or
-/// `apis`: before it are logical clusters, virtual workspaces and whatever is mapped, whose names may be anything. Allocates
+/// Whether a path as clients send it may name a collection of a resource, cluster-wide or in a namespace, after any `api` or
+/// `apis` segment. Logical clusters, virtual workspaces and mapped prefixes with arbitrary names may precede it. Allocates
 /// nothing.
 pub(super) fn is_collection_anywhere(path: &str) -> bool {
     path.match_indices("/api").any(|(at, _)| is_collection(&path[at..]))
 }
 
-/// Whether a path in a logical cluster names all objects of a resource. Looks at its first few segments.
+/// Whether a path in a logical cluster names a collection of a resource. Reads its first few segments.
 pub(super) fn is_collection(path: &str) -> bool {
-    // By bytes: to look for a character in a text costs more than the short segments themselves.
+    // Bytes instead of characters: a character search costs more than reading these short segments.
     let mut segments = path.as_bytes().split(|byte| *byte == b'/').filter(|segment| !segment.is_empty());
     match segments.next() {
         Some(b"api") => drop(segments.next()),
@@ -23,7 +23,7 @@ pub(super) fn is_collection(path: &str) -> bool {
     }
     match (segments.next(), segments.next(), segments.next(), segments.next()) {
         (None, ..) => false,
-        // As it was before there was a parameter.
+        // The deprecated watch paths, from before the `watch` parameter.
         (Some(b"watch"), Some(_), ..) => true,
         (Some(b"namespaces"), Some(_), resource, name) => {
             name.is_none() && !matches!(resource, None | Some(b"status" | b"finalize"))
@@ -34,7 +34,7 @@ pub(super) fn is_collection(path: &str) -> bool {
 
 fn in_cluster(path: &str) -> Option<&str> {
     const CLUSTERS: &str = "/clusters/";
-    // Nearly all begin so.
+    // The common case.
     let rest = match path.strip_prefix(CLUSTERS) {
         Some(rest) => rest,
         None => path.split_once(CLUSTERS)?.1,

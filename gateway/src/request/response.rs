@@ -1,4 +1,4 @@
-//! What the gateway answers by itself.
+//! Responses that the gateway generates itself.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use fairlead_process::{GroupResource, Status, StatusFormat, StatusReason};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode};
 
-/// Names one answer in the logs of all servers on its way.
+/// Identifies a request in the logs of all servers that process it.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// A complete answer and the word for it in metrics.
+/// A complete response, with the reason for metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalResponse {
     /// Status, headers and body.
     pub(crate) response: Box<Response<Bytes>>,
-    /// Why the gateway answered itself.
+    /// The reason why the gateway responds itself, as a metric label.
     pub(crate) reason: &'static str,
-    /// What the body says, if it is a `Status`, whose form is for the client to choose.
+    /// The Kubernetes `Status` of the body, if it is one. The client chooses its encoding.
     status: Option<Box<Status>>,
 }
 
 impl LocalResponse {
-    /// Any response.
+    /// A response of any kind.
     pub(crate) fn new(response: Response<Bytes>, reason: &'static str) -> Self {
         Self { response: Box::new(response), reason, status: None }
     }
@@ -36,7 +36,7 @@ impl LocalResponse {
         Self { status: Some(Box::new(status.clone())), ..Self::new(response, reason) }
     }
 
-    /// The same in the form that a request asks for.
+    /// Encodes a `Status` as the `Accept` header of the request demands.
     pub(crate) fn into_wanted_form(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
         if let Some(status) = &self.status {
             let format = StatusFormat::accepted_by(headers, query);
@@ -49,7 +49,7 @@ impl LocalResponse {
         self
     }
 
-    /// JSON.
+    /// A response with a JSON body.
     pub(crate) fn json(code: StatusCode, body: Vec<u8>, reason: &'static str) -> Self {
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = code;
@@ -57,24 +57,24 @@ impl LocalResponse {
         Self::new(response, reason)
     }
 
-    /// Nobody on the way, and no browser, may keep it.
+    /// Adds `Cache-Control: no-store`.
     pub(crate) fn forbid_storing(&mut self) {
         self.response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 
-    /// 403 with kcp's words: the name is empty because nobody has asked yet who it is. `path` is decoded.
+    /// 403 with kcp's message. The user name is empty because the request has not been authenticated yet. `path` is decoded.
     pub(crate) fn no_such_workspace(method: &Method, path: &str) -> Self {
         let verb = method.as_str().to_ascii_lowercase();
         let reason = format!("User \"\" cannot {verb} path {}: workspace access not permitted", quoted(path));
         Self::status(&Status::forbidden(GroupResource::default(), "", reason), "unknown_workspace")
     }
 
-    /// 401. No `WWW-Authenticate`, as kcp.
+    /// 401, without `WWW-Authenticate`, as kcp.
     pub(crate) fn unauthorized() -> Self {
         Self::status(&Status::unauthorized(), "unauthorized")
     }
 
-    /// 403 to somebody who is known.
+    /// 403 for an authenticated user.
     pub(crate) fn forbidden(user: &str, verb: &str, path: &str) -> Self {
         let reason = format!("User {} cannot {verb} path {}: access denied", quoted(user), quoted(path));
         Self::status(&Status::forbidden(GroupResource::default(), "", reason), "forbidden")
@@ -85,25 +85,25 @@ impl LocalResponse {
         Self::status(&Status::service_unavailable(message, 1), reason)
     }
 
-    /// 408: the rest of the request does not come.
+    /// 408: the body of the request was not received in time.
     pub(crate) fn request_timeout() -> Self {
         Self::status(&Status::request_timeout(), "slow_body")
     }
 
-    /// 429: a retry helps after a moment.
+    /// 429 with `Retry-After`.
     pub(crate) fn too_many(message: impl Into<String>, wait: Duration, reason: &'static str) -> Self {
-        // Whole seconds, and never at once.
+        // Whole seconds, at least one.
         let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
         Self::status(&Status::too_many_requests(message, seconds), reason)
     }
 
-    /// 502: the shard did not answer as it should.
+    /// 502: the shard's response is invalid or incomplete.
     pub(crate) fn bad_gateway() -> Self {
         let message = "the shard broke off before it answered";
         Self::status(&Status::new(502, StatusReason::Unknown, message), "bad_gateway")
     }
 
-    /// 504: the shard did not answer in time.
+    /// 504: the shard did not respond in time.
     pub(crate) fn gateway_timeout() -> Self {
         Self::status(&Status::timeout("the shard did not answer in time", 1), "gateway_timeout")
     }
@@ -113,7 +113,7 @@ impl LocalResponse {
         Self::status(&Status::bad_request(message), "bad_request")
     }
 
-    /// 404 as Go's mux says it.
+    /// 404 with the body of Go's `ServeMux`.
     pub(crate) fn not_found() -> Self {
         Self::plain(StatusCode::NOT_FOUND, "404 page not found\n", "unmapped")
     }
@@ -128,19 +128,19 @@ impl LocalResponse {
         Self::new(response, reason)
     }
 
-    /// 500 in the words of Kubernetes' API servers for a panic, where kcp has one.
+    /// 500 with the message of Kubernetes' API servers for a panic, where kcp panics.
     pub(crate) fn kcp_panic() -> Self {
         let text = "This request caused apiserver to panic. Look in the logs for details.\n";
         Self::plain(StatusCode::INTERNAL_SERVER_ERROR, text, "kcp_panic")
     }
 
-    /// 508: mounts lead to one another.
+    /// 508: mounts form a cycle.
     pub(crate) fn loop_detected() -> Self {
         let message = "the workspace is mounted, and its mounts lead round in circles";
         Self::status(&Status::new(508, StatusReason::Unknown, message), "mount_loop")
     }
 
-    /// 307 to a clean path, with the small page that Go adds for a GET. `location` is percent-encoded.
+    /// 307 to a clean path, with the HTML page that Go adds for a GET. `location` is percent-encoded.
     pub(crate) fn redirect(method: &Method, location: &str, query: Option<&str>) -> Self {
         let target = query.map_or_else(|| location.to_owned(), |query| format!("{location}?{query}"));
         let Ok(value) = HeaderValue::from_str(&target) else {
@@ -161,7 +161,7 @@ impl LocalResponse {
     }
 }
 
-/// A text in quotes as Go's `%q` prints it, as far as paths and user names need it.
+/// The text in quotes as Go's `%q` prints it, for the characters that occur in paths and user names.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

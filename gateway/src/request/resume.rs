@@ -1,11 +1,11 @@
-//! Requests that go on from a revision, in a logical cluster that has just changed its shard. Revisions of two shards
-//! have nothing to do with each other, so such a request must start over: 410, upon which clients list anew.
+//! Detects watches and paginated lists that resume from a resourceVersion of another shard. Revisions of two shards
+//! are unrelated, so such a request gets 410 Expired, upon which clients list again.
 
 use percent_encoding::percent_decode_str;
 
 use crate::request::RequestClass;
 
-/// Whether a request goes on from where an earlier one ended: a watch from a revision, a list from a page or at one
+/// Whether a request resumes from an earlier one: a watch from a revision, a list from a page or at one
 /// exact revision. Reads the query only.
 pub(crate) fn resumes(class: RequestClass, query: Option<&str>) -> bool {
     let Some(query) = query else {

@@ -20,7 +20,7 @@ use mount::MountRules;
 use resolver::WorkspaceResolver;
 use table::RoutingTable;
 
-/// Everything that says where a request goes.
+/// State that determines the target of a request.
 pub(crate) struct Routing {
     /// Logical clusters and their shards.
     pub(crate) table: Arc<RoutingTable>,
@@ -28,6 +28,6 @@ pub(crate) struct Routing {
     pub(crate) router: Arc<WorkspaceResolver>,
     /// Path prefixes and their targets.
     pub(crate) paths: Arc<LivePaths>,
-    /// Hosts that mounts may lead to.
+    /// Hosts that mount URLs may name.
     pub(crate) mounts: ArcSwap<MountRules>,
 }

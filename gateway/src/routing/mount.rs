@@ -1,11 +1,11 @@
 //! Rules for mounts: workspaces that are served by the URL in their spec.
 
-/// Where mounts may lead.
+/// Restrictions on the URLs of mounts.
 #[derive(Clone, Debug)]
 pub(crate) struct MountRules {
-    /// Hosts, with the port where it is not 443; empty means all.
+    /// Allowed hosts, with the port where it is not 443; empty allows all.
     pub(crate) hosts: Vec<String>,
-    /// How many may follow one another.
+    /// Maximum number of mounts followed for one request.
     pub(crate) hops: u32,
 }
 

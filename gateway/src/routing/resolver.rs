@@ -1,8 +1,9 @@
-//! Resolves a reference, with a little patience for what the index has not shown yet.
+//! Resolves workspace references, with a bounded wait for records that the index does not have yet.
 //!
 //! A client that has just seen its workspace become Ready may be faster than the index. A miss that may be about to
-//! appear therefore waits for the index for a bounded moment, woken by the batch that brings it. What did not
-//! appear is remembered for a shorter moment, and the number of waiters is bounded, so that probing for names stays cheap.
+//! appear therefore waits for the index for a bounded time; the batch that adds the record wakes it. A key that did not
+//! appear is cached as a miss and waits less the next time. The number of waiters is bounded, so that probing for names
+//! stays cheap.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,19 +21,19 @@ use crate::request::Reference;
 use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::routing::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
 
-/// How patient a miss is.
+/// Limits on waiting for a missing record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MissWaitPolicy {
-    /// How long a miss may wait.
+    /// Maximum wait for a miss.
     pub(crate) wait: Duration,
-    /// How long a miss that waited in vain is remembered.
+    /// How long a miss stays cached after a wait without success.
     pub(crate) memory: Duration,
-    /// How long a miss that is remembered may wait. Not zero: what was probed a moment ago may have been created since.
+    /// Maximum wait for a cached miss. Not zero: the workspace may have been created since.
     pub(crate) wait_remembered: Duration,
-    /// How many requests may wait at once.
+    /// Maximum number of requests that wait at the same time.
     pub(crate) waiters: usize,
-    /// How many of them may be those of one address (IPv6: of one /64): credentials are not verified yet, so one client
-    /// with made-up tokens could otherwise take every place.
+    /// Maximum number of waiting requests per address (IPv6: per /64). Credentials are not verified yet, so one client
+    /// with made-up tokens could otherwise use up the limit.
     pub(crate) waiters_per_address: usize,
 }
 
@@ -48,10 +49,10 @@ impl Default for MissWaitPolicy {
     }
 }
 
-/// Where a request goes; owned, so that it can be kept while the table changes.
+/// The target of a request; owned, so that it stays valid while the table changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Route {
-    /// To a shard, as this logical cluster.
+    /// A logical cluster on a shard.
     Shard {
         /// The shard.
         index: ShardIndex,
@@ -63,48 +64,48 @@ pub(crate) enum Route {
         cluster: Arc<str>,
         /// The type of its workspace, `path:name`.
         workspace_type: Option<Arc<str>>,
-        /// Another shard had it until a moment ago: see [`resumes`](crate::request::resume::resumes).
+        /// Whether another shard owned it recently: see [`resumes`](crate::request::resume::resumes).
         recently_moved: bool,
     },
-    /// To whatever serves this URL.
+    /// A server with this URL.
     Mount(Box<str>),
-    /// The workspace exists but is not to be entered through this path: 503.
+    /// The workspace exists but is unavailable through this path: 503.
     Unavailable,
-    /// Not everything has been read yet: 503, a retry helps.
+    /// Not all shards have been read yet: 503, the client may retry.
     NotSynced,
     /// Not found: 403.
     Unknown,
-    /// Not found, and too many requests wait already: 503, a retry helps.
+    /// Not found, and too many requests are waiting already: 503, the client may retry.
     Busy,
 }
 
-/// What labels behind a mount are: `root:a:mount:x`.
+/// Treatment of labels behind a mount: `root:a:mount:x`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LabelsBehindMounts {
-    /// A workspace that does not exist: 403.
+    /// They name a workspace that does not exist: 403.
     Refused,
-    /// Nothing; the mount itself is meant, as in kcp.
+    /// They are ignored and the mount is the target, as in kcp.
     Ignored,
 }
 
-/// Whether the caller may wait for the index.
+/// The kind of caller, which determines whether a miss waits for the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CallerKind {
-    /// A client that presented a certificate or a token, not verified yet, from this address.
+    /// A client at this address with a certificate or token that is not verified yet.
     WithCredentials(IpAddr),
-    /// The gateway itself, which looks up the logical cluster of a verified token.
+    /// The gateway itself, when it looks up the logical cluster of a verified token.
     Gateway,
-    /// It presented nothing and gets the answer of this moment.
+    /// A client without credentials: no wait.
     Anonymous,
 }
 
-/// Whether the table hears of changes at the moment they happen.
+/// Whether the index is up to date.
 pub(crate) trait IndexStatus: Send + Sync {
     /// Whether the watches of a shard are open; of all shards for `None`.
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool;
 }
 
-/// Resolves references.
+/// Resolves workspace references.
 pub(crate) struct WorkspaceResolver {
     table: Arc<RoutingTable>,
     freshness: Arc<dyn IndexStatus>,
@@ -115,7 +116,7 @@ pub(crate) struct WorkspaceResolver {
     misses: Mutex<FxHashMap<TableKey, Miss>>,
 }
 
-/// A key that was asked for and is not in the table.
+/// A key that was looked up and is not in the table.
 #[derive(Debug)]
 struct Miss {
     appeared: Arc<Notify>,
@@ -123,11 +124,11 @@ struct Miss {
     remembered_until: Option<Instant>,
 }
 
-/// Keys remembered at most; beyond it, misses are not remembered.
+/// Maximum number of cached misses; further misses are not cached.
 const MAX_MISSES: usize = 16_384;
 
 impl WorkspaceResolver {
-    /// A router over a table.
+    /// A resolver for a table.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
         freshness: Arc<dyn IndexStatus>,
@@ -144,12 +145,12 @@ impl WorkspaceResolver {
         }
     }
 
-    /// Changes what labels behind mounts are from now on.
+    /// Sets the treatment of labels behind mounts.
     pub(crate) fn set_labels_behind_mounts(&self, behind_mounts: LabelsBehindMounts) {
         self.ignores_behind_mounts.store(behind_mounts == LabelsBehindMounts::Ignored, Ordering::Relaxed);
     }
 
-    /// Changes how patient misses are from now on.
+    /// Sets the limits on waiting.
     pub(crate) fn set_miss_wait_policy(&self, patience: MissWaitPolicy) {
         self.patience.store(Arc::new(patience));
     }
@@ -163,7 +164,7 @@ impl WorkspaceResolver {
         self.route_telling(reference, caller, None)
     }
 
-    /// The same, told step by step to whoever wants to know. What is rehearsed so is not remembered.
+    /// As [`WorkspaceResolver::route`], with a trace of the steps. A traced miss is not cached.
     pub(crate) async fn route_telling(
         &self,
         reference: &Reference<'_>,
@@ -199,7 +200,7 @@ impl WorkspaceResolver {
             let appeared = waiter.appeared.notified();
             tokio::pin!(appeared);
             appeared.as_mut().enable();
-            // It may have come between the look-up and the registration.
+            // It may have been added between the look-up and the registration.
             match self.resolve(reference) {
                 Ok(route) => return route,
                 Err(now_missing) if now_missing.key != missing.key => continue,
@@ -219,13 +220,13 @@ impl WorkspaceResolver {
         }
     }
 
-    /// A miss is only final while the watches that would tell otherwise are open.
+    /// A miss is final only while the watches that would report the record are open.
     fn verdict(&self, missing: Missing) -> Route {
         if self.freshness.is_watching(missing.shard) { Route::Unknown } else { Route::NotSynced }
     }
 
-    /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
-    /// each batch; costs one uncontended lock while nothing was missed.
+    /// Wakes the waiters for these keys and removes the keys from the cached misses. The index calls it after
+    /// each batch; it costs one uncontended lock while there are no misses.
     pub(crate) fn appeared(&self, keys: &[TableKey]) {
         let mut misses = self.misses.lock();
         if misses.is_empty() {
@@ -244,7 +245,7 @@ impl WorkspaceResolver {
     fn resolve(&self, reference: &Reference<'_>) -> Result<Route, Missing> {
         let root = self.table.load();
         Ok(match root.resolve(reference) {
-            // As in kcp, if asked for: a shard whose URL was lost.
+            // A shard that lost its URL, with kcp's behaviour enabled.
             Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::Unknown,
             Resolution::Found(found) => Route::Shard {
                 index: found.shard.index,
@@ -265,7 +266,7 @@ impl WorkspaceResolver {
         })
     }
 
-    /// The walk as the table has it at this moment.
+    /// Adds the steps of the look-up on the current view to the trace.
     fn tell_walk(&self, reference: &Reference<'_>, steps: &DecisionLog) {
         let root = self.table.load();
         let resolution = root.resolve_telling(reference, &mut |walked| {
@@ -333,7 +334,7 @@ fn waited_for(wait: Duration, is_remembered: bool) -> String {
     format!("it may be about to appear: waits up to {} ms{reason}", wait.as_millis())
 }
 
-/// One waiting request; leaves the books when dropped, also when its client went away.
+/// A waiting request; deregistered when dropped, also when its client has disconnected.
 struct Waiter<'r> {
     router: &'r WorkspaceResolver,
     key: TableKey,
@@ -368,7 +369,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// One of the bounded number of places to wait, given back when dropped.
+/// A permit to wait, returned when dropped.
 struct Place<'r> {
     router: &'r WorkspaceResolver,
     network: Option<IpAddr>,
@@ -378,7 +379,7 @@ impl<'r> Place<'r> {
     fn take(router: &'r WorkspaceResolver, address: Option<IpAddr>) -> Option<Self> {
         let policy = router.patience.load();
         let mut place = Self { router, network: None };
-        // From here on dropping the place gives it back.
+        // From here on, dropping the permit returns it.
         if router.waiting.fetch_add(1, Ordering::Relaxed) >= policy.waiters {
             return None;
         }
@@ -549,7 +550,7 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_millis(500));
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(600), "remembered");
-        // Its creation has been seen: somebody may ask for it in earnest now.
+        // Its creation has been seen, so a request for it waits again.
         world.apply(vec![leading_to("root", "nope", WorkspaceTarget::Pending)]);
         let answer = world.ask("root:nope");
         world.until_waiting(1).await;

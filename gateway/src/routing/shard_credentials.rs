@@ -1,4 +1,4 @@
-//! How the gateway reads shards for its index: their kubeconfigs, followed as they change.
+//! Kubeconfigs with which the gateway reads shards for its index. They are reloaded when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::routing::index::{PeerClients, ShardClients};
 
-/// Clients for the root shard and for every other one.
+/// Builds the clients for the root shard, the other shards and peers of the gateway.
 ///
 /// # Errors
 /// [`ShardClientsError`] if a kubeconfig cannot be used.
@@ -69,7 +69,7 @@ fn peer_clients(
 
 const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"));
 
-/// The credentials of a kubeconfig, replaced when it or a file that it names changes.
+/// Loads the credentials of a kubeconfig. They are replaced when the kubeconfig or a file that it names changes.
 fn credentials(
     what: &str,
     kubeconfig: KubeconfigFile,
@@ -78,7 +78,7 @@ fn credentials(
     let context = kubeconfig.resolve()?;
     let file = Some(kubeconfig.file.as_path()).filter(|file| !file.as_os_str().is_empty());
     let files: Vec<PathBuf> = file.into_iter().chain(context.files()).map(Path::to_owned).collect();
-    // The client wants the pointer itself, so the watched value only feeds it.
+    // The client takes the `ArcSwap` itself, so the reload callback stores into it.
     let fed: Arc<OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
     let feed = Arc::clone(&fed);
     reloads.register(what, files, move || {
@@ -92,16 +92,16 @@ fn credentials(
         Ok::<(), ShardKubeconfigError>(())
     })?;
     fed.get().cloned().ok_or_else(|| {
-        // `register` has loaded once, or failed.
+        // `register` has called the callback once, or has failed.
         ShardClientsError::NotLoaded(what.to_owned())
     })
 }
 
-/// A kubeconfig and how it is read.
+/// A kubeconfig and the server that its credentials are used for.
 struct KubeconfigFile {
-    /// Empty for that of the pod.
+    /// Path of the kubeconfig; empty for the service account of the pod.
     file: PathBuf,
-    /// Where its credentials are for, if not for the server that it names.
+    /// The server that the credentials are used for; `None` for the server that the kubeconfig names.
     server: Option<Endpoint>,
 }
 
@@ -136,7 +136,7 @@ impl KubeconfigFile {
     }
 }
 
-/// The clients of shards cannot be made; the operator has to act.
+/// The clients for shards cannot be built; the operator has to fix the configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShardClientsError {
     /// A kubeconfig cannot be used.
@@ -145,34 +145,34 @@ pub(crate) enum ShardClientsError {
     /// A file that a kubeconfig names cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A fault in the program.
+    /// An error in the program.
     #[error("{0}: the credentials were not loaded")]
     NotLoaded(String),
 }
 
-/// A kubeconfig cannot be used; the operator has to mend it.
+/// A kubeconfig cannot be used; the operator has to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardKubeconfigError {
-    /// It cannot be read; the cause names it.
+    /// The kubeconfig cannot be read; the source names the file.
     #[error(transparent)]
     Unreadable(KubeconfigError),
-    /// It lacks something.
+    /// A required entry is missing.
     #[error("{}: {source}", shown(file))]
     Incomplete {
-        /// The file; empty for that of the pod.
+        /// The file; empty for the service account of the pod.
         file: PathBuf,
-        /// What it lacks.
+        /// The missing entry.
         source: KubeconfigError,
     },
-    /// What it names cannot be used.
+    /// A certificate, key or token that the kubeconfig names cannot be used.
     #[error("{}: {source}", shown(file))]
     Credentials {
-        /// The file; empty for that of the pod.
+        /// The file; empty for the service account of the pod.
         file: PathBuf,
-        /// What cannot be used.
+        /// The credential error.
         source: CredentialsError,
     },
-    /// None is named, and there is no pod to ask.
+    /// No kubeconfig is named, and the process does not run in a pod.
     #[error("no kubeconfig is named, and this is no pod: KUBERNETES_SERVICE_HOST is not set")]
     NoPod,
 }

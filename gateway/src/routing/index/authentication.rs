@@ -1,8 +1,8 @@
-//! Which authenticators the workspaces of a type have of their own: `WorkspaceType` objects name configurations, which
-//! lie beside them in the same logical cluster.
+//! Authentication configurations of workspace types: `WorkspaceType` objects refer to `WorkspaceAuthenticationConfiguration`
+//! objects in the same logical cluster.
 //!
-//! This file knows no authenticator. It keeps, per type, the configurations as they are; whoever asks builds what it
-//! needs, when it needs it, and can tell by the generation whether what it built is still good.
+//! This module builds no authenticators. It stores the configurations per type. The caller builds authenticators from them on
+//! demand; the generation tells whether an authenticator is still current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use tokio::time::Instant;
 
 use crate::routing::index::objects::{is_id, null_as_default};
 
-/// Changes within this time are shown together: showing them costs a walk over all types.
+/// Changes within this time are published together, because publishing iterates over all types.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// One configuration of an authenticator.
+/// An authentication configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Configuration {
-    /// The shard that has it.
+    /// The shard of the object.
     pub(crate) shard: Arc<str>,
-    /// The id of the logical cluster that has it.
+    /// The id of the object's logical cluster.
     pub(crate) cluster: Arc<str>,
-    /// Its name there.
+    /// The object's name.
     pub(crate) name: Arc<str>,
-    /// Another number whenever the content is another; no two configurations share one.
+    /// Changes with the content; no two configurations have the same generation.
     pub(crate) generation: u64,
-    /// Its `spec` as JSON.
+    /// The object's `spec` as JSON.
     pub(crate) spec: Arc<[u8]>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Configuration {
 pub(crate) struct WorkspaceAuthentication {
     by_type: ArcSwap<FxHashMap<Arc<str>, Arc<[Configuration]>>>,
     none: Arc<[Configuration]>,
-    /// Shards of which everything was read once, and is shown.
+    /// Shards of which everything has been read once and published.
     synced: ArcSwap<FxHashSet<Arc<str>>>,
     state: Mutex<State>,
     shown: Notify,
@@ -54,20 +54,20 @@ struct State {
     generation: u64,
 }
 
-/// What one shard has.
+/// The objects of one shard.
 #[derive(Debug, Default)]
 struct ShardState {
     types: Collection<TypeEntry>,
     configurations: Collection<Configuration>,
 }
 
-/// Objects by logical cluster and name.
+/// Logical cluster and name of an object.
 type Place = (Arc<str>, Arc<str>);
 
 #[derive(Debug)]
 struct Collection<T> {
     objects: FxHashMap<Place, T>,
-    /// What the list that is being read has named so far.
+    /// Objects that the pages of the current list have named so far.
     seen: FxHashSet<Place>,
     synced: bool,
 }
@@ -80,13 +80,13 @@ impl<T> Default for Collection<T> {
 
 #[derive(Debug, PartialEq)]
 struct TypeEntry {
-    /// `path:name`, as logical clusters name their type.
+    /// `path:name`, as logical clusters refer to their type.
     full_name: Arc<str>,
     configurations: Vec<Arc<str>>,
 }
 
 impl WorkspaceAuthentication {
-    /// Nothing is known yet.
+    /// Starts without configurations.
     pub(crate) fn new() -> Self {
         Self {
             by_type: ArcSwap::default(),
@@ -97,24 +97,24 @@ impl WorkspaceAuthentication {
         }
     }
 
-    /// Waits until something else is shown than when this was last asked; for one who asks.
+    /// Waits until a new state is published. For a single waiter.
     pub(super) async fn changed(&self) {
         self.shown.notified().await;
     }
 
-    /// The configurations of a type, `path:name`; empty if it has none. One look-up in a map; no lock, no copy.
+    /// The configurations of a type `path:name`; empty if it has none. One map look-up; no lock, no copy.
     pub(crate) fn configurations(&self, workspace_type: &str) -> Arc<[Configuration]> {
         Arc::clone(self.by_type.load().get(workspace_type).unwrap_or(&self.none))
     }
 
-    /// Whether everything on these shards was read once and is shown: before that, a type without configurations may
+    /// Whether everything on these shards has been read once and published. Before that, a type without configurations may
     /// have some.
     pub(crate) fn is_synced<'s>(&self, mut shards: impl Iterator<Item = &'s Arc<str>>) -> bool {
         let synced = self.synced.load();
         shards.all(|name| synced.contains(name))
     }
 
-    /// A shard is gone.
+    /// Removes the objects of a shard.
     pub(super) fn forget(&self, shard: &str) {
         let mut state = self.state.lock();
         if state.shards.remove(shard).is_some() {
@@ -122,11 +122,11 @@ impl WorkspaceAuthentication {
         }
     }
 
-    /// Makes the state visible.
+    /// Publishes the state.
     ///
-    /// One type, one logical cluster: should another one claim to be the home of a type of the same name, nobody's
-    /// word counts, because the wrong one's would let strangers in. The same logical cluster on two shards is one that
-    /// is being moved; the first shard by name speaks for it.
+    /// Each type belongs to one logical cluster. If two logical clusters have a type of the same name, the configurations of
+    /// neither are used, because the wrong ones could admit strangers. The same logical cluster on two shards is being
+    /// migrated; the first shard by name takes precedence.
     fn show(&self, state: &State) {
         let mut homes: FxHashMap<&Arc<str>, (&Arc<str>, Vec<Configuration>)> = FxHashMap::default();
         let mut disputed: FxHashSet<&Arc<str>> = FxHashSet::default();
@@ -159,7 +159,7 @@ impl WorkspaceAuthentication {
     }
 }
 
-/// Follows one shard's types and configurations; runs until it is dropped.
+/// Follows the types and configurations of one shard; runs until it is dropped.
 pub(super) struct AuthenticationFollower {
     shard: Arc<str>,
     client: Client,
@@ -234,7 +234,7 @@ impl AuthenticationFollower {
     }
 }
 
-/// Tells whether anything is different now.
+/// Applies a piece of a list or watch. Returns whether it changed anything.
 fn apply<O, T: SameContent>(
     collection: &mut Collection<T>,
     piece: Piece<O>,
@@ -296,7 +296,7 @@ impl SameContent for TypeEntry {
 }
 
 impl SameContent for Configuration {
-    /// The generation is given for the content, not with it.
+    /// The generation is derived from the content and is not compared.
     fn is_same(&self, other: &Self) -> bool {
         self.spec == other.spec
     }
@@ -344,7 +344,7 @@ struct ConfigurationObject {
 }
 
 impl TypeObject {
-    /// Types without configurations are of no interest.
+    /// Types without configurations are not stored.
     fn into_entry(self) -> (Place, Option<TypeEntry>) {
         let Meta { name, annotations: Annotations { cluster, path } } = self.metadata;
         let configurations: Vec<Arc<str>> =
@@ -424,7 +424,7 @@ mod tests {
         Piece::Page { items, is_first, complete_at: is_last.then(|| "7".to_owned()) }
     }
 
-    /// Nothing else may happen in the index after its last piece, and readiness waits for it.
+    /// The last piece may be the last event of the index, and readiness waits for it.
     #[test]
     fn whoever_waits_learns_of_the_last_piece() {
         use futures_util::FutureExt;
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(generation("i"), first);
         let second = generation("j");
         assert_ne!(second, first);
-        // Deleted and made again, it is another one.
+        // An object that was deleted and created again has a new generation.
         world.configurations("a", Piece::Deleted(configuration("c1", "x", "j")));
         assert!(![first, second].contains(&generation("j")));
     }
@@ -494,7 +494,7 @@ mod tests {
     fn of_two_homes_of_a_type_neither_is_believed() {
         let world = World(WorkspaceAuthentication::new());
         for shard in ["a", "b"] {
-            // On two shards while it is being moved, it is one.
+            // The same logical cluster on two shards counts as one, because it is being migrated.
             world.types(shard, page(vec![workspace_type("c1", "root", "t", &["x"])], true, true));
             world.configurations(shard, page(vec![configuration("c1", "x", "i")], true, true));
         }

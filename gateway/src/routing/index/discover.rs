@@ -1,7 +1,7 @@
-//! Where the list of shards comes from: the root shard, or the administrative view that every shard offers.
+//! Discovery of shards, from the root shard or from the administrative view that every shard serves.
 //!
-//! Peers all show the same view at the same revisions (it comes from the cache server), so a watch that breaks goes on
-//! with another peer from where it was.
+//! All peers serve the same view at the same revisions (it comes from the cache server), so a broken watch resumes with
+//! another peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,39 +14,39 @@ use tokio::time::Instant;
 use crate::routing::index::objects::{BadMark, ShardObject};
 use crate::routing::table::ShardSpec;
 
-/// Where Shard objects lie, below the root workspace and below the administrative view alike.
+/// Path of `Shard` objects, below the root workspace and below the administrative view.
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
-/// The administrative view of a peer.
+/// Path of the administrative view of a peer.
 const ADMIN: &str = "/services/admin";
-/// The logical cluster in which a shard keeps its own object; other copies are older forms of it.
+/// The logical cluster in which a shard keeps its own object; other copies are older ones.
 const HOME: &str = "system:shard";
 
-/// Makes a client of a peer by its URL.
+/// Builds a client for a peer by its URL.
 pub(crate) type PeerClient = Arc<dyn Fn(&str) -> Option<Client> + Send + Sync>;
 
-/// Who is asked for the list of shards.
+/// Source of the list of shards.
 pub(crate) enum ShardSource {
-    /// The root shard; a client of its root workspace.
+    /// The root shard; a client for its root workspace.
     Root(Client),
-    /// Any shard, another one when it fails: these, and all that are found.
+    /// Any shard, with failover: these peers, and all shards that are discovered.
     Peers {
-        /// The first one to ask; without a logical cluster.
+        /// The first peer, without a logical cluster.
         first: Client,
-        /// More of them.
+        /// Further peers.
         others: Vec<Client>,
-        /// For those that are found.
+        /// Builds clients for discovered peers.
         client: PeerClient,
     },
 }
 
-/// What is new about shards.
+/// A change of the list of shards.
 #[derive(Debug, PartialEq)]
 pub(super) enum ShardNews {
-    /// These are all.
+    /// The complete list.
     All(Vec<ShardSpec>),
-    /// One was added or changed.
+    /// A shard was added or modified.
     Put(ShardSpec),
-    /// One is gone.
+    /// A shard was deleted.
     Gone(Arc<str>),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct ShardList {
     options: ReflectorOptions,
     reflector: Reflector<ShardObject>,
     status: watch::Receiver<ReflectorStatus>,
-    /// Nothing is asked before.
+    /// Earliest time of the next request.
     pause_until: Instant,
     copies: ReplicatedShards,
 }
@@ -70,7 +70,7 @@ impl ShardList {
         Self { peers, options, reflector, status, pause_until, copies: ReplicatedShards::default() }
     }
 
-    /// What is new, however long it takes. Safe to cancel.
+    /// Waits for the next change. Cancel-safe.
     pub(super) async fn next(&mut self) -> ShardNews {
         loop {
             tokio::time::sleep_until(self.pause_until).await;
@@ -82,7 +82,7 @@ impl ShardList {
                 }
             };
             match event {
-                // An installation has at least the shard that answers; a view without any is not filled yet.
+                // An installation has at least the shard that responds; an empty view has not been filled yet.
                 Event::Replaced { items, .. } if items.is_empty() => {
                     tracing::warn!("a list without any shard is not believed");
                     self.start(None);
@@ -114,7 +114,7 @@ impl ShardList {
         self.start(resume_at);
     }
 
-    /// With the next in turn.
+    /// Starts with the next peer.
     fn start(&mut self, resume_at: Option<String>) {
         let (client, pause_until) = self.peers.next();
         let (source, options) = (ListWatch::new(SHARDS), self.options.clone());
@@ -131,7 +131,7 @@ impl ShardList {
     }
 }
 
-/// Waits until the mirror cannot go on where it is. A watch that ends in its time is no failure.
+/// Waits until the mirror fails. A watch that ends normally is no failure.
 async fn has_failed(status: &mut watch::Receiver<ReflectorStatus>) {
     let failed = status
         .wait_for(|status| status.phase != Phase::Watching && status.last_error.is_some())
@@ -142,13 +142,13 @@ async fn has_failed(status: &mut watch::Receiver<ReflectorStatus>) {
     }
 }
 
-/// Who can be asked, in turn: the root shard alone, or peers.
+/// Candidates for reading the list of shards, in rotation: the root shard alone, or peers.
 struct Peers {
     seeds: Vec<Client>,
     found: Vec<(Arc<str>, Client)>,
     client: Option<PeerClient>,
     next: usize,
-    /// By the peer's address: when it was asked last.
+    /// The time of the last request, by the peer's address.
     asked: FxHashMap<String, Instant>,
     cooldown: Duration,
 }
@@ -169,7 +169,7 @@ impl Peers {
         self.seeds.len() + self.found.len() > 1
     }
 
-    /// The next one in turn, and when it may be asked, so that those who all fail are not pestered.
+    /// The next peer in rotation, and the earliest time of a request to it: a cooldown limits requests when all peers fail.
     fn next(&mut self) -> (Client, Instant) {
         let at = self.next % (self.seeds.len() + self.found.len());
         self.next = at + 1;
@@ -182,7 +182,7 @@ impl Peers {
         (client, last.map_or(now, |last| now.max(last + self.cooldown)))
     }
 
-    /// These are the shards of the installation now; those that are gone are not asked any more.
+    /// Updates the peers from the shards of the installation; removed shards are not used any more.
     fn know(&mut self, urls: impl Iterator<Item = Arc<str>>) {
         let Some(make) = &self.client else { return };
         let urls: FxHashSet<Arc<str>> = urls.collect();
@@ -201,11 +201,11 @@ impl Peers {
     }
 }
 
-/// The Shard objects by name. While an installation is being upgraded a shard has two: its own copy counts.
+/// `Shard` objects by name. During an upgrade a shard may have two; its own copy takes precedence.
 #[derive(Default)]
 struct ReplicatedShards {
     by_name: FxHashMap<Arc<str>, Vec<(Box<str>, ShardSpec)>>,
-    /// What could not be read of a shard and was told of.
+    /// Invalid annotations that have been logged already.
     bad: FxHashMap<Arc<str>, Vec<BadMark>>,
 }
 
@@ -219,7 +219,7 @@ impl ReplicatedShards {
         objects.into_iter().for_each(|object| _ = self.put(object));
     }
 
-    /// Returns the one that counts now.
+    /// Returns the copy that takes precedence now.
     fn put(&mut self, object: ShardObject) -> ShardSpec {
         let home: Box<str> = object.home().into();
         self.warn_of_bad_marks(&object);
@@ -230,7 +230,7 @@ impl ReplicatedShards {
         counting(copies).unwrap_or(spec)
     }
 
-    /// Once for each.
+    /// Logs each invalid annotation once.
     fn warn_of_bad_marks(&mut self, object: &ShardObject) {
         let (name, (_, bad)) = (object.name(), object.marks());
         let known = self.bad.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -243,7 +243,7 @@ impl ReplicatedShards {
         };
     }
 
-    /// Returns the copy that is left.
+    /// Returns the copy that takes precedence among the remaining ones.
     fn remove(&mut self, object: &ShardObject) -> Option<ShardSpec> {
         let copies = self.by_name.get_mut(object.name())?;
         copies.retain(|(known, _)| **known != *object.home());

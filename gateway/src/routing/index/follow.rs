@@ -1,4 +1,4 @@
-//! Follows one shard: its logical clusters and the workspaces whose parents it holds.
+//! Follower of one shard: reads its logical clusters and its workspaces into the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,34 +12,34 @@ use crate::routing::index::objects::{LogicalClusterObject, WorkspaceObject};
 use crate::routing::index::report::{Mirror, Mirrors};
 use crate::routing::table::{Change, Page, ShardIndex};
 
-/// How many objects wait at most between all followers and the table; then the watches wait. Some 150 bytes each: the
-/// first lists of all shards together never take more, however long they are.
+/// Maximum number of objects queued between all followers and the table; beyond it the watches wait. About 150 bytes each.
+/// This also bounds the memory for the first lists of all shards, however long they are.
 const ROOM: usize = 32_768;
 
-/// Something that a shard said, on its way to the table.
+/// A change from a shard, queued for the table.
 #[derive(Debug)]
 pub(super) struct ShardEvent {
     pub(super) shard: ShardIndex,
-    /// Which follower of this shard said it: what an earlier one said late does not count.
+    /// The follower that sent it. Events of a replaced follower are dropped.
     pub(super) follower: u64,
     pub(super) change: Change,
-    /// UIDs of Workspaces that are placed now.
+    /// UIDs of workspaces that have been placed now.
     pub(super) placed: Vec<Box<str>>,
     pub(super) receipt: Ack,
 }
 
-/// To be given back when the news is in the table.
+/// Acknowledged when the event has been applied to the table.
 #[derive(Debug)]
 pub(super) struct Ack {
-    /// The mirror whose list is complete with this.
+    /// Counter of the mirror whose list this event completes.
     completes: Option<Arc<AtomicU64>>,
     read_at: Instant,
-    /// Where it waited.
+    /// Space in the queue.
     _room: OwnedSemaphorePermit,
 }
 
 impl Ack {
-    /// Returns how long the news has been on its way.
+    /// Returns the time from reading the event until now.
     pub(super) fn applied(self) -> Duration {
         if let Some(lists) = self.completes {
             lists.fetch_add(1, Ordering::Release);
@@ -48,7 +48,7 @@ impl Ack {
     }
 }
 
-/// The way from the followers to the table.
+/// The queue from the followers to the table.
 #[derive(Clone)]
 pub(super) struct EventQueue {
     news: mpsc::Sender<ShardEvent>,
@@ -61,14 +61,14 @@ impl EventQueue {
         (Self { news, room: Arc::new(Semaphore::new(ROOM)) }, inbox)
     }
 
-    /// Space for so many objects; `None` when nobody listens any more.
+    /// Waits for space for this many objects; `None` when the receiver has been dropped.
     async fn room_for(&self, objects: usize) -> Option<OwnedSemaphorePermit> {
         let permits = u32::try_from(objects.clamp(1, ROOM)).ok()?;
         Arc::clone(&self.room).acquire_many_owned(permits).await.ok()
     }
 }
 
-/// What a mirror said, translated.
+/// A piece of a list or watch, converted for the table.
 struct Reported {
     change: Change,
     placed: Vec<Box<str>>,
@@ -76,7 +76,7 @@ struct Reported {
     completes: Option<Arc<AtomicU64>>,
 }
 
-/// One follower; runs until it is dropped or nobody listens any more.
+/// Follower of one shard; runs until it is dropped or the receiver of its events is.
 pub(super) struct Follower {
     shard: ShardIndex,
     number: u64,
@@ -146,7 +146,7 @@ impl Follower {
         }
     }
 
-    /// Workspaces are addressed across logical clusters by the identity of the export that serves them.
+    /// Across logical clusters, the path of workspaces contains the identity hash of the export that serves them.
     fn follow_workspaces(&self, identity: &str) -> (Reflector<WorkspaceObject>, Arc<AtomicU64>) {
         let source = ListWatch::new(format!("/apis/tenancy.kcp.io/v1alpha1/workspaces:{identity}"));
         let reflector = Reflector::new(self.client.clone(), source, self.options.clone());

@@ -1,5 +1,5 @@
-//! The identity of the export that serves workspaces: the part of a path without which no shard shows workspaces across
-//! logical clusters.
+//! Reads the identity hash of the export that serves workspaces. Paths for reading workspaces across logical clusters
+//! contain it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use crate::routing::index::objects::ExportIdentity;
 
-/// How often the identity is looked at once it is known.
+/// Interval of checks once the identity hash is known.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// Reads the identity, again and again until it is there, then now and then. `whom` tells who may know, in this order;
-/// it is asked each time, because which shard has the root workspace may change.
+/// Reads the identity hash, with retries until it is found, then at an interval. `candidates` returns the shards to ask, in
+/// order; it is called each time, because the shard of the root workspace may change.
 pub(super) async fn read_identity(
     whom: impl Fn() -> Vec<Client> + Send,
     identity: watch::Sender<Option<Arc<str>>>,

@@ -1,12 +1,13 @@
-//! Keeps the routing table true: watches the list of shards, and on every shard its logical clusters and workspaces.
+//! The index keeps the routing table up to date. It watches the list of shards, and on each shard its logical clusters and
+//! workspaces.
 //!
-//! One task owns the table's writer and applies what the followers of the shards say in batches. A cut connection
-//! costs nothing: the mirror resumes where it was and the table stays as it is. With a snapshot on disk, a gateway
-//! begins with what the last one knew: what is found is routed to, what is not found is 503 until its shard was heard.
+//! One task owns the table's writer and applies the changes of all followers in batches. When a connection breaks, the
+//! mirror resumes its watch and the table stays as it is. With a snapshot on disk, a gateway starts with the records of its
+//! predecessor: known workspaces are routed, others get 503 until their shard has been read.
 //!
-//! Ready is a gateway when every shard was read once, when it began with a snapshot, or, with the list of shards at
-//! hand, when 30 s have passed. It stays so: a shard that cannot be heard makes its part of the table older
-//! (`fairlead_gateway_index_age_seconds`), not the others' useless.
+//! A gateway is ready when every shard has been read once, when it started from a snapshot, or, if it has the list of shards,
+//! after 30 s. It stays ready: a shard that cannot be reached only makes its own records older
+//! (`fairlead_gateway_index_age_seconds`).
 
 mod authentication;
 mod discover;
@@ -46,28 +47,28 @@ pub(crate) use authentication::WorkspaceAuthentication;
 pub(crate) use report::IndexReport;
 pub(crate) use select::ShardSelection;
 
-/// How many changes are applied at once at most.
+/// Maximum number of changes applied at once.
 const BATCH: usize = 4096;
 
-/// What the index does, and its times.
+/// Settings of the index.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexOptions {
-    /// Times of the mirrors.
+    /// Settings of the mirrors.
     pub(crate) reflector: ReflectorOptions,
-    /// How long a shard that cannot be read keeps the gateway from being ready.
+    /// Maximum time for which an unreadable shard delays readiness.
     pub(crate) sync_deadline: Duration,
-    /// Which shards are followed.
+    /// The shards to follow.
     pub(crate) selection: ShardSelection,
-    /// The file that outlives the process.
+    /// Path of the snapshot file.
     pub(crate) snapshot: Option<PathBuf>,
-    /// How often it is written at most.
+    /// Minimum interval between writes of the snapshot.
     pub(crate) snapshot_interval: Duration,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        // All shards start together with the gateway, and a stale table costs 503s: try often.
-        // Pages as large as pays: fewer questions, and one page at a time is in memory.
+        // Short backoffs: all shards may start together with the gateway, and a stale table costs 503s.
+        // Large pages: fewer requests, and only one page at a time is in memory.
         let reflector = ReflectorOptions {
             page_size: 2000,
             initial_backoff: Duration::from_millis(50),
@@ -84,35 +85,35 @@ impl Default for IndexOptions {
     }
 }
 
-/// How to talk to shards: the root shard by its client, the others with the same credentials.
+/// Clients for shards. The root shard has its own client; the others share credentials.
 #[derive(Clone)]
 pub(crate) struct ShardClients {
     /// The root shard, without a logical cluster.
     pub(crate) root: Client,
     /// The credentials for every shard, replaced on rotation.
     pub(crate) credentials: Arc<ArcSwap<Credentials>>,
-    /// Those of shards that have their own, by name.
+    /// Credentials of shards that have their own, by name.
     pub(crate) own: FxHashMap<Arc<str>, Arc<ArcSwap<Credentials>>>,
-    /// Who is asked for the list of shards in place of the root shard.
+    /// Peers from which the list of shards is read instead of the root shard.
     pub(crate) peers: Option<PeerClients>,
 }
 
-/// How to ask shards for the list of shards.
+/// Clients for reading the list of shards from any shard.
 #[derive(Clone)]
 pub(crate) struct PeerClients {
-    /// The first ones to ask, without a logical cluster.
+    /// The first peer, without a logical cluster.
     pub(crate) first: Client,
-    /// More of them.
+    /// Further peers.
     pub(crate) others: Vec<Client>,
-    /// The credentials for those that are found.
+    /// Credentials for peers that are discovered.
     pub(crate) credentials: Arc<ArcSwap<Credentials>>,
 }
 
 impl ShardClients {
-    /// A client of a shard at its base URL.
+    /// A client for a shard at its base URL.
     ///
     /// # Errors
-    /// For what is no URL.
+    /// If the text is not a URL.
     pub(crate) fn of(&self, shard: &str, url: &str) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::parse(url)?;
         let credentials = self.own.get(shard).unwrap_or(&self.credentials);
@@ -132,27 +133,27 @@ impl ShardClients {
     }
 }
 
-/// What the index works with.
+/// Dependencies of the index.
 pub(crate) struct IndexParts {
-    /// Fills the table.
+    /// The writer of the table.
     pub(crate) writer: TableWriter,
-    /// Told what has appeared.
+    /// Receives the keys that have appeared.
     pub(crate) router: Arc<WorkspaceResolver>,
-    /// Told what was placed.
+    /// Receives the workspaces that were placed.
     pub(crate) picker: Arc<Scheduler>,
-    /// Told which shards are gone.
+    /// Receives the shards that are gone.
     pub(crate) upstreams: Arc<Upstreams>,
-    /// How to talk to shards.
+    /// Clients for shards.
     pub(crate) clients: ShardClients,
-    /// What to do, and when.
+    /// Settings.
     pub(crate) options: IndexOptions,
     /// Set once the gateway can serve.
     pub(crate) ready: watch::Sender<bool>,
-    /// Where it says how it is doing.
+    /// Receives the state of the index.
     pub(crate) report: Arc<IndexReport>,
-    /// Filled, too, if workspaces may have authenticators of their own.
+    /// Receives authentication configurations, if workspace authentication is enabled.
     pub(crate) authentication: Option<Arc<WorkspaceAuthentication>>,
-    /// What is to be done as kcp does it.
+    /// kcp behaviours that the configuration enables.
     pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
 }
 
@@ -162,11 +163,11 @@ pub(crate) struct Index {
     identity: watch::Receiver<Option<Arc<str>>>,
     outbox: EventQueue,
     followed: FxHashMap<Arc<str>, Followed>,
-    /// Shards whose URL kcp would have lost, because it changed.
+    /// Shards whose URL kcp would have lost after a change.
     lost: FxHashSet<Arc<str>>,
     followers: JoinSet<()>,
     next_follower: u64,
-    /// The list of shards was read by this process.
+    /// Whether this process has read the list of shards.
     listed: bool,
     synced: bool,
 }
@@ -208,10 +209,10 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
             news = shards.next() => index.on_shards(news),
             _ = inbox.recv_many(&mut batch, BATCH) => index.on_news(&mut batch),
             () = until(index.parts.writer.next_expiry()) => index.parts.writer.forget_moves(),
-            // It may be the last that everything waits for.
+            // Readiness may wait for this change only.
             () = change_of(authentication.as_deref()), if !index.synced => {}
             () = &mut deadline, if !index.is_ready() => {
-                // Without the list of shards nothing can be served; with it, what was read can be.
+                // Without the list of shards no request can be routed; with it, the records read so far can be used.
                 if index.view().is_listed() {
                     tracing::warn!("not all shards could be read in time; serving what is known");
                     index.parts.ready.send_replace(true);
@@ -223,7 +224,7 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
         index.note_sync();
     }
     if let Some(keeper) = keeper {
-        // It writes once more.
+        // The snapshot writer writes once more.
         let _ = keeper.await;
     }
 }
@@ -236,7 +237,7 @@ async fn change_of(authentication: Option<&WorkspaceAuthentication>) {
 }
 
 impl Index {
-    /// Begins with what the last process knew.
+    /// Restores the table from the snapshot of the previous process.
     async fn restore(&mut self, identity: &watch::Sender<Option<Arc<str>>>) {
         let options = &self.parts.options;
         let Some(file) = options.snapshot.as_ref().map(SnapshotFile::new) else {
@@ -279,7 +280,7 @@ impl Index {
         })
     }
 
-    /// The root shard, and whichever shard has the root workspace.
+    /// The root shard, and the shard that has the root workspace.
     fn who_knows_the_identity(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
         let (clients, table) = (self.parts.clients.clone(), self.parts.writer.table());
         move || {
@@ -345,7 +346,7 @@ impl Index {
         self.parts.as_kcp.load().contains(&behaviour)
     }
 
-    /// Whether kcp would have lost the shard's URL: it is another one than before, and both were told to this process.
+    /// Whether kcp would have lost the shard's URL: it differs from the previous one, and this process has seen both.
     fn is_lost(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
         if !self.does(KcpBehaviour::BaseUrls) {
             self.lost.remove(name);
@@ -359,7 +360,7 @@ impl Index {
         self.lost.contains(name)
     }
 
-    /// Makes a shard known and follows it; a shard that moved to another URL keeps its entries meanwhile.
+    /// Adds a shard and follows it; a shard with a new URL keeps its records meanwhile.
     fn follow(&mut self, spec: ShardSpec) {
         let (name, url) = (Arc::clone(&spec.name), Arc::clone(&spec.url));
         if !self.parts.options.selection.includes(&spec) {
@@ -372,7 +373,7 @@ impl Index {
                 return self.forget(&name);
             }
         };
-        // It is read at its new URL, and nobody is led there.
+        // It is read at its new URL, but no requests are routed there.
         let spec = match self.is_lost(&name, &url) {
             true => ShardSpec { url: "".into(), cordoned: true, ..spec },
             false => spec,
@@ -424,12 +425,12 @@ impl Index {
             tracing::info!(shard = %name, "the shard is gone");
             self.parts.writer.remove_shard(shard);
         }
-        // Afterwards, because nothing is routed there any more.
+        // Last, after the table no longer routes to it.
         self.parts.upstreams.forget(name);
     }
 
     fn on_news(&mut self, batch: &mut Vec<ShardEvent>) {
-        // Followers that ended are reaped here, where there is something to do anyway.
+        // Join followers that have ended.
         while self.followers.try_join_next().is_some() {}
         let current: FxHashSet<u64> = self.followed.values().map(|followed| followed.follower).collect();
         let mut changes = Vec::with_capacity(batch.len());
@@ -450,7 +451,7 @@ impl Index {
     }
 }
 
-/// Why the gateway is not ready, for those who ask for this check by name.
+/// The reason why the gateway is not ready, for the readiness check of the index.
 pub(crate) fn what_is_missing(view: &Root) -> String {
     if !view.is_listed() {
         return "the list of shards has not been read yet".to_owned();

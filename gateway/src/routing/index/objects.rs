@@ -1,4 +1,4 @@
-//! What the index reads of an object, and what that means for the table. Pure.
+//! Kubernetes objects that the index reads, and their conversion to records of the table. Pure functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ struct ShardMeta {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ShardAnnotations {
-    /// The logical cluster that holds the object.
+    /// The logical cluster of the object.
     #[serde(rename = "kcp.io/cluster", default)]
     cluster: Box<str>,
-    /// Present in any form means: no new workspaces.
+    /// No new workspaces if the annotation is present, with any value.
     #[serde(rename = "experimental.core.kcp.io/unschedulable")]
     unschedulable: Option<String>,
-    /// The same, of ours: it is being emptied.
+    /// Fairlead's annotation: the shard is being drained.
     #[serde(rename = "fairlead.dev/drain")]
     drain: Option<String>,
     #[serde(rename = "fairlead.dev/weight")]
@@ -44,13 +44,13 @@ struct ShardAnnotations {
     capacity: Option<String>,
 }
 
-/// An annotation of a Shard that cannot be read. Whoever wrote it is to blame.
+/// An invalid annotation of a `Shard`. The operator has to fix it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadMark {
-    /// Its weight.
+    /// An invalid weight.
     #[error("fairlead.dev/weight: {0:?} is no whole number from 1 to 10000; it is as if it were not there")]
     Weight(String),
-    /// Its capacity.
+    /// An invalid capacity.
     #[error("fairlead.dev/capacity: {0:?} is no whole number; until it is one, the shard gets no workspaces")]
     Capacity(String),
 }
@@ -66,13 +66,13 @@ impl ShardObject {
         &self.metadata.name
     }
 
-    /// The logical cluster that holds the object.
+    /// The logical cluster of the object.
     pub(super) fn home(&self) -> &str {
         &self.metadata.annotations.cluster
     }
 
-    /// What it says of picks, and what of that cannot be read. A weight that cannot is as none; a capacity that cannot is
-    /// one of 0, because more workspaces than meant would be worse than fewer.
+    /// The placement constraints of the annotations, and the annotations that are invalid. An invalid weight counts as none. An
+    /// invalid capacity counts as 0, because too many workspaces would be worse than too few.
     pub(super) fn marks(&self) -> (PlacementConstraints, Vec<BadMark>) {
         let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
         let mut bad = Vec::new();
@@ -103,8 +103,8 @@ impl ShardObject {
     }
 }
 
-/// A `Workspace` of `tenancy.kcp.io/v1alpha1`, reduced to what the table needs while it is decoded: a list holds all
-/// of them at once.
+/// A `Workspace` of `tenancy.kcp.io/v1alpha1`, reduced to the table's record while it is decoded, because a page of a list
+/// holds many of them at once.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "WireWorkspace")]
 pub(super) struct WorkspaceObject(WorkspaceRecord);
@@ -168,8 +168,8 @@ impl From<WireWorkspace> for WorkspaceObject {
     }
 }
 
-/// Whether a mount's URL says where to go: absolute, with a host, and short enough to be meant. It was copied from an
-/// object of some workspace's own, so nothing about it is certain.
+/// Whether a mount's URL can be used: absolute, with a host, and at most 4096 bytes long. It was copied from an
+/// object in a user's workspace, so it is not trusted.
 fn can_serve(url: &str) -> bool {
     const LONGEST: usize = 4096;
     url.len() <= LONGEST
@@ -180,7 +180,7 @@ fn can_serve(url: &str) -> bool {
 }
 
 impl WorkspaceObject {
-    /// `None` for an object that says of no logical cluster that it lies in it.
+    /// `None` for an object without a valid logical cluster in its annotations.
     pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
         is_id(&self.0.parent).then_some(self.0)
     }
@@ -195,7 +195,7 @@ impl WorkspaceObject {
     }
 }
 
-/// What can be the id of a logical cluster; the slash parts a stored id from a name.
+/// Whether a text can be the id of a logical cluster; the slash separates a stored id from a name.
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && !text.contains('/')
 }
@@ -236,12 +236,12 @@ struct Owner {
 }
 
 impl LogicalClusterObject {
-    /// The UID of the Workspace that it was made for.
+    /// The UID of the `Workspace` that owns it.
     pub(super) fn workspace_uid(&self) -> Option<&str> {
         self.spec.owner.as_ref().map(|owner| &*owner.uid).filter(|uid| !uid.is_empty())
     }
 
-    /// `None` for an object that does not say which logical cluster it is.
+    /// `None` for an object without a valid logical cluster in its annotations.
     pub(super) fn into_record(self) -> Option<ClusterRecord> {
         let LogicalClusterAnnotations { cluster, workspace_type, migrating } = self.metadata.annotations;
         is_id(&cluster).then_some(ClusterRecord {
@@ -260,7 +260,7 @@ impl LogicalClusterObject {
     }
 }
 
-/// The part of an `APIExport` that says how its resources are addressed across logical clusters.
+/// The part of an `APIExport` with the identity hash, by which its resources are addressed across logical clusters.
 #[derive(Debug, Deserialize)]
 pub(super) struct ExportIdentity {
     #[serde(default)]
@@ -323,13 +323,13 @@ mod tests {
             (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
             (mount, "Unavailable", "unavailable Mount(\"https://x/clusters/y\")"),
             (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
-            // A URL that leads nowhere is none.
+            // An unusable URL counts as none.
             (r#"{"mount":{"ref":{}},"URL":"/clusters/y"}"#, "Ready", "None"),
             (r#"{"mount":{"ref":{}},"URL":"ftp://x/clusters/y"}"#, "Ready", "None"),
             (r#"{"mount":{"ref":{}},"URL":"https:///clusters/y"}"#, "Ready", "None"),
             // The logical cluster comes first, as in kcp.
             (r#"{"cluster":"c","mount":{"ref":{}},"URL":"https://x/clusters/y"}"#, "Ready", "Cluster(\"c\")"),
-            // A URL without a mount is only the address of the workspace itself.
+            // A URL without a mount is the address of the workspace itself.
             (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "Unmounted"),
         ] {
             assert_eq!(workspace(spec, phase), expected, "{spec} {phase}");

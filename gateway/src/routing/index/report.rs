@@ -1,4 +1,4 @@
-//! How the index is doing: what readiness, metrics and the status endpoint say of it.
+//! State of the index, for readiness, metrics and the status endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +13,23 @@ use tokio::time::Instant;
 use crate::routing::resolver::IndexStatus;
 use crate::routing::table::{Root, ShardEntry, ShardIndex};
 
-/// For so long a watch may be on its way to being opened without anything being out of date.
+/// How long a watch may take to open before its mirror counts as out of date.
 const OPENING: Duration = Duration::from_secs(1);
 
-/// How the index is doing.
+/// State of the index.
 #[derive(Debug, Default)]
 pub(crate) struct IndexReport {
     shards: Mutex<FxHashMap<ShardIndex, Mirrors>>,
-    /// How old the snapshot was that the table began with, and when that was.
+    /// The age of the snapshot from which the table was restored, and when that was.
     restored: Mutex<Option<(Duration, Instant)>>,
     /// In microseconds.
     lag: AtomicU64,
 }
 
-/// The state of one shard's mirrors.
+/// State of one shard's mirrors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MirrorReport {
-    /// How old the table's knowledge of the shard may be; `None` if it has never been heard.
+    /// Maximum age of the shard's records in the table; `None` if the shard has never been read.
     pub(crate) age: Option<Duration>,
     /// Whether all watches are open.
     pub(crate) watching: bool,
@@ -37,7 +37,7 @@ pub(crate) struct MirrorReport {
     pub(crate) relists: u64,
     /// Opened watches, over both mirrors.
     pub(crate) restarts: u64,
-    /// Why the last try failed.
+    /// The error of the last attempt, if it failed.
     pub(crate) last_error: Option<Arc<str>>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct MirrorReport {
 #[derive(Clone, Debug)]
 pub(super) struct Mirror {
     pub(super) status: watch::Receiver<ReflectorStatus>,
-    /// Lists that are in the table, as against read.
+    /// Number of lists that have been applied to the table; compared with the number of lists read.
     pub(super) applied: Arc<AtomicU64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Mirror {
 #[derive(Clone, Debug)]
 pub(super) struct Mirrors {
     pub(super) clusters: Mirror,
-    /// Not there until the identity of the export is known.
+    /// `workspaces` is `None` until the identity hash of the export is known.
     pub(super) workspaces: Arc<Mutex<Option<Mirror>>>,
 }
 
@@ -62,7 +62,7 @@ impl Mirror {
         Self { status, applied: Arc::default() }
     }
 
-    /// Whether the watch is open, or is being opened right after the list, and the table has that list.
+    /// Whether the watch is open, or is being opened right after the list, and the table has the list.
     fn is_watching(&self) -> bool {
         let status = self.status.borrow();
         let is_open = match status.phase {
@@ -93,7 +93,7 @@ impl IndexStatus for IndexReport {
 }
 
 impl IndexReport {
-    /// The state of a shard's mirrors at `now`.
+    /// State of a shard's mirrors at `now`.
     pub(crate) fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
         let Some(mirrors) = self.shards.lock().get(&shard).cloned() else {
             return MirrorReport::default();
@@ -115,7 +115,7 @@ impl IndexReport {
     }
 
     /// # Errors
-    /// The shards of which nothing was heard for this long, or ever.
+    /// The shards whose records are older than the limit, or that have never been read.
     pub(crate) fn is_younger(&self, limit: Duration, view: &Root) -> Result<(), String> {
         let now = Instant::now();
         let is_old = |shard: &&ShardEntry| self.of(shard.index, now).age.is_none_or(|age| age > limit);
@@ -131,7 +131,7 @@ impl IndexReport {
         self.shards.lock().remove(&shard);
     }
 
-    /// How long the latest changes took from being read to being in the table.
+    /// Time from reading the latest changes to applying them to the table.
     pub(crate) fn lag(&self) -> Duration {
         Duration::from_micros(self.lag.load(Ordering::Relaxed))
     }

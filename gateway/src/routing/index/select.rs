@@ -1,4 +1,4 @@
-//! Which shards a gateway follows: all, or those that are named or match a label selector.
+//! Selection of the shards that a gateway follows: all, or those with given names or labels.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,27 +7,27 @@ use fairlead_config::ShardSelector;
 
 use crate::routing::table::ShardSpec;
 
-/// A choice of shards. The workspaces of all others do not exist for this gateway.
+/// A selection of shards. Workspaces on other shards do not exist for this gateway.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ShardSelection {
-    /// Empty for any.
+    /// Names of shards; empty selects all.
     names: BTreeSet<String>,
     labels: ShardSelector,
 }
 
 impl ShardSelection {
-    /// Shards with one of these names (any for none) whose labels match the selector.
+    /// Selects the shards with one of these names (all if there is none) whose labels match the selector.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, labels: ShardSelector) -> Self {
         Self { names: names.into_iter().collect(), labels }
     }
 
-    /// Whether a shard is followed.
+    /// Whether the selection has this shard.
     pub(crate) fn includes(&self, shard: &ShardSpec) -> bool {
         (self.names.is_empty() || self.names.contains(&*shard.name)) && self.labels.matches(&shard.labels)
     }
 }
 
-/// The same text for the same choice; empty for all shards.
+/// Equal selections have equal texts; empty for all shards.
 impl fmt::Display for ShardSelection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.names.is_empty() && self.labels.is_everything() {

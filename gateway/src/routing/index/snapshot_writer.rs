@@ -1,4 +1,4 @@
-//! Keeps the snapshot on disk: now and then, if something has changed, and once more when the process ends.
+//! Writes the snapshot at an interval, if the table has changed, and once more when the process ends.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use crate::routing::index::snapshot::{Header, SnapshotFile};
 use crate::routing::table::RoutingTable;
 
-/// Writing takes at most one part in so many of the time.
+/// The interval is at least this many times the duration of the last write: 5 % of the time.
 const SHARE: u32 = 20;
 
-/// What is kept where, and how often at most.
+/// Task that writes the snapshot.
 pub(super) struct SnapshotWriter {
     pub(super) file: SnapshotFile,
     pub(super) interval: Duration,
     pub(super) selection: String,
     pub(super) table: Arc<RoutingTable>,
     pub(super) identity: watch::Receiver<Option<Arc<str>>>,
-    /// Before that the table is not worth keeping.
+    /// The table is written only once the gateway is ready.
     pub(super) ready: watch::Receiver<bool>,
 }
 
@@ -49,7 +49,7 @@ impl SnapshotWriter {
                         written = Some(version);
                         failed = false;
                     }
-                    // One line per trouble, not one per try.
+                    // Log the first failure only.
                     Ok(Err(error)) if !failed => {
                         tracing::warn!(file = %self.file.path().display(), %error, "the index cannot be kept on disk");
                         failed = true;

@@ -1,4 +1,4 @@
-//! kcp's path mapping file, read: a YAML or JSON list of prefixes, each with its backend.
+//! Parser for kcp's path mapping file: a YAML or JSON list of path prefixes, each with its backend.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,29 @@ use crate::request::identity_headers::IdentityHeaderNames;
 
 use crate::routing::mapping::pattern::{Pattern, PatternError};
 
-/// What a backend gets that names no headers of its own: user, group, prefix of extras.
+/// Identity headers of a backend whose entry names none: user, group, prefix of extras.
 const USUAL_NAMES: [&str; 3] = ["x-remote-user", "x-remote-group", "x-remote-extra-"];
 
-/// One entry, with its relative file names resolved.
+/// One entry of the file, parsed and validated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// Where it stands in the file, for messages.
+    /// Location in the file, for messages.
     pub(crate) place: Place,
-    /// What it matches.
+    /// Pattern of the paths that the entry maps.
     pub(crate) pattern: Pattern,
-    /// The backend's URL; of no account for `/clusters/`.
+    /// The backend's URL; ignored for `/clusters/`.
     pub(crate) backend: BackendUrl,
-    /// Bundle: authorities of the backend's certificate.
+    /// CA bundle that verifies the backend's certificate.
     pub(crate) server_ca: PathBuf,
-    /// The certificate that the backend is shown.
+    /// The client certificate for the backend.
     pub(crate) certificate: PathBuf,
-    /// Its key.
+    /// The private key of the client certificate.
     pub(crate) private_key: PathBuf,
-    /// How identity is asserted there, if not in the usual way.
+    /// Names of the identity headers for the backend, if they differ from the defaults.
     pub(crate) names: Option<IdentityHeaderNames>,
 }
 
-/// File and line.
+/// A file and a position in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     /// The file.
@@ -51,48 +51,48 @@ pub(crate) struct BackendUrl {
     query: Option<String>,
 }
 
-/// The file cannot be used; the operator has to change it.
+/// The file cannot be used; the operator has to fix it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MappingFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the mapping file {0} cannot be read")]
     Unreadable(PathBuf, #[source] std::io::Error),
-    /// It is not a list of mappings.
+    /// The file is not a list of mappings.
     #[error("{place}: {message}")]
     Malformed {
-        /// Where.
+        /// The location of the fault.
         place: Place,
-        /// What is wrong.
+        /// The parser's message.
         message: String,
     },
-    /// A path cannot be used.
+    /// The path of an entry cannot be used.
     #[error("{place}: {error}")]
     Pattern {
-        /// Where.
+        /// The location of the path.
         place: Place,
-        /// What is wrong.
+        /// The pattern error.
         error: PatternError,
     },
-    /// A value is not what it should be.
+    /// A value has the wrong form.
     #[error("{place}: {key}: {value:?} is no {wanted}")]
     Value {
-        /// Where.
+        /// The location of the value.
         place: Place,
         /// The key.
         key: &'static str,
-        /// What stands there.
+        /// The value in the file.
         value: String,
-        /// What should.
+        /// The expected form.
         wanted: &'static str,
     },
-    /// Two mappings want the same requests.
+    /// Two entries match the same paths, and neither is more specific.
     #[error("{place}: the paths {one} and {other} overlap, and neither is more specific")]
     Conflict {
-        /// Of the second.
+        /// The location of the second entry.
         place: Place,
-        /// The one.
+        /// The pattern of the first entry.
         one: Pattern,
-        /// The other.
+        /// The pattern of the second entry.
         other: Pattern,
     },
 }
@@ -112,20 +112,20 @@ struct MappingEntry {
     extra_header_prefix: Option<Spanned<String>>,
 }
 
-/// Reads a mapping file. Relative names in it are relative to the working directory, as in kcp.
+/// Reads a mapping file. Relative file names in it are relative to the working directory, as in kcp.
 ///
 /// # Errors
-/// [`MappingFileError`] with the place of the first fault.
+/// [`MappingFileError`] with the location of the first fault.
 pub(crate) fn read(file: &Path) -> Result<Vec<Entry>, MappingFileError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| MappingFileError::Unreadable(file.to_owned(), error))?;
     parse(&text, file)
 }
 
-/// Reads the text of a mapping file.
+/// Parses the text of a mapping file.
 ///
 /// # Errors
-/// [`MappingFileError`] with the place of the first fault.
+/// [`MappingFileError`] with the location of the first fault.
 pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileError> {
     let wires: Option<Vec<Spanned<MappingEntry>>> = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.without_snippet();
@@ -194,14 +194,14 @@ impl Entry {
         })
     }
 
-    /// The files that it names.
+    /// The files that the entry names.
     pub(crate) fn files(&self) -> [PathBuf; 3] {
         [self.server_ca.clone(), self.certificate.clone(), self.private_key.clone()]
     }
 }
 
 impl BackendUrl {
-    /// `None` for what is no http or https URL with a host.
+    /// `None` unless the text is an http or https URL with a host.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let scheme = uri.scheme()?;
@@ -226,12 +226,12 @@ impl BackendUrl {
         &self.origin
     }
 
-    /// Put before the path of requests; no slash at the end.
+    /// Prefix for the path of requests, without a trailing slash.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Put before the query of requests.
+    /// Prefix for the query of requests.
     pub(crate) fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }

@@ -1,14 +1,15 @@
-//! What must hold for every mapping file.
+//! Fuzzing target: invariants of the mapping file parser.
 
 use std::path::Path;
 
 use crate::routing::mapping::file::parse;
 use crate::routing::mapping::pattern::Pattern;
 
-/// Reads a mapping file: a fault names the file; of what is read, no two entries want the same requests.
+/// Parses a mapping file. An error must name the file; in a valid file no two entries match the same paths with the same
+/// specificity.
 ///
 /// # Panics
-/// If that does not hold.
+/// If an invariant does not hold.
 pub fn mapping(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     match parse(text, Path::new("mapping.yaml")) {

@@ -1,4 +1,4 @@
-//! The mapping file in force, replaced as a whole when it or a certificate that it names changes.
+//! The path mappings in force. They are replaced as a whole when the mapping file or a certificate that it names changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use crate::routing::mapping::file;
 use crate::routing::mapping::file::{Entry, MappingFileError, Place};
 use crate::routing::mapping::{Backend, Mapping, Paths, Target};
 
-/// The mappings in force.
+/// The path mappings in force.
 #[derive(Debug)]
 pub(crate) struct LivePaths {
     current: ArcSwap<Paths>,
-    /// The headers that listeners believe.
+    /// Headers that listeners trust for identity.
     listener_trusted_headers: Mutex<TrustedIdentityHeaders>,
-    /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
+    /// Credentials of the entries of a mapping file. A rotated certificate replaces the credential of the same entry.
     credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
 }
 
 /// The files of an entry's credential.
 type CredentialPaths = [PathBuf; 3];
 
-/// The mapping file, or what it names, cannot be used; the operator has to mend it.
+/// The mapping file, or a file that it names, cannot be used; the operator has to fix it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MappingsError {
-    /// The file itself.
+    /// The mapping file itself.
     #[error(transparent)]
     File(#[from] MappingFileError),
-    /// A certificate or key that it names.
+    /// A certificate or key that the mapping file names.
     #[error("{place}: {error}")]
     Credential {
-        /// Of the entry.
+        /// The location of the entry.
         place: String,
-        /// What is wrong.
+        /// The credential error.
         error: CredentialError,
     },
-    /// kcp's front proxy does not start with it.
+    /// kcp's front proxy does not start with both `/` and `/clusters/` mapped.
     #[error("{place}: / beside /clusters/ cannot be used (kcpCompatibility: rootPath)")]
     RootPath {
-        /// Of the entry.
+        /// The location of the entry.
         place: String,
     },
-    /// It maps nothing.
+    /// The mapping file has no entry.
     #[error("the mapping file {0} has no entry")]
     Empty(PathBuf),
 }
@@ -57,20 +57,20 @@ pub(crate) enum MappingsError {
 /// Whether `/` may be mapped beside `/clusters/`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RootPath {
-    /// It may.
+    /// Both may be mapped.
     Beside,
-    /// It may not, as in kcp.
+    /// The file is refused, as in kcp.
     Alone,
 }
 
-/// A mapping file as read, with everything that it names.
+/// The entries of a mapping file with their loaded credentials.
 #[derive(Debug)]
 struct Loaded {
     entries: Vec<(Entry, UpstreamCredential)>,
 }
 
 impl LivePaths {
-    /// What is served without a mapping file.
+    /// The mappings without a mapping file.
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         Self {
             current: ArcSwap::from_pointee(Paths::built_in(services)),
@@ -79,21 +79,21 @@ impl LivePaths {
         }
     }
 
-    /// The mappings of this moment.
+    /// The current mappings.
     pub(crate) fn load(&self) -> Guard<Arc<Paths>> {
         self.current.load()
     }
 
-    /// Where `/services/` goes without a mapping file, from now on.
+    /// Sets the target of `/services/` for the case without a mapping file.
     pub(crate) fn set_built_in(&self, services: ServicesPolicy) {
         self.put(Paths::built_in(services));
     }
 
-    /// By which headers the listeners believe who asks, from now on.
+    /// Sets the headers that listeners trust for identity.
     pub(crate) fn set_listener_trusted_headers(&self, trusted: TrustedIdentityHeaders) {
         let mut listeners = self.listener_trusted_headers.lock();
         *listeners = trusted;
-        // Under the lock, so that nobody's other paths are lost.
+        // Under the lock, so that a concurrent update of the mappings is not lost.
         let paths = Paths::clone(&self.current.load());
         self.replace(paths, &listeners);
     }
@@ -103,24 +103,24 @@ impl LivePaths {
         self.replace(paths, &listeners);
     }
 
-    /// While what listeners believe is locked.
+    /// The caller holds the lock of `listener_trusted_headers`.
     fn replace(&self, paths: Paths, listeners: &TrustedIdentityHeaders) {
         let paths = paths.with_listeners(listeners).after(&self.current.load());
         self.current.store(Arc::new(paths));
     }
 
-    /// Reads a mapping file and puts it in force; returns the credential for shards, and all files that it depends on.
-    /// On an error everything stays as it was.
+    /// Reads a mapping file and applies it. Returns the credential for shards and all files that the mappings depend on.
+    /// On an error the previous mappings stay in force.
     ///
     /// # Errors
-    /// [`MappingsError`], with the place.
+    /// [`MappingsError`], with the location.
     pub(crate) fn read(
         &self,
         path: &Path,
         root_path: RootPath,
     ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
         let loaded = Loaded::read(path)?;
-        // What is in force goes on: a certificate that it names may have changed, and has to be taken over.
+        // A combination that is already in force stays allowed: a certificate that the file names may have been rotated.
         if root_path == RootPath::Alone
             && !self.current.load().has_root_beside_clusters()
             && let Some(place) = loaded.root_beside_clusters()
@@ -130,7 +130,7 @@ impl LivePaths {
         let mut files = vec![path.to_owned()];
         files.extend(loaded.entries.iter().flat_map(|(entry, _)| entry.files()));
         let for_shards = loaded.entries.iter().find(|(entry, _)| entry.pattern.is_clusters());
-        // Without /clusters/ no request goes to a shard; some credential has to stand there all the same.
+        // Without /clusters/ no request goes to a shard, but the caller needs a credential all the same.
         let for_shards = for_shards.or(loaded.entries.first()).map(|(_, credential)| credential.clone());
         let for_shards = for_shards.ok_or_else(|| MappingsError::Empty(path.to_owned()))?;
         self.apply(loaded);

@@ -1,4 +1,4 @@
-//! Which paths lead where: kcp's mapping file, or what stands in its place.
+//! Path mappings: path prefixes and their targets, from kcp's mapping file or built in.
 
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -21,54 +21,54 @@ pub(crate) use file::BackendUrl;
 pub(crate) use live::{LivePaths, RootPath};
 use pattern::{Matched, Pattern};
 
-/// Changes of what is believed that are remembered apart. Those before them are joined to the oldest, which only takes more
-/// headers off requests that are older than so many changes.
+/// Earlier sets of trusted headers kept separately. Older ones are merged into the oldest kept set. The merge only strips more
+/// headers from requests that began before that many changes.
 const MOST_BEFORE: usize = 64;
 
-/// All mappings in force. Immutable: another file makes another one.
+/// All path mappings in force. Immutable: a changed file creates a new value.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
-    /// Whether `/clusters/` leads to shards.
+    /// Whether `/clusters/` is routed to shards.
     pub(crate) clusters: ClusterPaths,
-    /// How shards are told who asks, if not in the usual way.
+    /// Names of the identity headers for shards, if they differ from the defaults.
     pub(crate) asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
-    /// By which headers backends, or listeners, believe who asks, if not only by the usual ones.
+    /// Headers that backends or listeners trust for identity, in addition to the defaults.
     trusted: Option<Arc<TrustedIdentityHeaders>>,
-    /// What that was before, and until when; the latest last.
+    /// Earlier values of `trusted`, each with the time when it was replaced; the latest last.
     earlier_trusted_headers: Arc<Vec<(Instant, Arc<TrustedIdentityHeaders>)>>,
-    /// The more specific of two that overlap comes first.
+    /// All mappings, more specific ones first.
     mappings: Vec<Mapping>,
 }
 
-/// A prefix of paths and what is behind it.
+/// A path pattern and its target.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pattern: Pattern,
-    /// Where it leads.
+    /// The server or virtual workspaces behind the pattern.
     pub(crate) target: Target,
-    /// How the target is told who asks, if not in the usual way.
+    /// Names of the identity headers for the target, if they differ from the defaults.
     pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
 }
 
-/// Where a mapping leads.
+/// The target of a mapping.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// To a server.
+    /// A server.
     Backend(Backend),
-    /// To the virtual workspaces of shards.
+    /// The virtual workspaces of shards.
     Services(ServicesPolicy),
 }
 
-/// A server, and what it wants before the path and the query.
+/// A server, with a prefix for the path and the query of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
-    /// The server.
+    /// The server's address and credential.
     pub(crate) spec: BackendSpec,
     url: BackendUrl,
 }
 
 impl Paths {
-    /// What is served without a mapping file.
+    /// The mappings without a mapping file.
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         let mut mappings = Vec::new();
         if services != ServicesPolicy::Refuse
@@ -85,7 +85,7 @@ impl Paths {
         }
     }
 
-    /// The same where listeners believe these headers.
+    /// Adds the headers that listeners trust.
     fn with_listeners(mut self, listeners: &TrustedIdentityHeaders) -> Self {
         let mut trusted = listeners.clone();
         let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
@@ -96,8 +96,9 @@ impl Paths {
         self
     }
 
-    /// The same after these: who is being judged just now may be judged by what they believe. Listeners are
-    /// told first to believe something no longer, and only then it is no longer believed here.
+    /// Carries over the trusted headers of the value that this one replaces. A request that is being authenticated may still be
+    /// authenticated with those headers. When the configuration changes, listeners first stop trusting a header; only then
+    /// it is removed here.
     fn after(mut self, before: &Self) -> Self {
         let mut all = Vec::clone(&before.earlier_trusted_headers);
         if let Some(trusted) = before.trusted.as_ref().filter(|_| before.trusted != self.trusted) {
@@ -111,8 +112,8 @@ impl Paths {
         self
     }
 
-    /// By which headers anybody has believed, at any time since a request was here, who asks: it was judged by some of them,
-    /// however often the settings have changed meanwhile. Without such headers this costs two loads.
+    /// The headers that a listener or backend trusted for identity at any time since `began`. The request was authenticated
+    /// with some of them, however often the configuration has changed since. Without such headers this costs two loads.
     pub(crate) fn trusted_headers_since(&self, began: Instant) -> Option<Arc<TrustedIdentityHeaders>> {
         let before = self.earlier_trusted_headers.iter().rev();
         let mut all = self.trusted.clone();
@@ -125,12 +126,12 @@ impl Paths {
         all
     }
 
-    /// The mapping of a clean path, most specific first. Linear in the number of mappings, which are few.
+    /// The most specific mapping for a clean path. Linear in the number of mappings, which is small.
     pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Mapping, Matched<'p>)> {
         self.mappings.iter().find_map(|mapping| Some((mapping, mapping.pattern.matches(path)?)))
     }
 
-    /// Whether virtual workspaces are looked for at this server, wherever they are.
+    /// Whether `/services/` is mapped to this server, for all shards.
     pub(crate) fn leads_services_to(&self, server: &Endpoint) -> bool {
         let target = self.find("/services/").map(|(mapping, _)| &mapping.target);
         let Some(Target::Backend(backend)) = target else { return false };
@@ -160,7 +161,7 @@ impl Paths {
 }
 
 impl Target {
-    /// The server, if it is one.
+    /// The server, if the target is one.
     pub(crate) fn backend(&self) -> Option<&Backend> {
         match self {
             Self::Backend(backend) => Some(backend),
@@ -188,7 +189,7 @@ impl fmt::Display for Mapping {
 }
 
 impl Backend {
-    /// What the server is asked for: its own path and query, then the request's whole path and its query.
+    /// Path and query of the upstream request: the backend's own path and query, then the request's whole path and query.
     pub(crate) fn path_and_query(&self, path: &str, query: Option<&str>) -> String {
         let queries: Cow<'_, str> = match (self.url.query(), query) {
             (None, None) => Cow::Borrowed(""),
@@ -228,7 +229,7 @@ mod tests {
         assert!(told(began, "x-first") && told(began, "x-second"));
         assert!(!told(later, "x-first") && !told(later, "x-second"));
         assert!(paths.load().earlier_trusted_headers.len() <= MOST_BEFORE);
-        // Another mapping file changes nothing of that.
+        // A replaced mapping file keeps the earlier headers.
         paths.set_built_in(ServicesPolicy::Refuse);
         assert!(told(began, "x-first") && !told(later, "x-first"));
     }

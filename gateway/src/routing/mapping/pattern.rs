@@ -1,8 +1,8 @@
-//! Patterns of paths: prefixes in which a segment may stand for a logical cluster.
+//! Path patterns: prefixes in which a segment may be a placeholder for a logical cluster.
 //!
-//! They match as Go's mux does: segment by segment, each decoded by itself; the more specific of two patterns wins.
-//! Two that overlap without one being more specific make kcp's proxy panic at every request; here they are refused
-//! when the file is read.
+//! They match as Go's `ServeMux` does: segment by segment, each decoded separately; the more specific of two patterns wins.
+//! Two patterns that overlap without one being more specific make kcp's proxy panic at every request. The gateway refuses
+//! such a file when it reads it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Pattern {
     segments: Vec<Segment>,
-    /// `/a/` and `/a` mean the same, but only the former is the special `/clusters/`.
+    /// Whether the path is `/clusters/`. `/a/` and `/a` are the same pattern, but only `/clusters/` with the slash is special.
     is_clusters: bool,
 }
 
@@ -22,41 +22,41 @@ enum Segment {
     Literal(String),
     /// `{cluster}`.
     Cluster,
-    /// Another placeholder: legal, and without a meaning.
+    /// Another placeholder: legal, but its value is not used.
     Any,
 }
 
-/// What a path is to a pattern that it matches.
+/// The result of matching a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Matched<'p> {
-    /// The decoded segment in the place of `{cluster}`.
+    /// The decoded segment at the position of `{cluster}`.
     pub(crate) cluster: Option<Cow<'p, str>>,
-    /// What follows the pattern, encoded as it came: empty, or beginning with a slash.
+    /// The path after the pattern, still percent-encoded: empty, or beginning with a slash.
     pub(crate) rest: &'p str,
 }
 
 /// The path of a mapping cannot be used; the operator has to change it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum PatternError {
-    /// It is not absolute.
+    /// The path is not absolute.
     #[error("the path {0:?} does not begin with a slash")]
     Relative(String),
-    /// A part of it would never match, because request paths are cleaned first.
+    /// A segment would never match, because request paths are cleaned first.
     #[error("the path {0:?} is not clean")]
     Unclean(String),
-    /// Braces in the middle of a segment, or an empty name.
+    /// Braces in the middle of a segment, or an empty placeholder name.
     #[error("the segment {0:?} is neither a name nor a placeholder such as {{cluster}}")]
     Placeholder(String),
-    /// `{cluster}` twice.
+    /// `{cluster}` occurs twice.
     #[error("the path {0:?} has {{cluster}} twice")]
     Twice(String),
 }
 
 impl Pattern {
-    /// Reads the path of a mapping.
+    /// Parses the path of a mapping.
     ///
     /// # Errors
-    /// [`PatternError`] says what is wrong with it.
+    /// [`PatternError`] names the fault.
     pub(crate) fn parse(path: &str) -> Result<Self, PatternError> {
         let Some(below) = path.strip_prefix('/') else {
             return Err(PatternError::Relative(path.to_owned()));
@@ -64,7 +64,7 @@ impl Pattern {
         let below = below.strip_suffix('/').unwrap_or(below);
         let mut segments = Vec::new();
         for segment in below.split('/').filter(|_| !below.is_empty()) {
-            // Also where a dot is written as `%2e`: a request's would be cleaned away.
+            // A dot written as `%2e` counts too: cleaning removes it from request paths.
             if matches!(&*percent_decode_str(segment).decode_utf8_lossy(), "" | "." | "..") {
                 return Err(PatternError::Unclean(path.to_owned()));
             }
@@ -76,17 +76,17 @@ impl Pattern {
         Ok(Self { segments, is_clusters: path == "/clusters/" })
     }
 
-    /// Whether this is exactly `/clusters/`, where the shard comes from the index.
+    /// Whether the pattern is exactly `/clusters/`, where the index determines the shard.
     pub(crate) fn is_clusters(&self) -> bool {
         self.is_clusters
     }
 
-    /// Whether this is `/`, under which everything is.
+    /// Whether the pattern is `/`, which matches every path.
     pub(crate) fn is_root(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Matches a clean path. No allocation unless a segment in a placeholder's place is percent-encoded.
+    /// Matches a clean path. Does not allocate unless a segment at a placeholder is percent-encoded.
     pub(crate) fn matches<'p>(&self, path: &'p str) -> Option<Matched<'p>> {
         let mut rest = path;
         let mut cluster = None;
@@ -106,13 +106,13 @@ impl Pattern {
         Some(Matched { cluster, rest })
     }
 
-    /// Greater for the more specific of two patterns that overlap.
+    /// Sort key: greater for the more specific of two overlapping patterns.
     pub(crate) fn specificity(&self) -> (usize, usize) {
         let literals = self.segments.iter().filter(|segment| matches!(segment, Segment::Literal(_)));
         (self.segments.len(), literals.count())
     }
 
-    /// Whether everything that this matches is also matched by `other`.
+    /// Whether `other` matches everything that this pattern matches.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         other.segments.len() <= self.segments.len()
             && other.segments.iter().zip(&self.segments).all(|(other, own)| match (other, own) {
@@ -122,7 +122,7 @@ impl Pattern {
             })
     }
 
-    /// Whether there is a path that both match.
+    /// Whether some path matches both patterns.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.segments.iter().zip(&other.segments).all(|(one, other)| match (one, other) {
             (Segment::Literal(one), Segment::Literal(other)) => one == other,

@@ -1,19 +1,19 @@
-//! From ids back to paths, which requests never need: people do.
+//! Resolution of ids back to paths, for display. Requests never need it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::routing::table::Root;
 use crate::routing::table::bucket::{Flags, Kind, SEPARATOR};
 
-/// Workspaces do not lie deeper.
+/// Maximum depth of workspaces.
 const MAX_DEPTH: usize = 32;
 
 /// The parent of a workspace, and its name there.
 type ParentAndName<'t> = (&'t str, &'t str);
 
 impl Root {
-    /// The paths of logical clusters, of those that some workspace leads to. It begins at the highest parent that is
-    /// known, mostly `root`. Reads the whole table once for every level: of a million workspaces tens of milliseconds.
+    /// The paths of the logical clusters to which a workspace leads. A path begins at the highest known parent, mostly `root`.
+    /// Reads the whole table once per level: tens of milliseconds for a million workspaces.
     pub(crate) fn paths<'i>(&self, ids: impl IntoIterator<Item = &'i str>) -> FxHashMap<&'i str, String> {
         let ids: Vec<&'i str> = ids.into_iter().collect();
         let mut above: FxHashMap<&str, ParentAndName<'_>> = FxHashMap::default();
@@ -45,14 +45,14 @@ impl Root {
     }
 }
 
-/// `None` for what nothing is above.
+/// `None` for an id without a known parent.
 fn path(above: &FxHashMap<&str, ParentAndName<'_>>, id: &str) -> Option<String> {
     let mut names = Vec::new();
     let mut top = id;
     while let Some((parent, name)) = above.get(top) {
         names.push(*name);
         top = parent;
-        // Workspaces that lead to one another are no path.
+        // Workspaces that form a cycle have no path.
         if names.len() > MAX_DEPTH {
             return None;
         }

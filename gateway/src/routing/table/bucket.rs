@@ -1,10 +1,10 @@
-//! One of the table's buckets: some thirty records with their keys and values, in one block of memory. Immutable once
-//! built; a change copies the bucket.
+//! A bucket of the table: about thirty records with their keys and values in one block of memory. Immutable; a change
+//! copies the bucket.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// What a record is about. Both kinds live side by side, told apart by their flag.
+/// The kind of a record. Records of both kinds share buckets; a flag tells them apart.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Kind {
     /// A logical cluster on a shard: id → workspace type.
@@ -13,31 +13,31 @@ pub(super) enum Kind {
     Workspace,
 }
 
-/// Facts about a record, one bit each.
+/// Properties of a record, one bit each.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Flags(u16);
 
 impl Flags {
     const WORKSPACE: Self = Self(1);
-    /// The workspace is not to be entered through this path (phase Unavailable).
+    /// The workspace is unavailable through this path (phase Unavailable).
     pub(super) const UNAVAILABLE: Self = Self(1 << 1);
     /// The value is the URL of a mount, not the id of a child.
     pub(super) const MOUNT: Self = Self(1 << 2);
-    /// The logical cluster is being moved to another shard.
+    /// The logical cluster is being migrated to another shard.
     pub(super) const MIGRATING: Self = Self(1 << 3);
-    /// Among several shards that have the logical cluster, the one that answers for it.
+    /// This shard owns the logical cluster, among several shards that have it.
     pub(super) const OWNER: Self = Self(1 << 4);
 
     pub(super) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// As a snapshot stores them.
+    /// The representation in a snapshot.
     pub(super) const fn bits(self) -> u16 {
         self.0
     }
 
-    /// What a snapshot stored; `None` if this version knows no such fact.
+    /// Decodes the representation in a snapshot; `None` if it has a bit that this version does not know.
     pub(super) const fn from_bits(bits: u16) -> Option<Self> {
         if bits < Self::OWNER.0 << 1 { Some(Self(bits)) } else { None }
     }
@@ -62,7 +62,7 @@ impl Flags {
     }
 }
 
-/// What a look-up finds.
+/// A record as a look-up returns it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'b> {
     pub(super) shard: u16,
@@ -71,19 +71,19 @@ pub(super) struct Entry<'b> {
     pub(super) value: &'b [u8],
 }
 
-/// A key as the table passes it around: the parts are stored one after the other.
+/// A key with its hash. A bucket stores the two parts one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'k> {
     pub(super) kind: Kind,
-    /// The whole hash: the bucket from its upper bits, the place in the bucket from its lower ones.
+    /// The whole hash: its upper bits select the bucket, its lower ones the position in the bucket.
     pub(super) number: u64,
-    /// The cluster id, or the parent's id.
+    /// The id of the logical cluster, or of the parent.
     pub(super) first: &'k str,
     /// The workspace's name; empty for clusters.
     pub(super) second: &'k str,
 }
 
-/// Between the parts of a stored workspace key; no id holds one.
+/// Separates the parts of a stored workspace key; ids never contain it.
 pub(super) const SEPARATOR: u8 = b'/';
 
 impl Key<'_> {
@@ -104,7 +104,7 @@ impl Key<'_> {
         }
     }
 
-    /// Whether the record counts as load of its shard: kcp's own clusters do not.
+    /// Whether the record counts towards the load of its shard: kcp's own logical clusters do not.
     pub(super) fn is_counted(&self) -> bool {
         is_counted(self.kind, self.first.as_bytes())
     }
@@ -129,12 +129,12 @@ pub(super) fn is_counted(kind: Kind, key: &[u8]) -> bool {
     kind == Kind::Workspace || !(key == b"root" || key.starts_with(b"system:"))
 }
 
-/// Whether a stored record counts as load of its shard.
+/// Whether a stored record counts towards the load of its shard.
 pub(super) fn is_load(flags: Flags, key: &[u8]) -> bool {
     is_counted(flags.kind(), key)
 }
 
-/// A record without its key and value, which lie one after the other at `offset`.
+/// A record without its key and value, which are stored one after the other at `offset`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) hash: u32,
@@ -145,7 +145,7 @@ pub(super) struct Record {
     pub(super) flags: Flags,
 }
 
-/// What stands in a block before a key: the fields of [`Record`] but for the offset.
+/// Length of the header that precedes a key in a block: the fields of [`Record`] except the offset.
 const HEAD: usize = 12;
 
 impl Record {
@@ -168,7 +168,7 @@ impl Record {
         self.offset as usize + usize::from(self.key_length) + usize::from(self.value_length)
     }
 
-    /// The record that lies at this place; `None` if there is none.
+    /// Reads the record at this position; `None` if there is none.
     fn read(bytes: &[u8], at: usize) -> Option<Self> {
         let head: [u8; HEAD] = *bytes.get(at..)?.first_chunk()?;
         let [h0, h1, h2, h3, k0, k1, v0, v1, s0, s1, f0, f1] = head;
@@ -183,7 +183,7 @@ impl Record {
         })
     }
 
-    /// Writes the record, whose key and value lie in `bytes`, to a place of its length.
+    /// Writes the record, whose key and value are in `bytes`, to a slice of its length.
     fn write_to(&self, place: &mut [u8], bytes: &[u8]) {
         let (head, rest) = place.split_at_mut(HEAD);
         head[..4].copy_from_slice(&self.hash.to_le_bytes());
@@ -194,7 +194,7 @@ impl Record {
         rest.copy_from_slice(&bytes[self.offset as usize..self.end()]);
     }
 
-    /// Bytes in a block.
+    /// Length in a block, in bytes.
     fn length(&self) -> usize {
         HEAD + usize::from(self.key_length) + usize::from(self.value_length)
     }
@@ -202,33 +202,33 @@ impl Record {
 
 /// Records sorted by hash, in one block of memory. An empty bucket allocates nothing.
 ///
-/// Few records just lie one after the other. Many are spread over cells, so that a look-up waits for memory only once:
-/// the hash tells the cell, and all lines of the cell are asked for at the same time. A cell begins with the place of
-/// the first record whose hash leads to it. That is mostly in the cell itself; what has no room there goes to the cells
-/// behind it. A record never crosses the end of a cell.
+/// A few records are stored one after the other. Many are spread over cells, so that a look-up waits for memory only once:
+/// the hash selects the cell, and all cache lines of the cell are loaded at the same time. A cell begins with the position of
+/// the first record whose hash selects the cell. That record is mostly in the cell itself; records that do not fit go to the
+/// cells behind it. A record never crosses the end of a cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bucket {
-    /// A multiple of [`CELL`] long if it has cells.
+    /// The length is a multiple of [`CELL`] if the bucket has cells.
     block: Arc<[u8]>,
 }
 
 const CELL: usize = 256;
-/// Where the first record of a cell's hashes lies, counted from the beginning of the cell: two bytes, little-endian;
+/// Header of a cell: the offset from the beginning of the cell to its first record, two bytes, little-endian;
 /// [`FREE`] if there is none.
 const CELL_HEAD: usize = 2;
-/// A record lies at most so far from the beginning of its cell.
+/// Maximum offset of a record from the beginning of its cell.
 const FARTHEST: usize = i16::MAX as usize;
-/// Up to so many bytes of records lie one after the other.
+/// Up to this many bytes, records are stored sequentially.
 const ROW: usize = 2 * CELL;
-/// So much of a cell is filled on average.
+/// Average number of bytes used per cell.
 const FILL: usize = 192;
-/// What a processor gets from memory at once.
+/// Size of a CPU cache line.
 const LINE: usize = 64;
-/// What fills the places without records.
+/// Fill byte of unused space.
 const FREE: u8 = 0xff;
 
 impl Bucket {
-    /// From records sorted by hash, whose keys and values lie in `bytes`.
+    /// Builds a bucket from records sorted by hash, whose keys and values are in `bytes`.
     pub(super) fn of(records: &[Record], bytes: &[u8]) -> Self {
         if records.is_empty() {
             return Self::default();
@@ -238,7 +238,7 @@ impl Bucket {
         Self { block: block.into() }
     }
 
-    /// All records with this key (one per shard that claims it). No allocation.
+    /// All records with this key (one per shard that has it). No allocation.
     pub(super) fn find<'b>(&'b self, key: Key<'b>) -> impl Iterator<Item = Entry<'b>> {
         self.fetch(key);
         let hash = key.hash();
@@ -250,18 +250,18 @@ impl Bucket {
             .filter(move |entry| key.matches(entry.key))
     }
 
-    /// Has the memory for [`Bucket::find`] brought to the caches while something else is done.
+    /// Loads the memory for [`Bucket::find`] into the CPU caches ahead of time.
     pub(super) fn fetch(&self, key: Key<'_>) {
         let cell = self.cell(key.hash()).unwrap_or(0);
         black_box([0, LINE, 2 * LINE, 3 * LINE].map(|line| self.block.get(cell + line).copied()));
     }
 
-    /// Everything in the bucket.
+    /// All records with their keys and values.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.records().map(|record| record.entry(&self.block))
     }
 
-    /// All records, sorted by hash; their keys and values lie in [`Bucket::bytes`].
+    /// All records, sorted by hash; their keys and values are in [`Bucket::bytes`].
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
         self.records_from(if self.has_cells() { CELL_HEAD } else { 0 })
     }
@@ -271,7 +271,7 @@ impl Bucket {
         &self.block
     }
 
-    /// Whether both are one.
+    /// Whether both share one block.
     #[cfg(test)]
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.block, &other.block)
@@ -287,12 +287,12 @@ impl Bucket {
         !self.block.is_empty() && self.block.len().is_multiple_of(CELL)
     }
 
-    /// Where the cell of a hash begins, if there are cells.
+    /// Offset of the cell of a hash, if there are cells.
     fn cell(&self, hash: u32) -> Option<usize> {
         self.has_cells().then(|| cell_of(hash, self.block.len() / CELL))
     }
 
-    /// Where the first record lies that may have this hash.
+    /// Offset of the first record that may have this hash.
     fn start(&self, hash: u32) -> usize {
         let Some(cell) = self.cell(hash) else {
             return 0;
@@ -322,8 +322,8 @@ impl Bucket {
     }
 }
 
-/// `None` if it is not worth it or they do not fit: a very long record does not, nor do many of one hash, as of a logical
-/// cluster that every shard has.
+/// Layout in cells. `None` for few bytes, for a record longer than a cell, and for many records with the same hash, as of a
+/// logical cluster that every shard has.
 fn in_cells(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> {
     if length <= ROW || records.iter().any(|record| record.length() > CELL - CELL_HEAD) {
         return None;
@@ -343,7 +343,7 @@ fn in_cells(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> 
     Some(block)
 }
 
-/// Where each record goes; `None` if there are too few cells.
+/// Offset of each record; `None` if there are too few cells.
 fn places_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(records.len());
     let mut end = 0_usize;
@@ -365,7 +365,7 @@ fn places_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
 }
 
 fn in_a_row(records: &[Record], bytes: &[u8], length: usize) -> Vec<u8> {
-    // Never as long as cells would be.
+    // The length must not look like one with cells.
     let padding = usize::from(length.is_multiple_of(CELL));
     let mut block = vec![FREE; length + padding];
     let mut at = 0;
@@ -376,8 +376,8 @@ fn in_a_row(records: &[Record], bytes: &[u8], length: usize) -> Vec<u8> {
     block
 }
 
-/// Where the cell of a hash begins. Hashes are spread evenly; to the last few cells none leads, they are for what does
-/// not fit into those before.
+/// Offset of the cell of a hash. Hashes are spread evenly. No hash selects the last few cells; they take the records that do
+/// not fit into the cells before.
 fn cell_of(hash: u32, cells: usize) -> usize {
     let leading = cells - cells / 16;
     (((u64::from(hash) * leading as u64) >> u32::BITS) as usize) * CELL
@@ -390,7 +390,7 @@ mod tests {
     use super::super::bucket_builder::BucketBuilder;
     use super::*;
 
-    /// Logical clusters with these hashes and values, each on a shard of its own.
+    /// Logical clusters with these hashes and values, each on a separate shard.
     fn bucket(records: &[(u32, String)]) -> Bucket {
         let mut draft = BucketBuilder::with_capacity(0, 0);
         for (shard, (hash, value)) in (0..).zip(records) {
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn records_in_a_row_may_be_as_long_as_cells() {
-        // A head of 12 bytes, 4 of the id, the value.
+        // A header of 12 bytes, an id of 4, the value.
         let records = [(7, "v".repeat(CELL - HEAD - 4))];
         let bucket = bucket(&records);
         assert!(!bucket.has_cells());

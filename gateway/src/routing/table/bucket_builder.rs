@@ -1,19 +1,19 @@
-//! A bucket under change.
+//! Builder for changed and restored buckets.
 
 use crate::routing::table::bucket::{Bucket, Flags, Key, Kind, Record, is_counted};
 use crate::routing::table::relocations::OwnerChange;
 
-/// A bucket's records in parts that can be changed.
+/// The records of a bucket in a form that can be changed.
 #[derive(Debug)]
 pub(super) struct BucketBuilder {
     records: Vec<Record>,
-    /// Keys and values somewhere in it: of the block that was copied, then what is new. [`BucketBuilder::finish`] leaves the rest.
+    /// Buffer with keys and values: the copied block, then new ones. [`BucketBuilder::finish`] drops the unused bytes.
     bytes: Vec<u8>,
     changed: bool,
     owners: Vec<OwnerChange>,
 }
 
-/// How the number of a shard's records of one kind moved. Clusters that are nobody's workspace (`root`,
+/// Change of the number of a shard's records of one kind. Logical clusters without a workspace (`root`,
 /// `system:…`) are not counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Relocated {
@@ -24,13 +24,13 @@ pub(super) enum Relocated {
 
 impl BucketBuilder {
     pub(super) fn of(bucket: &Bucket) -> Self {
-        // One more may well follow; a record takes at least twice as much of a block as here.
+        // Room for one more record. A record takes at least twice as much space in a block as here.
         let mut records = Vec::with_capacity(bucket.bytes().len() / size_of::<Record>() / 2 + 1);
         records.extend(bucket.records());
         Self { records, bytes: bucket.bytes().to_vec(), changed: false, owners: Vec::new() }
     }
 
-    /// A draft for about so many restored records and bytes.
+    /// A builder with room for restored records and bytes.
     pub(super) fn with_capacity(records: usize, bytes: usize) -> Self {
         Self {
             records: Vec::with_capacity(records),
@@ -40,8 +40,8 @@ impl BucketBuilder {
         }
     }
 
-    /// Adds a record as a snapshot holds it, in no order; only before [`BucketBuilder::finish_restored`]. Refused as `false`
-    /// if it is too long.
+    /// Adds a record from a snapshot, in any order; only before [`BucketBuilder::finish_restored`]. Returns `false`
+    /// if the record is too long.
     pub(super) fn restore(&mut self, hash: u32, shard: u16, flags: Flags, key: &[u8], value: &[u8]) -> bool {
         let (Ok(key_length), Ok(value_length), Ok(offset)) =
             (u16::try_from(key.len()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
@@ -64,13 +64,13 @@ impl BucketBuilder {
         Some(Bucket::of(&records, &bytes))
     }
 
-    /// Takes what became of owners so far.
+    /// Takes the owner changes recorded so far.
     pub(super) fn take_owner_changes(&mut self) -> Vec<OwnerChange> {
         std::mem::take(&mut self.owners)
     }
 
-    /// Sets the shard's record for this key. Setting what is there already changes nothing. A key or value
-    /// beyond 64 KiB is refused as [`Relocated::Same`]; the parsers in front never produce one.
+    /// Sets the shard's record for this key. An equal record changes nothing. A key or value
+    /// beyond 64 KiB is ignored ([`Relocated::Same`]); the parsers never produce one.
     pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Relocated {
         let (Ok(key_length), Ok(value_length), Ok(offset)) =
             (u16::try_from(key.length()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
@@ -106,7 +106,7 @@ impl BucketBuilder {
         moved
     }
 
-    /// Keeps what is a mount, with other flags, and removes anything else.
+    /// Updates the flags of a mount, and removes any other record.
     pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> Relocated {
         let known = self.position(key, shard).map(|at| self.records[at].entry(&self.bytes));
         match known.filter(|entry| entry.flags.has(Flags::MOUNT)).map(|entry| entry.value.to_vec()) {
@@ -115,7 +115,7 @@ impl BucketBuilder {
         }
     }
 
-    /// Removes the shard's record for this key; what other shards say about the key stays.
+    /// Removes the shard's record for this key; the records of other shards stay.
     pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Relocated {
         let Some(at) = self.position(key, shard) else {
             return Relocated::Same;
@@ -126,8 +126,8 @@ impl BucketBuilder {
         if key.is_counted() { Relocated::Removed } else { Relocated::Same }
     }
 
-    /// Removes all of a shard's records of one kind (of any kind for `None`) that are not to be kept. `number` tells
-    /// the number of a stored key. Returns how many counted ones went.
+    /// Removes the shard's records of one kind (of all kinds for `None`) that `keep` rejects. `number` returns
+    /// the hash of a stored key. Returns the number of removed records that count towards the load.
     pub(super) fn retain(
         &mut self,
         shard: u16,
@@ -183,9 +183,9 @@ impl BucketBuilder {
         )
     }
 
-    /// Decides which of the shards that have this logical cluster answers for it: one where it is not being
-    /// moved, then the one that did so far, so that a resync never flips a route and the removal at the old
-    /// shard is what completes a move. `left` is the owner that has just gone, if it was that.
+    /// Elects the owner among the shards that have this logical cluster: first a shard where it is not being
+    /// migrated, then the previous owner, so that a resync never changes a route and the removal on the old
+    /// shard completes a migration. `left` is the shard whose record has just been removed, if it was the owner.
     fn elect(&mut self, key: Key<'_>, left: Option<u16>) {
         if key.kind != Kind::Cluster {
             return;
@@ -209,7 +209,8 @@ impl BucketBuilder {
     }
 }
 
-/// Hashes are spread evenly, so the place is guessed from the hash and lies a few records off.
+/// Index of the first record whose hash is not below `hash`. Hashes are spread evenly, so interpolation finds it within a
+/// few records.
 fn first_not_below(records: &[Record], hash: u32) -> usize {
     let mut at = ((u64::from(hash) * records.len() as u64) >> 32) as usize;
     while at > 0 && records[at - 1].hash >= hash {

@@ -1,90 +1,90 @@
-//! What the writer of the table is told.
+//! Changes that the writer of the table applies.
 
-/// A logical cluster as one shard shows it.
+/// A logical cluster as one shard reports it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ClusterRecord {
-    /// Its id.
+    /// The logical cluster's id.
     pub(crate) id: Box<str>,
     /// The type of its workspace, `path:name`.
     pub(crate) workspace_type: Option<Box<str>>,
-    /// It is being moved to another shard.
+    /// Whether the logical cluster is being migrated to another shard.
     pub(crate) migrating: bool,
 }
 
-/// A workspace as its parent's shard shows it.
+/// A workspace as its parent's shard reports it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct WorkspaceRecord {
     /// The id of the logical cluster that holds the object.
     pub(crate) parent: Box<str>,
-    /// Its name in the parent.
+    /// The workspace's name in the parent.
     pub(crate) name: Box<str>,
-    /// What it leads to.
+    /// The logical cluster or mount behind the workspace.
     pub(crate) target: WorkspaceTarget,
-    /// It is not to be entered.
+    /// Whether the workspace has the phase Unavailable.
     pub(crate) unavailable: bool,
 }
 
-/// What a workspace leads to.
+/// The logical cluster or mount behind a workspace.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum WorkspaceTarget {
     /// The logical cluster with this id.
     Cluster(Box<str>),
-    /// A URL served by something else.
+    /// A URL that another server serves.
     Mount(Box<str>),
-    /// Nothing: a mount without a usable URL.
+    /// A mount without a usable URL: the workspace cannot be resolved.
     None,
-    /// Nothing: neither a logical cluster nor a mount.
+    /// Neither a logical cluster nor a mount: the workspace cannot be resolved.
     Unmounted,
-    /// The same in kcp's way: a mount that it was until now goes on.
+    /// As `Unmounted`, but with kcp's behaviour: a mount that the table already has stays.
     KeptMount,
-    /// Not decided yet; what it led to so far still counts.
+    /// Not scheduled yet; a previous target stays.
     Pending,
 }
 
-/// A piece of the list of everything that a shard has of one kind. The pieces of one list come in order; what none
-/// of them named is gone with the last.
+/// A page of the list of all objects of one kind on a shard. The pages of one list come in order. The last page removes all
+/// objects that no page of the list named.
 #[derive(Clone, Debug)]
 pub(crate) struct Page<R> {
-    /// The next objects of the list.
+    /// The objects of this page.
     pub(crate) records: Vec<R>,
-    /// A list begins with it: what an unfinished one brought before does not count any more.
+    /// Whether this is the first page; pages of an unfinished list before it are discarded.
     pub(crate) is_first: bool,
-    /// The list ends with it.
+    /// Whether this is the last page.
     pub(crate) is_last: bool,
 }
 
 impl<R> Page<R> {
-    /// A list in one piece.
+    /// A list of a single page.
     #[cfg(test)]
     pub(crate) fn whole(records: Vec<R>) -> Self {
         Self { records, is_first: true, is_last: true }
     }
 }
 
-/// One thing that a shard's watch said.
+/// One event of a shard's watch or list.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// A logical cluster exists.
+    /// A logical cluster was added or modified.
     PutCluster(ClusterRecord),
-    /// A logical cluster is gone.
+    /// A logical cluster was deleted.
     RemoveCluster(Box<str>),
-    /// A piece of the list of all logical clusters of the shard.
+    /// A page of the list of all logical clusters of the shard.
     ListClusters(Page<ClusterRecord>),
-    /// A workspace exists.
+    /// A workspace was added or modified.
     PutWorkspace(WorkspaceRecord),
-    /// The workspace `name` in `parent` is gone.
+    /// The workspace `name` in `parent` was deleted.
     RemoveWorkspace {
-        /// The id of the logical cluster that held the object.
+        /// The id of the logical cluster that had the object.
         parent: Box<str>,
-        /// Its name.
+        /// The workspace's name.
         name: Box<str>,
     },
-    /// A piece of the list of all workspaces of the shard.
+    /// A page of the list of all workspaces of the shard.
     ListWorkspaces(Page<WorkspaceRecord>),
 }
 
 impl Change {
-    /// The same where a mount that was taken away goes on, as in kcp.
+    /// The change with kcp's behaviour for mounts: a workspace whose mount was cleared stays mounted.
     pub(crate) fn keeping_cleared_mounts(mut self) -> Self {
         let records = match &mut self {
             Self::PutWorkspace(record) => std::slice::from_mut(record),

@@ -1,4 +1,4 @@
-//! Measurements of the table (`make figures`), and what of them holds on any machine.
+//! Measurements of the table (`make figures`), and assertions about them that hold on any machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::request::Reference;
 
-/// A table with so many workspaces, 50 in each parent, as its shard would list them.
+/// A table with `count` workspaces, 50 in each parent, as a shard would list them.
 pub(crate) fn table_of(count: usize) -> (TableWriter, ShardIndex) {
     let mut writer = TableWriter::new();
     let spec = ShardSpec {
@@ -58,15 +58,15 @@ fn workspace_record(number: usize) -> WorkspaceRecord {
     }
 }
 
-/// `<parent>:<name>`, spread over the whole table.
+/// References `<parent>:<name>`, spread over the whole table.
 fn references(count: usize, how_many: usize) -> Vec<Reference<'static>> {
     let numbers = (0..how_many).map(|number| number * 7919 % (count - 1) + 1);
     let texts = numbers.map(|number| format!("{}:{}", id(number / 50), name(number)));
     texts.map(|text| Reference::parse(text).unwrap()).collect()
 }
 
-/// Notes what a look-up takes, in batches as small as they can be measured: so what else runs on the machine disturbs
-/// some of them, but not the median. A path has just been received when it is looked up: its text is in the caches.
+/// Measures look-ups in batches as small as can be measured, so that other load on the machine disturbs some batches but not
+/// the median. The reference is read first: in production it has just been received and is in the CPU caches.
 fn look_up(table: &RoutingTable, references: &[Reference<'_>], noted: &mut Vec<Duration>) {
     for batch in references.chunks_exact(100) {
         for reference in batch {
@@ -171,14 +171,14 @@ fn figures_of_a_million_workspaces() {
         load * 100.0
     );
 
-    /// Often enough that only few of them bring back to the caches what other look-ups have driven out.
+    /// Repeats often enough that the caches are refilled in only few of the repetitions.
     fn look_up_again(table: &RoutingTable, references: &[Reference<'_>], noted: &mut Vec<Duration>) {
         for _ in 0..100 {
             look_up(table, references, noted);
         }
     }
 
-    /// Another type for a logical cluster.
+    /// A change of a logical cluster's type.
     fn change(number: usize) -> Change {
         let workspace_type = Some(format!("root:type-{}", number / 7 % 20).into());
         Change::PutCluster(ClusterRecord { workspace_type, ..cluster_record(number * 7919 % 1_000_000) })

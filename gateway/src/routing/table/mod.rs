@@ -1,8 +1,8 @@
-//! The routing table: which shard has a logical cluster, and which logical cluster a workspace path means.
+//! The routing table: maps logical clusters to shards, and workspace paths to logical clusters.
 //!
-//! One `ArcSwap` over a root of 128 shared pages of 128 shared buckets. A reader loads the root once and walks a whole
-//! path on that one view: no lock, no allocation. The one writer copies the two arrays of pointers on the way to what
-//! it touches and the touched buckets per batch, then swaps. Some 130 bytes per workspace (a test holds it below 200).
+//! One `ArcSwap` holds a root of 128 shared pages of 128 shared buckets. A reader loads the root once and resolves a whole
+//! path on that view, without a lock or an allocation. The single writer copies, per batch, the two pointer arrays above each
+//! changed bucket and the changed buckets, then swaps the root. A workspace costs about 130 bytes (a test keeps it below 200).
 
 mod ancestry;
 mod bucket;
@@ -41,12 +41,12 @@ pub(crate) struct RoutingTable {
 }
 
 impl RoutingTable {
-    /// The view of this moment. Keep it for one walk, not across an await.
+    /// The current view. Keep it for one resolution, not across an await.
     pub(crate) fn load(&self) -> Guard<Arc<Root>> {
         self.root.load()
     }
 
-    /// The view of this moment, to be kept for longer: it holds the memory of what has been replaced since.
+    /// The current view, to be kept for longer: it keeps the memory of replaced buckets alive.
     pub(crate) fn load_full(&self) -> Arc<Root> {
         self.root.load_full()
     }
@@ -66,8 +66,8 @@ pub(crate) struct Root {
     version: u64,
 }
 
-/// The identity of something that the table may learn about: equal keys have equal numbers for the life of
-/// the process. What [`Missing`] names and what a batch reports as touched.
+/// Identity of a record that the table has or may get: equal keys have equal numbers for the life of the process.
+/// [`Missing`] names it, and a batch reports the keys that it touched.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct TableKey(u64);
 
@@ -85,7 +85,7 @@ impl Root {
         }
     }
 
-    /// The shards known, synced or not, in the order in which they appeared.
+    /// The known shards, synced or not, in the order in which they appeared.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &ShardEntry> {
         self.shards.iter()
     }
@@ -95,12 +95,12 @@ impl Root {
         self.shards.get(index)
     }
 
-    /// How much lives on a shard.
+    /// Number of objects on a shard.
     pub(crate) fn counts(&self, index: ShardIndex) -> ShardCounts {
         self.counts.get(usize::from(index.0)).copied().unwrap_or_default()
     }
 
-    /// Whether the list of shards and everything on them has been read once.
+    /// Whether the list of shards and all lists of every shard have been read once.
     pub(crate) fn is_synced(&self) -> bool {
         self.shards.listed && self.shards.iter().all(ShardEntry::is_synced)
     }
@@ -130,7 +130,7 @@ impl Root {
         self.number(Kind::Workspace, parent.as_bytes(), name.as_bytes())
     }
 
-    /// The number of a key as a bucket stores it.
+    /// The hash of a key as a bucket stores it.
     fn stored_number(&self, kind: Kind, stored: &[u8]) -> u64 {
         match (kind, stored.iter().position(|byte| *byte == SEPARATOR)) {
             (Kind::Workspace, Some(at)) => self.number(kind, &stored[..at], &stored[at + 1..]),

@@ -1,4 +1,4 @@
-//! Which logical clusters have just changed their shard. A watch that goes on from a revision of the old one must
+//! Logical clusters that have recently changed their shard. A watch that resumes from a revision of the old shard has to
 //! start over.
 
 use std::collections::VecDeque;
@@ -8,35 +8,35 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// How long a move is remembered, as in kcp: longer than any client pauses before it resumes a watch.
+/// How long a relocation is kept, as in kcp: longer than any client pauses before it resumes a watch.
 pub(super) const MEMORY: Duration = Duration::from_secs(90);
-/// How many are remembered at most; beyond it the oldest are forgotten early.
+/// Maximum number of relocations kept; beyond it the oldest are dropped early.
 const MOST: usize = 16_384;
 
-/// The moves that a view knows: the numbers of clusters' keys, and until when they count.
+/// The relocations that a view knows: key numbers of clusters, and when each expires.
 pub(super) type RecentRelocations = Arc<FxHashMap<u64, Instant>>;
 
-/// A logical cluster has another shard than before.
+/// A logical cluster got another owner shard, or lost it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct OwnerChange {
-    /// The number of its key.
+    /// The number of the cluster's key.
     pub(super) cluster: u64,
     pub(super) before: Option<u16>,
     pub(super) after: Option<u16>,
 }
 
-/// The writer's memory of moves. At most 16,384 moves and as many departures, 24 bytes each.
+/// The writer's record of relocations. At most 16,384 relocations and as many departures, 24 bytes each.
 #[derive(Debug, Default)]
 pub(super) struct Relocations {
-    /// In the order in which they are forgotten.
+    /// In the order of expiry.
     remembered: VecDeque<(Instant, u64)>,
-    /// Clusters that left a shard and were seen nowhere else yet: shards are not heard in step.
+    /// Clusters that left a shard and have not appeared on another one yet: events of different shards are not ordered.
     departed: FxHashMap<u64, (u16, Instant)>,
     departures: VecDeque<(Instant, u64)>,
 }
 
 impl Relocations {
-    /// Notes what became of owners in one batch.
+    /// Records the owner changes of one batch.
     pub(super) fn note(&mut self, moved: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
         let until = now + MEMORY;
         for OwnerChange { cluster, before, after } in changes.iter().copied() {
@@ -54,12 +54,12 @@ impl Relocations {
         }
     }
 
-    /// When something is to be forgotten.
+    /// When the next relocation expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.remembered.front().map(|(until, _)| *until)
     }
 
-    /// Forgets what is old.
+    /// Removes expired relocations.
     pub(super) fn forget(&mut self, moved: &mut RecentRelocations, now: Instant) {
         while self.remembered.front().is_some_and(|(until, _)| *until <= now) {
             self.forget_oldest(moved);
@@ -78,7 +78,7 @@ impl Relocations {
         let Some((until, cluster)) = self.remembered.pop_front() else {
             return;
         };
-        // It may have moved again since.
+        // The cluster may have been relocated again since.
         if moved.get(&cluster) == Some(&until) {
             Arc::make_mut(moved).remove(&cluster);
         }

@@ -1,4 +1,4 @@
-//! From a reference to the shard that serves it.
+//! Resolution of a workspace reference to the shard that serves it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,62 +7,62 @@ use crate::request::Reference;
 use crate::routing::table::bucket::{Entry, Flags, SEPARATOR};
 use crate::routing::table::{Root, ShardEntry, ShardIndex, TableKey, cluster, types, workspace};
 
-/// What the table says about a reference, borrowed from one view.
+/// The result of a look-up, borrowed from one view.
 #[derive(Debug)]
 pub(crate) enum Resolution<'t> {
     /// A logical cluster on a shard.
     Found(FoundCluster<'t>),
-    /// The walk ended at a mounted workspace.
+    /// The reference leads to a mounted workspace.
     Mount(Mount<'t>),
-    /// The workspace exists but is not to be entered through this path.
+    /// The workspace exists but is unavailable through this path.
     Unavailable,
-    /// Not found, but not everything has been read yet.
+    /// Not found, but not all shards have been read yet.
     NotSynced,
     /// Not found.
     Unknown(Missing),
 }
 
-/// Where a logical cluster lives.
+/// A logical cluster and its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundCluster<'t> {
-    /// The shard that answers for it.
+    /// The shard that owns the logical cluster.
     pub(crate) shard: &'t ShardEntry,
     /// The id of the logical cluster.
     pub(crate) cluster: &'t str,
     /// The workspace's type, `path:name`.
     pub(crate) workspace_type: Option<&'t Arc<str>>,
-    /// Another shard answered for it until a moment ago: a watch must not go on from a revision of that one.
+    /// Whether another shard owned it recently: a watch must not resume from a revision of that shard.
     pub(crate) recently_moved: bool,
 }
 
-/// A workspace that something else serves.
+/// A workspace that another server serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mount<'t> {
     /// The URL that serves it.
     pub(crate) url: &'t str,
-    /// It, or something above it, is not to be entered: 503.
+    /// Whether the mount or a workspace above it is unavailable: 503.
     pub(crate) unavailable: bool,
-    /// What the reference names behind the mount, for callers who take that for a miss. kcp ignores these labels.
+    /// The first label behind the mount, for callers that treat it as a miss. kcp ignores these labels.
     pub(crate) behind: Option<Missing>,
 }
 
-/// What was not there.
+/// A record that was not found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Missing {
-    /// What a later batch would have to bring.
+    /// The key of the record that a later batch would have to add.
     pub(crate) key: TableKey,
-    /// Everything above it is known, so that it may well be about to appear.
+    /// Whether everything above it is known, so that it may be about to appear.
     pub(crate) below_known: bool,
-    /// The shard that would have to bring it; `None` if that may be any.
+    /// The shard that would have to report it; `None` for any shard.
     pub(crate) shard: Option<ShardIndex>,
 }
 
-/// A step of the walk to a logical cluster.
+/// A step of the resolution, for the trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ResolvedPrefix<'t> {
-    /// A shard answers for a logical cluster.
+    /// A shard owns a logical cluster.
     Cluster { id: &'t str, shard: &'t str, workspace_type: Option<&'t Arc<str>> },
-    /// A workspace is there.
+    /// A workspace exists.
     Workspace { key: &'t [u8], leads_to: &'t str, is_mount: bool, unavailable: bool },
 }
 
@@ -87,17 +87,17 @@ impl fmt::Display for ResolvedPrefix<'_> {
 }
 
 impl Root {
-    /// Resolves a reference on this view. Two probes per label, each of some adjacent lines of memory; the two of one
-    /// label wait for theirs at the same time. No lock, no allocation.
+    /// Resolves a reference on this view. Each label costs two look-ups in buckets, of a few adjacent cache lines each. The two
+    /// memory accesses of one label overlap. No lock, no allocation.
     ///
-    /// The walk is kcp's: the first label is the id of a logical cluster, each further label a workspace in
+    /// The algorithm is kcp's: the first label is the id of a logical cluster, each further label is a workspace in
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
     /// if the whole path exists. A mount is a leaf.
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
         self.resolve_telling(reference, &mut |_| {})
     }
 
-    /// The same, told label by label.
+    /// As [`Root::resolve`], with a callback for each step.
     pub(crate) fn resolve_telling<'t>(
         &'t self,
         reference: &'t Reference<'_>,
@@ -107,8 +107,8 @@ impl Root {
         let mut unavailable = false;
         let mut below_known = false;
         loop {
-            // By the id as the path or the record above has it, so that it does not wait for the memory of the
-            // cluster's own record but is asked for before that.
+            // The key uses the id from the path or from the record above, so the prefetch does not wait for the memory of the
+            // cluster's own record.
             let below = names.next().map(|name| workspace(self.workspace_key(id, name), id, name));
             if let Some(below) = below {
                 self.bucket(below.number).fetch(below);
@@ -153,7 +153,7 @@ impl Root {
         }
     }
 
-    /// The shard that answers for a logical cluster.
+    /// The shard that owns a logical cluster.
     pub(crate) fn owner_of<'t>(&'t self, id: &'t str) -> Option<&'t ShardEntry> {
         self.owner(id).map(|found| found.shard)
     }
@@ -167,12 +167,12 @@ impl Root {
             shard,
             cluster: id,
             workspace_type: types::name_of(&self.types, number),
-            // Empty but for a minute and a half after a move.
+            // Empty except for 90 seconds after a relocation.
             recently_moved: !self.moved.is_empty() && self.moved.contains_key(&key),
         })
     }
 
-    /// Nobody claims this logical cluster; final only if every shard has been heard.
+    /// No shard has this logical cluster; final only if every shard has been read.
     fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
         if self.is_synced() {
             Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
@@ -181,7 +181,7 @@ impl Root {
         }
     }
 
-    /// The parent has no such workspace; final only if its shard's workspaces have been read.
+    /// The parent has no such workspace; final only if the workspaces of its shard have been read.
     fn missing_workspace(&self, key: u64, parent: FoundCluster<'_>) -> Resolution<'_> {
         if parent.shard.workspaces_synced {
             Resolution::Unknown(Missing {

@@ -1,4 +1,4 @@
-//! The table's records as a snapshot holds them, on their way out and back.
+//! Import and export of the table's records for snapshots.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use crate::routing::table::bucket_builder::BucketBuilder;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::{BUCKETS, Root, bucket_index};
 
-/// One record: what a shard says about a logical cluster or a workspace.
+/// One record: a logical cluster or a workspace as a shard reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredRecord<'r> {
-    /// The shard.
+    /// The shard that reports it.
     pub(crate) shard: ShardIndex,
-    /// The facts about it, one bit each.
+    /// The record's flags.
     pub(crate) flags: u16,
-    /// What it is about.
+    /// The stored key.
     pub(crate) key: &'r [u8],
-    /// What is said.
+    /// The stored value.
     pub(crate) value: &'r [u8],
 }
 
-/// A snapshot says something that this version cannot have written.
+/// A snapshot holds a record that this version cannot have written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("it holds something that this version does not know")]
 pub(crate) struct Unusable;
@@ -36,37 +36,37 @@ impl Root {
         })
     }
 
-    /// The workspace types by their numbers, which the records of logical clusters have as their values.
+    /// The workspace types, indexed by number; records of logical clusters have such a number as their value.
     pub(crate) fn types(&self) -> &[Arc<str>] {
         &self.types
     }
 }
 
-/// A table that is being read from a snapshot. Its shards are not synced: what it has is routed to, what it lacks is
-/// not known not to exist.
+/// A table that is being restored from a snapshot. Its shards are not synced: records that it has are used for routing; a
+/// record that it lacks may exist all the same.
 pub(crate) struct Restoration {
     root: Root,
     drafts: Vec<BucketBuilder>,
 }
 
 impl Restoration {
-    /// Into an empty table.
+    /// Starts from an empty table.
     pub(super) fn new(root: Root) -> Self {
         Self { root, drafts: Vec::new() }
     }
 
-    /// Makes room for about so many records and bytes of keys and values, before the first record: keys spread evenly,
-    /// so that the buckets hardly ever have to grow.
+    /// Allocates room for the expected records and bytes of keys and values; to be called before the first record. Keys are
+    /// spread evenly, so that buckets rarely have to grow.
     pub(crate) fn make_room(&mut self, records: usize, bytes: usize) {
         let share = |all: usize| (all / BUCKETS) + (all / BUCKETS).isqrt() * 2;
         let draft = || BucketBuilder::with_capacity(share(records), share(bytes) + share(bytes) / 8);
         self.drafts = (0..BUCKETS).map(|_| draft()).collect();
     }
 
-    /// The next shard.
+    /// Adds the next shard.
     ///
     /// # Errors
-    /// When there are too many, or two of one name.
+    /// If there are too many shards, or two of the same name.
     pub(crate) fn add_shard(&mut self, spec: ShardSpec) -> Result<ShardIndex, Unusable> {
         if self.root.shards.find(&spec.name).is_some() {
             return Err(Unusable);
@@ -76,15 +76,15 @@ impl Restoration {
         Ok(index)
     }
 
-    /// The next workspace type.
+    /// Adds the next workspace type.
     pub(crate) fn add_type(&mut self, name: Arc<str>) {
         Arc::make_mut(&mut self.root.types).push(name);
     }
 
-    /// A record, in any order.
+    /// Adds a record, in any order.
     ///
     /// # Errors
-    /// When it cannot be one, or nothing was expected.
+    /// If the record is not valid, or `make_room` was not called.
     pub(crate) fn add(&mut self, record: StoredRecord<'_>) -> Result<(), Unusable> {
         let flags = Flags::from_bits(record.flags).ok_or(Unusable)?;
         let is_text = std::str::from_utf8(record.key).is_ok();

@@ -1,53 +1,53 @@
-//! The shards as the table knows them.
+//! The shards known to the table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::routing::table::bucket::Kind;
 
-/// The place of a shard in the table. Never given to another shard during the life of the process, so that a
-/// late event of a removed shard cannot touch another one.
+/// Index of a shard in the table. Never reused during the life of the process, so that a late event of a removed shard
+/// cannot change another one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct ShardIndex(pub(super) u16);
 
-/// What a `Shard` object says that routing and picking need.
+/// The fields of a `Shard` object that routing and placement need.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ShardSpec {
     /// The object's name.
     pub(crate) name: Arc<str>,
-    /// `spec.baseURL`, without a trailing slash. Empty if nobody is to be led there.
+    /// `spec.baseURL`, without a trailing slash. Empty if no requests may be routed to the shard.
     pub(crate) url: Arc<str>,
     /// The object's labels; shard selectors are matched against them.
     pub(crate) labels: Arc<BTreeMap<String, String>>,
     /// No new workspaces (annotation `experimental.core.kcp.io/unschedulable`).
     pub(crate) cordoned: bool,
-    /// What our annotations say.
+    /// Constraints from Fairlead's own annotations.
     pub(crate) marks: PlacementConstraints,
 }
 
-/// What a `Shard` object says, beyond kcp's mark, about which workspaces it gets.
+/// Constraints on placement from Fairlead's annotations, in addition to kcp's `unschedulable`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct PlacementConstraints {
-    /// No new workspaces: it is being emptied (annotation `fairlead.dev/drain`).
+    /// No new workspaces, because the shard is being drained (annotation `fairlead.dev/drain`).
     pub(crate) draining: bool,
-    /// Its share beside that of others, at least 1 (annotation `fairlead.dev/weight`).
+    /// Weight relative to other shards, at least 1 (annotation `fairlead.dev/weight`).
     pub(crate) weight: Option<u32>,
-    /// The most workspaces that it gets (annotation `fairlead.dev/capacity`).
+    /// Maximum number of workspaces (annotation `fairlead.dev/capacity`).
     pub(crate) capacity: Option<u32>,
 }
 
 /// One known shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardEntry {
-    /// Its place.
+    /// The shard's index.
     pub(crate) index: ShardIndex,
-    /// What its object says.
+    /// The fields of its `Shard` object.
     pub(crate) spec: ShardSpec,
     pub(super) clusters_synced: bool,
     pub(super) workspaces_synced: bool,
 }
 
-/// How much lives on a shard.
+/// Number of objects on a shard.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ShardCounts {
     /// Logical clusters of workspaces on the shard, without `root` and `system:…`.
@@ -71,17 +71,17 @@ impl ShardEntry {
         }
     }
 
-    /// Whether both of the shard's lists were read once.
+    /// Whether both lists of the shard have been read once.
     pub(crate) fn is_synced(&self) -> bool {
         self.clusters_synced && self.workspaces_synced
     }
 }
 
-/// All shards by index, with holes where one was removed.
+/// All shards by index; the slot of a removed shard is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shards {
     slots: Vec<Option<ShardEntry>>,
-    /// The list of shards was read once.
+    /// Whether the list of shards has been read once.
     pub(super) listed: bool,
 }
 

@@ -3,14 +3,14 @@
 use super::*;
 use crate::request::Reference;
 
-/// A table with helpers that read like the events of the index.
+/// A table with helper functions that correspond to the events of the index.
 struct World {
     writer: TableWriter,
     shards: Vec<(&'static str, ShardIndex)>,
 }
 
 impl World {
-    /// Shards of these names, all synced and empty.
+    /// A table with these shards, all synced and empty.
     fn with(names: &[&'static str]) -> Self {
         let mut world = Self { writer: TableWriter::new(), shards: Vec::new() };
         for name in names {
@@ -96,7 +96,7 @@ fn outcome(resolution: &Resolution<'_>) -> String {
     }
 }
 
-/// root on `a`; org (c1) on `b`; team (c2) below it on `a`.
+/// `root` on `a`; `org` (c1) on `b`; `team` (c2) below it on `a`.
 fn tree() -> World {
     let mut world = World::with(&["a", "b"]);
     world.cluster("a", "root");
@@ -146,7 +146,7 @@ fn nothing_is_unknown_before_it_could_be_known() {
     assert_eq!(world.resolve("root:org"), "not synced");
     world.apply("a", all_workspaces(vec![workspace_record("root", "org", "c1")]));
     assert_eq!(world.resolve("root:nope"), "unknown below");
-    // Its logical cluster may be on the shard that has not spoken yet.
+    // Its logical cluster may be on the shard that has not been read yet.
     assert_eq!(world.resolve("root:org"), "not synced");
     assert_eq!(world.resolve("c1"), "not synced");
     world.apply("b", Change::ListClusters(Page::whole(Vec::new())));
@@ -188,7 +188,7 @@ fn mounts_are_leaves_and_a_cleared_mount_is_gone() {
     record.unavailable = true;
     world.apply("a", Change::PutWorkspace(record.clone()));
     assert_eq!(world.resolve("root:m"), "unavailable mount https://x.example/clusters/y");
-    // Without a URL, being unavailable does not make it exist.
+    // An unavailable mount without a URL does not exist.
     record.target = WorkspaceTarget::None;
     world.apply("a", Change::PutWorkspace(record));
     assert_eq!(world.resolve("root:m"), "unknown below");
@@ -251,7 +251,7 @@ fn a_workspace_that_moves_to_another_cluster_leaves_nothing_behind() {
 #[test]
 fn only_the_parents_shard_speaks_about_its_workspaces() {
     let mut world = tree();
-    // A stale copy of the parent on another shard says something else about the same name.
+    // A stale copy of the parent on another shard has a different record of the same name.
     world.workspace("b", "root", "org", "c2");
     assert_eq!(world.resolve("root:org"), "b/c1");
     world.apply("b", Change::RemoveWorkspace { parent: "root".into(), name: "org".into() });
@@ -284,7 +284,7 @@ fn a_copy_that_is_being_moved_yields() {
     let moving = ClusterRecord { migrating: true, ..cluster_record("c1") };
     world.apply("b", Change::PutCluster(moving.clone()));
     assert_eq!(world.resolve("c1"), "a/c1");
-    // Both marked: no flip.
+    // Both are migrating: no change of the owner.
     world.apply("a", Change::PutCluster(moving));
     assert_eq!(world.resolve("c1"), "a/c1");
     world.cluster("b", "c1");
@@ -325,7 +325,7 @@ fn a_list_in_pages_replaces_everything_with_its_last_page() {
     world.apply("a", page(&["one"], true, false));
     assert_eq!(world.resolve("root:one"), "a/c2");
     assert_eq!(world.resolve("root:org"), "b/c1", "the list may still name it");
-    // The list begins anew: what the unfinished one named may have gone since.
+    // The list starts again: objects of the unfinished list may have been deleted since.
     world.apply("a", page(&["two"], true, false));
     world.apply("a", page(&["three"], false, false));
     world.apply("a", page(&[], false, true));
@@ -373,13 +373,13 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
     };
     let mut world = tree();
     assert!(!moved(&world, "c1"));
-    // With a copy on both shards, the removal is the move.
+    // With a copy on both shards, the removal is the relocation.
     world.cluster("a", "c1");
     assert!(!moved(&world, "c1"));
     world.apply("b", Change::RemoveCluster("c1".into()));
     assert!(moved(&world, "c1") && moved(&world, "root:org"));
     assert!(!moved(&world, "root"));
-    // The shards may be heard in the other order, too.
+    // The events of the two shards may come in the other order, too.
     world.apply("a", Change::RemoveCluster("c1".into()));
     world.cluster("a", "c1");
     tokio::time::advance(relocations::MEMORY).await;
@@ -388,7 +388,7 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
     world.apply("a", Change::RemoveCluster("c1".into()));
     world.cluster("b", "c1");
     assert!(moved(&world, "c1"));
-    // A list that drops it is a removal.
+    // A list without it is a removal.
     world.apply("a", all_clusters(&["root", "c2", "c1"]));
     tokio::time::advance(relocations::MEMORY).await;
     world.writer.forget_moves();
@@ -412,7 +412,7 @@ fn a_removed_shard_takes_its_entries_and_a_changed_url_keeps_them() {
     assert_eq!(world.resolve("root:org"), "unknown below");
     assert_eq!(world.resolve("c1"), "unknown");
     assert_eq!(world.resolve("c2"), "a/c2");
-    // Late news of the removed shard is dropped, and its place is not given away.
+    // Late events of the removed shard are dropped, and its index is not reused.
     world.cluster("b", "c1");
     assert_eq!(world.resolve("c1"), "unknown");
     assert_ne!(world.writer.put_shard(spec("b")), Some(gone));

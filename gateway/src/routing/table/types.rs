@@ -1,23 +1,23 @@
-//! Workspace types by number: a record of a logical cluster holds four bytes instead of a path.
+//! Workspace types as numbers: a record of a logical cluster holds four bytes instead of a path.
 
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What stands in a record for "no type".
+/// The number in a record without a type.
 pub(super) const NO_TYPE: u32 = u32::MAX;
-/// Below this many types nobody looks for unused ones.
+/// Minimum number of types at which unused ones are removed.
 const MANY: usize = 1024;
 
-/// The types of one view, by number.
+/// The names of a view's types, indexed by number.
 pub(super) type TypeNames = Arc<Vec<Arc<str>>>;
 
-/// Gives types their numbers.
+/// Assigns numbers to types.
 #[derive(Debug)]
 pub(super) struct TypeNumbers {
     by_name: FxHashMap<Arc<str>, u32>,
     free: Vec<u32>,
-    /// With this many types it is time to look for unused ones, so that types that come and go do not add up.
+    /// Number of types at which unused ones are removed, so that types that come and go do not accumulate.
     sweep_at: usize,
 }
 
@@ -28,13 +28,13 @@ impl Default for TypeNumbers {
 }
 
 impl TypeNumbers {
-    /// The numbers that a view already uses.
+    /// Starts from the numbers that a view already uses.
     pub(super) fn of(names: &TypeNames) -> Self {
         let by_name = names.iter().zip(0..).map(|(name, number)| (Arc::clone(name), number)).collect();
         Self { by_name, ..Self::default() }
     }
 
-    /// The number of a type, a new one if it has none yet.
+    /// The number of a type; assigns a new one if it has none.
     pub(super) fn number(&mut self, names: &mut TypeNames, name: &str) -> u32 {
         if let Some(number) = self.by_name.get(name) {
             return *number;
@@ -60,7 +60,7 @@ impl TypeNumbers {
         self.by_name.len() >= self.sweep_at
     }
 
-    /// Forgets the types whose number is not among those in use.
+    /// Removes the types whose number is not in use.
     pub(super) fn sweep(&mut self, names: &mut TypeNames, used: &FxHashSet<u32>) {
         let all = Arc::make_mut(names);
         let nothing: Arc<str> = "".into();

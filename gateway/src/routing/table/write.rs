@@ -1,4 +1,4 @@
-//! The one writer of the table.
+//! The only writer of the table.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::routing::table::{
     BUCKETS, Root, RoutingTable, ShardCounts, TableKey, bucket_index, cluster, workspace,
 };
 
-/// Changes the table. There is exactly one, so that batches cannot overwrite each other.
+/// Changes the table. There is exactly one writer, so that batches cannot overwrite each other.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
     table: Arc<RoutingTable>,
     types: TypeNumbers,
     moves: Relocations,
-    /// What the lists that are being read have named so far, by the numbers of keys: 9 to 18 bytes per object, until
+    /// Objects named so far by the lists that are being read, as hashes of their keys: 9 to 18 bytes per object until
     /// the list is complete.
     listed: FxHashMap<(ShardIndex, Kind), FxHashSet<u64>>,
 }
 
 impl TableWriter {
-    /// An empty table: every look-up answers that it is not synced.
+    /// An empty table: every look-up returns `NotSynced`.
     pub(crate) fn new() -> Self {
         let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(Root::empty()) });
         Self {
@@ -51,14 +51,14 @@ impl TableWriter {
         Restoration::new(self.copy())
     }
 
-    /// Puts what was restored in place of a table to which nothing has been written yet.
+    /// Replaces a table to which nothing has been written yet with a restored one.
     pub(crate) fn restore(&mut self, restored: Restoration) {
         let root = restored.finish();
         self.types = TypeNumbers::of(&root.types);
         self.swap(root);
     }
 
-    /// Makes a shard known, or changes what is known about it; its entries stay. `None` if there is no room for
+    /// Adds a shard, or updates its spec; its records stay. `None` if there is no index left for
     /// another shard.
     pub(crate) fn put_shard(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
         let mut root = self.copy();
@@ -79,7 +79,7 @@ impl TableWriter {
         Some(index)
     }
 
-    /// Forgets a shard and everything that it told.
+    /// Removes a shard and all of its records.
     pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
         self.listed.retain(|(shard, _), _| *shard != index);
         let mut edit = WriteBatch::of(self.copy());
@@ -92,7 +92,7 @@ impl TableWriter {
         self.finish(edit);
     }
 
-    /// The list of shards is complete.
+    /// Marks the list of shards as complete.
     pub(crate) fn shards_listed(&mut self) {
         let mut root = self.copy();
         if !root.shards.listed {
@@ -106,7 +106,7 @@ impl TableWriter {
         self.moves.next_expiry()
     }
 
-    /// Forgets the moves that are old enough.
+    /// Removes expired relocations.
     pub(crate) fn forget_moves(&mut self) {
         let mut root = self.copy();
         self.moves.forget(&mut root.moved, Instant::now());
@@ -114,8 +114,8 @@ impl TableWriter {
     }
 
     /// Applies a batch atomically and returns the keys that it touched. Costs one copy of 128 pointers, and per touched
-    /// bucket a copy of it and at most one of its page's 128 pointers; the end of a list looks at all of the shard's
-    /// keys. Changes of a shard that is not known (any more) are dropped.
+    /// bucket a copy of the bucket and at most one of its page's 128 pointers. The last page of a list scans all of the
+    /// shard's records. Changes of an unknown or removed shard are dropped.
     pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
         let mut edit = WriteBatch::of(self.copy());
         for (shard, change) in batch {
@@ -220,7 +220,7 @@ impl Default for TableWriter {
     }
 }
 
-/// A view under change.
+/// A copy of a view, with the buckets that are being changed.
 struct WriteBatch {
     root: Root,
     drafts: FxHashMap<usize, BucketBuilder>,
@@ -251,8 +251,8 @@ impl WriteBatch {
         }
     }
 
-    /// Removes what a shard had of a kind (of any kind for `None`) and is not to be kept. Copies only buckets that
-    /// lose something.
+    /// Removes the records of a shard and kind (of all kinds for `None`) that `keep` rejects. Copies only buckets that
+    /// lose a record.
     fn retain(&mut self, shard: ShardIndex, kind: Option<Kind>, keep: impl Fn(u64) -> bool) {
         for index in 0..BUCKETS {
             let root = &self.root;
@@ -274,7 +274,7 @@ impl WriteBatch {
                 }
             };
             let removed = draft.retain(shard.0, kind, number, &keep);
-            // Without a kind the shard goes as a whole, and its counts with it.
+            // Without a kind the whole shard is removed, together with its counts.
             if let Some(counter) = kind.and_then(|kind| self.root.counter(shard, kind)) {
                 *counter = counter.saturating_sub(removed);
             }

@@ -1,8 +1,8 @@
-//! What the index knows, in a file: the shards, the identity of the workspaces' export, and the whole table. A gateway
-//! that starts while the root shard is gone routes what it knew.
+//! Snapshot of the index on disk: the shards, the identity hash of the workspaces' export, and the whole table. A gateway
+//! that starts while the root shard is down routes by its snapshot.
 //!
-//! The file is only ever replaced as a whole. It is written and read as a stream: beside the table itself neither
-//! takes more memory than a buffer. Its checksum covers every byte; what does not check is not used.
+//! The file is always replaced as a whole. It is written and read as a stream: beside the table itself, both
+//! need only a buffer. The checksum covers every byte; a snapshot that fails the check is not used.
 
 mod read;
 mod write;
@@ -14,42 +14,42 @@ use std::time::SystemTime;
 
 use crate::routing::table::{Restoration, Root, Unusable};
 
-/// Tells the file from any other. The last byte is the version of what follows.
+/// Magic bytes of the file. The last byte is the version of the format.
 const MAGIC: [u8; 8] = *b"flindex\x02";
 const BUFFER: usize = 256 << 10;
-/// A SHA-256 at the end of the file.
+/// Length of the SHA-256 at the end of the file.
 const CHECKSUM: usize = 32;
 
-/// The file of a gateway's index.
+/// The snapshot file of a gateway.
 #[derive(Clone, Debug)]
 pub(super) struct SnapshotFile(PathBuf);
 
-/// What is beside the table in a snapshot.
+/// The parts of a snapshot before the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Header {
     pub(super) written_at: SystemTime,
-    /// Of the export that serves workspaces.
+    /// Identity hash of the export that serves workspaces.
     pub(super) identity: Option<Arc<str>>,
-    /// Which shards the gateway followed: another choice has no use for this snapshot.
+    /// The selection of shards that the gateway followed; a snapshot with another selection is not used.
     pub(super) selection: String,
 }
 
-/// The snapshot is of no use; nobody is to blame but whoever wrote the file.
+/// The snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SnapshotError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It is something else, or of another version.
+    /// The file is not a snapshot, or has another version.
     #[error("it is not a snapshot of this version")]
     Version,
-    /// It was made for other shards.
+    /// The snapshot was written with another selection of shards.
     #[error("it was made for another choice of shards")]
     Selection,
-    /// It ends too early, has bytes left over, or some of them have changed.
+    /// The file is truncated, has bytes left over, or fails the checksum.
     #[error("its bytes are damaged")]
     Damaged,
-    /// It says something impossible.
+    /// The snapshot holds an invalid record.
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
@@ -63,18 +63,18 @@ impl SnapshotFile {
         &self.0
     }
 
-    /// Replaces the file. Blocks.
+    /// Replaces the file. Blocking.
     ///
     /// # Errors
-    /// [`SnapshotError::Io`]; the file is then what it was before.
+    /// [`SnapshotError::Io`]; the previous file is then unchanged.
     pub(super) fn write(&self, header: &Header, table: &Root) -> Result<(), SnapshotError> {
         Ok(write::replace(&self.0, header, table)?)
     }
 
-    /// Reads the file, if there is one, into an empty restoration. Blocks.
+    /// Reads the file, if it exists, into an empty restoration. Blocking.
     ///
     /// # Errors
-    /// Whatever is wrong with it.
+    /// [`SnapshotError`] if the snapshot cannot be used.
     pub(super) fn read(
         &self,
         empty: Restoration,
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Everything that a record can be, and a hole where a shard was removed.
+    /// A table with all kinds of records, and an empty slot of a removed shard.
     fn table() -> TableWriter {
         let mut writer = TableWriter::new();
         let gone = writer.put_shard(shard("gone")).unwrap();
@@ -190,7 +190,7 @@ mod tests {
         let (read, mut restored) = restored(&file);
         assert_eq!(read, header());
         assert_eq!(answers(&restored), answers(&written));
-        // It is a table like any other, but nothing is known not to exist.
+        // The restored table can be changed. What it lacks is not synced instead of not found.
         let table = restored.table();
         let reference = Reference::parse("root:nope").unwrap();
         assert!(matches!(table.load().resolve(&reference), Resolution::NotSynced));
@@ -231,7 +231,7 @@ mod tests {
         let (directory, file) = file();
         let table = table();
         file.write(&header(), &table.table().load()).unwrap();
-        // A directory stands where the new file would be written.
+        // A directory has the name of the new file.
         std::fs::create_dir(directory.path().join("index.new")).unwrap();
         let newer = Header { identity: None, ..header() };
         assert!(file.write(&newer, &table.table().load()).is_err());
@@ -257,7 +257,7 @@ mod tests {
         println!("table {} MiB, resident {} MiB more, at most {} MiB", heap >> 20, grown >> 10, peak >> 10);
     }
 
-    /// Resident memory in KiB now, and at most so far.
+    /// Current and peak resident memory in KiB.
     fn resident() -> (u64, u64) {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let field = |name: &str| {

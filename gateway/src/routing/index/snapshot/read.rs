@@ -1,5 +1,5 @@
-//! Reads a snapshot. Nothing in it is believed before it was checked: lengths lead to no allocation that the file's
-//! size does not cover, and the checksum has the last word.
+//! Reader of a snapshot. All input is validated before it is used: no allocation is larger than the file's
+//! size allows, and the checksum is verified last.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::routing::index::snapshot::{BUFFER, CHECKSUM, Header, MAGIC, SnapshotError};
 use crate::routing::table::{PlacementConstraints, Restoration, ShardIndex, ShardSpec, StoredRecord};
 
-/// Its four fixed fields.
+/// Length of the four fixed fields of a record.
 const SMALLEST_RECORD: u64 = 8;
 
 pub(super) fn read(
@@ -61,7 +61,7 @@ fn read_table(
         types.push(fields.text()?.into());
     }
     let (records, bytes) = (fields.u64()?, fields.u64()?);
-    // What the file cannot hold is not made room for.
+    // Do not allocate more than the file can hold.
     if bytes > content || records > content / SMALLEST_RECORD {
         return Err(SnapshotError::Damaged);
     }
@@ -108,7 +108,7 @@ fn read_shard(fields: &mut Fields) -> Result<ShardSpec, SnapshotError> {
     })
 }
 
-/// Fields in little endian; texts and bytes with their length in front.
+/// Reads fields in little endian; texts and bytes are preceded by their length.
 struct Fields {
     input: BufReader<Checked>,
     buffer: Vec<u8>,
@@ -144,7 +144,7 @@ impl Fields {
         Ok(bytes)
     }
 
-    /// Everything was read, and there is no more.
+    /// Checks that the end of the content has been reached.
     fn end(mut self) -> Result<Checked, SnapshotError> {
         match self.input.read(&mut [0])? {
             0 => Ok(self.input.into_inner()),
@@ -160,7 +160,7 @@ fn cut(error: io::Error) -> SnapshotError {
     }
 }
 
-/// A file, and the checksum of what was read of it.
+/// A reader that computes the checksum of the bytes read.
 struct Checked {
     file: Take<File>,
     checksum: Sha256,

@@ -1,4 +1,4 @@
-//! Writes a snapshot: beside the old one, and then over it.
+//! Writer of a snapshot: writes a new file and renames it over the old one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,7 @@ pub(super) fn replace(path: &Path, header: &Header, table: &Root) -> io::Result<
     let new = beside(path);
     let outcome = write_new(&new, header, table).and_then(|()| {
         std::fs::rename(&new, path)?;
-        // Without this the new name may be lost with the power, and the old file is what it was.
+        // Without syncing the directory, a power failure may undo the rename.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     });
@@ -33,7 +33,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn write_new(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
-    // Names of workspaces are nobody else's business.
+    // Readable by the owner only: the names of workspaces are confidential.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut out = Fields(BufWriter::with_capacity(BUFFER, Checked { file, checksum: Sha256::new() }));
     out.0.write_all(&MAGIC)?;
@@ -54,7 +54,7 @@ fn write_header(out: &mut Fields, header: &Header) -> io::Result<()> {
     out.text(&header.selection)
 }
 
-/// Shards are numbered anew, without holes.
+/// Writes the shards and numbers them without holes.
 fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardIndex, u16>> {
     let places: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
     out.u16(places.len() as u16)?;
@@ -63,7 +63,7 @@ fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardInd
         out.text(url)?;
         out.u16(u16::from(*cordoned))?;
         out.u16(u16::from(marks.draining))?;
-        // A weight is at least 1, and of a capacity there is one more than it says, so that 0 is none.
+        // A weight is at least 1 and a capacity is stored plus one, so that 0 means none.
         out.u32(marks.weight.unwrap_or(0))?;
         out.u64(marks.capacity.map_or(0, |capacity| u64::from(capacity) + 1))?;
         out.u32(labels.len() as u32)?;
@@ -88,7 +88,7 @@ fn write_records(out: &mut Fields, table: &Root, places: &FxHashMap<ShardIndex, 
     Ok(())
 }
 
-/// Fields in little endian; texts and bytes with their length in front.
+/// Writes fields in little endian; texts and bytes are preceded by their length.
 struct Fields(BufWriter<Checked>);
 
 impl Fields {
@@ -115,7 +115,7 @@ impl Fields {
     }
 }
 
-/// A file, and the checksum of what went into it.
+/// A writer that computes the checksum of the bytes written.
 #[derive(Debug)]
 struct Checked {
     file: File,
