@@ -1,52 +1,52 @@
-//! How busy shards are, as far as this gateway sees.
+//! Load of shards, as far as this gateway observes it.
 //!
-//! Requests pay nothing for it: what is read here are sums that metrics keep anyway, once a second at most and only when
-//! somebody asks for a pick.
+//! Requests pay nothing for it: it is derived from sums that metrics keep anyway, at most once a second and only when
+//! a placement is requested.
 
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// Sums are not read more often.
+/// Minimum interval between two readings.
 const EVERY: Duration = Duration::from_secs(1);
-/// What was seen so long ago counts a third of what is seen now.
+/// Time constant of the exponential average: a reading of this age weighs a third of a current one.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// What a shard has done for this gateway since the process began.
+/// Work of a shard for this gateway since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ShardWork {
-    /// Reads and writes that it has begun to answer.
+    /// Reads and writes whose response has begun.
     pub(crate) answered: u64,
-    /// The time that they waited for it, in seconds.
+    /// Total time until their responses began, in seconds.
     pub(crate) waited: f64,
 }
 
-/// What the way to shards says of them.
+/// Load and health of shards, as observed by the upstream connections.
 pub(crate) trait UpstreamSignals: Send + Sync {
-    /// What a shard has done; nothing for one that nobody has asked for anything.
+    /// Work of a shard; zero for a shard that has got no requests.
     fn work(&self, shard: &str) -> ShardWork;
 
-    /// Whether the last try to open a connection to it failed, a moment ago.
+    /// Whether the latest attempt to open a connection to it failed.
     fn is_failing(&self, shard: &str) -> bool;
 
-    /// Whether so many of these shards, which are all that there are, fail that the fault is rather here.
+    /// Whether so many of all shards fail that the fault is probably on this side.
     fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
         let _ = shards;
         false
     }
 }
 
-/// How busy a shard is.
+/// Load of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     /// Reads and writes per second.
     pub(crate) rate: f64,
-    /// Reads and writes that wait for it at any moment, on average: their rate times their time to the first byte.
+    /// Reads and writes that wait for it, on average: their rate times their time to the first byte.
     pub(crate) busy: f64,
 }
 
-/// The load of all shards; `S` names one.
+/// Load of all shards; `S` identifies a shard.
 #[derive(Debug)]
 pub(super) struct Loads<S> {
     known: FxHashMap<S, (ShardWork, Load)>,
@@ -60,12 +60,12 @@ impl<S> Default for Loads<S> {
 }
 
 impl<S: Copy + Eq + Hash> Loads<S> {
-    /// How busy a shard is.
+    /// Load of a shard.
     pub(super) fn of(&self, shard: S) -> Load {
         self.known.get(&shard).map(|(_, load)| *load).unwrap_or_default()
     }
 
-    /// Reads the sums of these shards, if it is time; others are forgotten.
+    /// Reads the sums of these shards if the interval has passed; other shards are dropped.
     pub(super) fn read<'n>(
         &mut self,
         shards: impl Iterator<Item = (S, &'n str)>,
@@ -81,7 +81,7 @@ impl<S: Copy + Eq + Hash> Loads<S> {
         self.known = shards
             .map(|(shard, name)| {
                 let work = signs.work(name);
-                // Of one that was not there before, nothing is known yet.
+                // The load of a new shard is not known yet.
                 let load = match (before.get(&shard), passed) {
                     (Some((earlier, load)), Some(passed)) => load.and_then(*earlier, work, passed),
                     _ => Load::default(),
@@ -132,13 +132,13 @@ mod tests {
         };
         read(&mut loads, now);
         assert_eq!(loads.of(1), Load::default(), "one look says nothing");
-        // 100 requests a second, of 50 ms each.
+        // 100 requests per second, of 50 ms each.
         for _ in 0..120 {
             now += EVERY;
             let ShardWork { answered, waited } = signs.0.lock().get();
             signs.0.lock().set(ShardWork { answered: answered + 100, waited: waited + 5.0 });
             read(&mut loads, now);
-            // Too early for another look.
+            // Too early for another reading.
             read(&mut loads, now + EVERY / 2);
         }
         let Load { rate, busy } = loads.of(1);

@@ -1,4 +1,4 @@
-//! What is counted of picks.
+//! Metrics of placement.
 
 use fairlead_config::PlacementPolicy;
 use fairlead_process::{Metrics, MetricsError};
@@ -6,20 +6,20 @@ use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec};
 
 use crate::routing::placement::policy::Exclusion;
 
-/// How a question was answered.
+/// Outcome of a placement request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
-    /// With a shard.
+    /// A shard was chosen.
     Picked,
-    /// With the shard that was picked for the workspace before.
+    /// The shard was chosen by an earlier request for the same workspace.
     Repeated,
-    /// With no: nothing fits, and that does not change by itself.
+    /// No shard fits until an administrator acts.
     NoShardFits,
-    /// With later: what fits cannot take it now.
+    /// No shard fits now.
     NotNow,
-    /// Not at all: which shards there are is not known yet.
+    /// The list of shards has not been read yet.
     NotListed,
-    /// The question means nothing.
+    /// The request is invalid.
     Invalid,
 }
 
@@ -36,7 +36,7 @@ impl Outcome {
     }
 }
 
-/// The metrics of picks.
+/// Metrics of placement.
 pub(crate) struct PickMetrics {
     picks: IntCounterVec,
     excluded: IntGaugeVec,
@@ -45,7 +45,7 @@ pub(crate) struct PickMetrics {
 }
 
 impl PickMetrics {
-    /// Registers them. Once per process.
+    /// Registers the metrics. Once per process.
     ///
     /// # Errors
     /// When called twice with the same registry.
@@ -76,7 +76,7 @@ impl PickMetrics {
         })
     }
 
-    /// Makes every series that there can be for these shards.
+    /// Creates every possible series for these shards.
     #[cfg(test)]
     pub(crate) fn everything(&self, shards: impl Iterator<Item = String>) {
         use Outcome::{Invalid, NoShardFits, NotListed, NotNow, Picked, Repeated};
@@ -93,7 +93,7 @@ impl PickMetrics {
         self.picks.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
     }
 
-    /// Series of shards that are gone go with them.
+    /// Removes the series of all shards, so that removed shards leave none.
     pub(super) fn forget_shards(&self) {
         self.excluded.reset();
         self.reserved.reset();

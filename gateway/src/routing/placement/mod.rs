@@ -1,8 +1,8 @@
-//! Which shard gets the next workspace.
+//! Scheduler: chooses the shard of a new workspace.
 //!
-//! A shard asks before it places a workspace; the gateway answers from the routing table and remembers its
-//! answers, because the table shows a placement only a moment later. `policy` decides and `reservations` remember, both
-//! pure; here is what they are given. One short lock per question; requests of clients pay nothing.
+//! A shard sends a request before it places a workspace. The gateway responds from the routing table and keeps its
+//! decisions as reservations, because the table shows a placement only a moment later. `policy` and `reservations` are pure;
+//! this module provides their input. One short lock per placement; client requests pay nothing.
 
 mod load;
 mod metrics;
@@ -36,73 +36,73 @@ pub(crate) use metrics::PickMetrics;
 pub(crate) use selector::{LabelSelector, SelectorError};
 pub(crate) use settings::PickSettings;
 
-/// Selectors that nothing fits are told of once each; so many are remembered.
+/// Maximum number of selectors without a fitting shard that are kept in order to log each once.
 const MAX_STARVING: usize = 256;
 
-/// A shard's question.
+/// A shard's request for a placement.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PickRequest {
-    /// The UID of the Workspace object. Asking again for it gets the same answer.
+    /// The UID of the Workspace object. Another request for it gets the same response.
     #[serde(rename = "workspaceUID")]
     pub(crate) workspace_uid: String,
-    /// The id of the logical cluster that holds the object.
+    /// The id of the logical cluster of the object.
     #[serde(default)]
     pub(crate) parent_cluster: String,
-    /// Which shards may be picked, by their labels; empty for all.
+    /// Label selector for eligible shards; empty for all.
     #[serde(default)]
     pub(crate) selector: LabelSelector,
 }
 
-/// The answer.
+/// The response: the chosen shard.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Pick {
     /// The name of the shard.
     pub(crate) shard: Arc<str>,
     /// The policy that picked it.
     pub(crate) policy: &'static str,
-    /// Why this one, for people.
+    /// The reason for the choice, as text.
     pub(crate) reason: String,
 }
 
-/// Why there is no answer.
+/// The reason why no shard was chosen.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum PickError {
-    /// The request is wrong; the caller is to blame, a retry does not help.
+    /// The request is invalid; a retry does not help.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The selector is wrong; the caller is to blame, a retry does not help.
+    /// The selector is invalid; a retry does not help.
     #[error(transparent)]
     Selector(#[from] SelectorError),
-    /// No shard may take the workspace: final until an administrator changes a shard, or the selector is another.
+    /// No shard may take the workspace. Final until an administrator changes a shard or the selector changes.
     #[error("no shard fits: {0}")]
     NoShardFits(String),
-    /// None may take it now, but some of them may soon: a retry helps.
+    /// No shard may take it now, but some may soon: a retry helps.
     #[error("no shard fits now: {0}")]
     NotNow(String),
-    /// Which shards there are is not known yet: a retry helps, and who knows them may pick without us.
+    /// The list of shards has not been read yet: a retry helps, and a caller that knows the shards may choose without the gateway.
     #[error("the list of shards has not been read yet")]
     NotListed,
 }
 
-/// How a shard stands with regard to picks.
+/// Placement status of a shard.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ShardPlacementStatus {
-    /// Why it gets no new workspaces.
+    /// The reason why it gets no new workspaces.
     pub(crate) exclusion: Option<&'static str>,
-    /// Its share beside that of others.
+    /// Its weight relative to other shards.
     pub(crate) weight: u32,
-    /// The most workspaces that it gets.
+    /// Its maximum number of workspaces.
     pub(crate) capacity: Option<u32>,
-    /// Workspaces picked for it here that the table does not show yet.
+    /// Workspaces placed on it by this gateway that the table does not show yet.
     pub(crate) reserved: u32,
     /// Reads and writes per second through this gateway.
     pub(crate) rate: f64,
-    /// Those that wait for it at any moment.
+    /// Reads and writes that wait for it, on average.
     pub(crate) busy: f64,
 }
 
-/// Picks shards.
+/// Chooses shards for new workspaces.
 pub(crate) struct Scheduler {
     table: Arc<RoutingTable>,
     freshness: Arc<dyn IndexStatus>,
@@ -112,17 +112,17 @@ pub(crate) struct Scheduler {
     desk: Mutex<SchedulerState>,
 }
 
-/// What changes with every question.
+/// The state that changes with every placement.
 struct SchedulerState {
     reservations: Reservations<ShardIndex>,
     loads: Loads<ShardIndex>,
     random: fastrand::Rng,
-    /// Selectors that nothing fitted.
+    /// Selectors for which no shard fitted.
     starving: FxHashSet<String>,
 }
 
 impl Scheduler {
-    /// A picker over a table; `freshness` and `signs` tell which shards can be reached, and how busy they are.
+    /// A scheduler for a table; `index_status` and `signals` tell which shards can be reached, and how busy they are.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
         freshness: Arc<dyn IndexStatus>,
@@ -130,7 +130,7 @@ impl Scheduler {
         settings: PickSettings,
         metrics: PickMetrics,
     ) -> Self {
-        // Without a random number, gateways that begin alike agree more often than they should, which is no harm.
+        // Without a random seed, gateways that start alike choose alike more often than they should; this is harmless.
         let seed = getrandom::u64().unwrap_or_default();
         let desk = SchedulerState {
             reservations: Reservations::default(),
@@ -148,15 +148,15 @@ impl Scheduler {
         }
     }
 
-    /// From the next question on these settings count.
+    /// Sets the settings for the following requests.
     pub(crate) fn set_settings(&self, settings: PickSettings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Answers one question at the time `now`. Linear in the number of shards.
+    /// Chooses a shard at the time `now`. Linear in the number of shards.
     ///
     /// # Errors
-    /// [`PickError`] says whether a retry helps.
+    /// [`PickError`] tells whether a retry helps.
     pub(crate) fn pick(&self, request: &PickRequest, now: Instant) -> Result<Pick, PickError> {
         let settings = self.settings.load();
         let answer = self.answer(request, &settings, now);
@@ -187,13 +187,13 @@ impl Scheduler {
         Ok(answer?.1)
     }
 
-    /// The table shows these workspaces now: their reservations no longer count, but the answers stay the same.
+    /// The table shows these workspaces now: their reservations no longer count, but repeated requests get the same response.
     pub(crate) fn placed<'u>(&self, workspace_uids: impl Iterator<Item = &'u str>) {
         let mut desk = self.desk.lock();
         workspace_uids.for_each(|uid| desk.reservations.settle(uid));
     }
 
-    /// How a shard stands with regard to a question that selects it.
+    /// Placement status of a shard, for a request whose selector matches it.
     pub(crate) fn standing(&self, shard: ShardIndex) -> Option<ShardPlacementStatus> {
         let (settings, root) = (self.settings.load(), self.table.load());
         let entry = root.shard(shard)?;
@@ -210,7 +210,7 @@ impl Scheduler {
         })
     }
 
-    /// Brings the metrics of shards up to date.
+    /// Updates the metrics of shards.
     pub(crate) fn note_shards(&self, now: Instant) {
         let (settings, root) = (self.settings.load(), self.table.load());
         let mut desk = self.desk.lock();
@@ -251,7 +251,7 @@ impl Scheduler {
         };
         let earlier = desk.reservations.shard_of(&request.workspace_uid);
         let again = entries.iter().zip(&candidates).find(|(entry, candidate)| {
-            // Its own place is part of what fills the shard.
+            // The workspace itself is part of what fills the shard.
             let still_fits = || candidate.exclusion(settings.gateways()).is_none_or(Exclusion::is_about_room);
             Some(entry.index) == earlier && still_fits()
         });
@@ -319,7 +319,7 @@ impl SchedulerState {
         self.loads.read(shards, signs, now);
     }
 
-    /// Says when nothing fits a selector any more, and when something does again.
+    /// Logs when no shard fits a selector any more, and when one does again.
     fn note_starving(&mut self, selector: &LabelSelector, excluded: Option<&policy::Excluded>) {
         if excluded.is_none() && self.starving.is_empty() {
             return;

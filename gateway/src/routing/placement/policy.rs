@@ -1,77 +1,78 @@
-//! Which of several shards a workspace goes to, and why not the others. Pure: the gateway and the simulation
-//! (`make sim`) run this very code.
+//! Placement policies: choice of a shard, and reasons for excluding others. Pure: the gateway and the simulation
+//! (`make sim`) run the same code.
 //!
-//! Gateways do not see each other's picks until the shards' watches bring them. What takes the emptiest shard would send
-//! every gateway's picks of that moment to the same one; `power-of-two` never gives a shard more than twice its share.
+//! Gateways see each other's placements only after the shards' watches have reported them. A policy that takes the emptiest
+//! shard sends the placements of all gateways to the same shard meanwhile; `power-of-two` never gives a shard more than twice
+//! its share.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use fairlead_config::PlacementPolicy;
 
-/// Shards whose fill differs by no more than this part of the larger one are as full as each other: the less busy one
-/// gets the workspace. So a busy shard lags behind by this much and no more.
+/// Relative difference in fill up to which two shards count as equally full; then the less busy one
+/// gets the workspace. A busy shard therefore lags behind by at most this much.
 const AS_FULL: f64 = 0.01;
 
-/// What is known of a shard when it is decided.
+/// The state of a shard at the time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'c> {
-    /// Its name.
+    /// The shard's name.
     pub(crate) name: &'c str,
-    /// Whether the question's selector matches its labels.
+    /// Whether the request's selector matches the shard's labels.
     pub(crate) selected: bool,
-    /// Nobody may be placed there, says kcp's mark.
+    /// Whether kcp's annotation excludes it from placement.
     pub(crate) cordoned: bool,
-    /// Nobody may be placed there, says ours: it is being emptied.
+    /// Whether Fairlead's annotation excludes it from placement, because it is being drained.
     pub(crate) draining: bool,
-    /// Whether it can be heard.
+    /// Whether the gateway can reach the shard.
     pub(crate) reach: EligibleShards,
     /// Workspaces that the table shows.
     pub(crate) workspaces: u32,
-    /// Workspaces picked for it here that the table does not show yet.
+    /// Workspaces placed by this gateway that the table does not show yet.
     pub(crate) reserved: u32,
-    /// Workspaces picked for it here lately that the table shows.
+    /// Workspaces placed recently by this gateway that the table shows.
     pub(crate) settled: u32,
-    /// Its share beside that of others; at least 1.
+    /// Weight relative to other shards; at least 1.
     pub(crate) weight: u32,
-    /// The most workspaces that it may have.
+    /// Maximum number of workspaces.
     pub(crate) capacity: Option<u32>,
-    /// Requests that it has in hand on average, as far as this gateway sees.
+    /// Average number of requests in progress, as far as this gateway observes it.
     pub(crate) busy: f64,
 }
 
-/// Whether a shard can be heard.
+/// Whether the gateway can reach a shard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum EligibleShards {
-    /// Its watches are open and connections to it can be opened.
+    /// The watches are open and connections can be opened.
     Heard,
-    /// It was never read.
+    /// The shard has never been read.
     NotRead,
-    /// It was read before, and is silent now.
+    /// The shard has been read before, but cannot be reached now.
     Lost,
 }
 
-/// Why a shard is not to be had. Of several reasons the first one here counts.
+/// The reason for excluding a shard. If several apply, the first one in this order counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exclusion {
-    /// The selector does not match it.
+    /// The selector does not match.
     NotSelected,
     /// It is cordoned.
     Cordoned,
-    /// It is being emptied.
+    /// The shard is being drained.
     Draining,
-    /// It was never read.
+    /// The shard has never been read.
     NotRead,
-    /// It cannot be reached.
+    /// The shard cannot be reached.
     OutOfReach,
-    /// It has as many workspaces as it may have.
+    /// The shard is at its capacity.
     Full,
-    /// It will have, once the table shows what was picked a moment ago, or some of that comes to nothing.
+    /// The shard will be at its capacity once the table shows the recent placements, unless some of them fail.
     Filling,
 }
 
 impl Exclusion {
-    /// All of them, in order.
+    /// All reasons, in order.
     pub(crate) const ALL: [Self; 7] = [
         Self::NotSelected,
         Self::Cordoned,
@@ -82,17 +83,17 @@ impl Exclusion {
         Self::Filling,
     ];
 
-    /// Whether it passes although nobody does anything about the shard.
+    /// Whether the reason goes away without an administrator.
     pub(crate) fn is_temporary(self) -> bool {
         matches!(self, Self::NotRead | Self::OutOfReach | Self::Filling)
     }
 
-    /// Whether it is about how many workspaces there are.
+    /// Whether the reason is the shard's capacity.
     pub(crate) fn is_about_room(self) -> bool {
         matches!(self, Self::Full | Self::Filling)
     }
 
-    /// The word for it in metrics and in the status.
+    /// The value in metrics and in the status.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NotSelected => "not_selected",
@@ -105,7 +106,7 @@ impl Exclusion {
         }
     }
 
-    /// For people, after a number.
+    /// Text for messages, after a number.
     fn text(self) -> &'static str {
         match self {
             Self::NotSelected => "not selected",
@@ -119,7 +120,7 @@ impl Exclusion {
     }
 }
 
-/// How many shards are not to be had, by reason.
+/// Number of excluded shards by reason.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Excluded([u32; Exclusion::ALL.len()]);
 
@@ -128,12 +129,12 @@ impl Excluded {
         self.0[exclusion as usize] += 1;
     }
 
-    /// Whether none is excluded.
+    /// Whether no shard is excluded.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|count| *count == 0)
     }
 
-    /// Whether some of them may be had later although nobody does anything about it.
+    /// Whether some of the reasons go away without an administrator.
     pub(crate) fn is_temporary(&self) -> bool {
         Exclusion::ALL.iter().any(|one| one.is_temporary() && self.0[*one as usize] > 0)
     }
@@ -154,35 +155,36 @@ impl fmt::Display for Excluded {
 /// The shard that gets a workspace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Decision {
-    /// Its place among the candidates.
+    /// Index of the chosen shard among the candidates.
     pub(crate) chosen: usize,
-    /// Why this one.
+    /// The reason for the choice.
     pub(crate) reason: PickReason,
-    /// How many shards fit.
+    /// Number of fitting shards.
     pub(crate) fitting: usize,
-    /// Why others did not.
+    /// The excluded shards.
     pub(crate) excluded: Excluded,
 }
 
-/// Why a shard was chosen of those that fit. Others are named by their place among the candidates.
+/// The reason for the choice among the fitting shards. Other shards are given by their index among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PickReason {
-    /// No other fits.
+    /// It is the only one that fits.
     Only,
-    /// By lot.
+    /// Chosen at random.
     Lot,
-    /// None is emptier.
+    /// It is the emptiest.
     Emptiest,
-    /// Of two drawn by lot it is the emptier one.
+    /// The emptier one of two chosen at random.
     EmptierThan(usize),
-    /// Of two drawn by lot, as full as each other, it is the less busy one.
+    /// The less busy one of two chosen at random that are equally full.
     LessBusyThan(usize),
 }
 
-/// Decides. `gateways` is how many pick beside each other. Linear in the number of candidates.
+/// Chooses a shard. `gateways` is the number of gateways that place workspaces at the same time. Linear in the number of
+/// candidates.
 ///
 /// # Errors
-/// Why no candidate fits.
+/// The reasons why no candidate fits.
 pub(crate) fn decide(
     policy: PlacementPolicy,
     candidates: &[Candidate<'_>],
@@ -210,7 +212,7 @@ pub(crate) fn decide(
 }
 
 impl Candidate<'_> {
-    /// Why it is not to be had; `gateways` is how many pick beside each other.
+    /// The reason for excluding the shard; `gateways` is the number of gateways that place workspaces at the same time.
     pub(crate) fn exclusion(&self, gateways: u32) -> Option<Exclusion> {
         let marks = [
             (!self.selected, Exclusion::NotSelected),
@@ -223,9 +225,9 @@ impl Candidate<'_> {
         marked.or_else(|| self.lack_of_room(gateways))
     }
 
-    /// Each gateway takes an equal part of the room that it sees. What it has picked itself lately says how much the
-    /// others may have picked unseen; with this, together they never take more than there is, as long as their view is
-    /// younger than half the time for which picks are remembered.
+    /// Each gateway uses an equal part of the free capacity that it sees. It assumes that the other gateways have placed as many
+    /// workspaces as itself recently. Together they then never exceed the capacity, as long as their views are
+    /// younger than half the time for which reservations are kept.
     fn lack_of_room(&self, gateways: u32) -> Option<Exclusion> {
         let gateways = u64::from(gateways.max(1));
         let room = u64::from(self.capacity?).saturating_sub(self.workspaces.into());
@@ -237,7 +239,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// How full it would be, beside others, with one more workspace.
+    /// Fill relative to the weight, with one more workspace.
     fn fill(&self) -> f64 {
         f64::from(self.workspaces.saturating_add(self.reserved).saturating_add(1)) / f64::from(self.weight)
     }
@@ -247,7 +249,7 @@ impl Candidate<'_> {
     }
 }
 
-/// One of those that fit but `besides`, as likely as its weight says.
+/// Chooses one of the fitting shards except `besides` at random, in proportion to the weights.
 fn by_lot(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
@@ -295,7 +297,7 @@ fn better_of_two(
 }
 
 impl Decision {
-    /// The decision for people.
+    /// The decision as text.
     pub(crate) fn explain(&self, candidates: &[Candidate<'_>]) -> String {
         let Candidate { workspaces, reserved, weight, .. } = candidates[self.chosen];
         let name = |place: usize| candidates[place].name;
@@ -356,14 +358,14 @@ mod tests {
             ),
             (Candidate { reach: EligibleShards::NotRead, ..PLAIN }, 1, Some(Exclusion::NotRead)),
             (Candidate { reach: EligibleShards::Lost, ..with(9, 0, 0, 9) }, 1, Some(Exclusion::OutOfReach)),
-            // One gateway knows of all picks: what is left is left.
+            // One gateway knows all placements: all free capacity can be used.
             (with(0, 0, 0, 0), 1, Some(Exclusion::Full)),
             (with(9, 0, 0, 10), 1, None),
             (with(9, 0, 9, 10), 1, None),
             (with(9, 1, 0, 10), 1, Some(Exclusion::Filling)),
             (with(10, 0, 0, 10), 1, Some(Exclusion::Full)),
             (with(12, 0, 0, 10), 1, Some(Exclusion::Full)),
-            // Of three each takes its part, and takes the others to have picked what it has picked.
+            // Each of three gateways uses a third, and assumes that the others have placed as many as itself.
             (with(7, 0, 0, 10), 3, None),
             (with(8, 0, 0, 10), 3, Some(Exclusion::Full)),
             (with(4, 1, 0, 10), 3, None),
@@ -395,7 +397,7 @@ mod tests {
         }
     }
 
-    /// The policy's choice among shards with these workspaces, weights and loads, by name, and its reason.
+    /// The policy's choice among shards with these workspaces, weights and loads, by name, and the text of the reason.
     fn chosen(policy: PlacementPolicy, shards: &[(&str, u32, u32, f64)], seed: u64) -> (String, String) {
         let candidates: Vec<Candidate<'_>> = shards
             .iter()
@@ -418,9 +420,9 @@ mod tests {
         for (policies, shards, expected) in [
             (&both[..], [("a", 1, 1, 9.0), ("b", 2, 1, 0.0)], "a"),
             (&both, [("a", 10, 1, 0.0), ("b", 15, 2, 0.0)], "b"),
-            // With nobody there yet, the larger one comes first.
+            // Of two empty shards the larger one is chosen.
             (&both, [("a", 0, 1, 0.0), ("b", 0, 2, 0.0)], "b"),
-            // As full as each other: the less busy one, by weight.
+            // Equally full: the less busy one, relative to the weight.
             (&both[1..], [("a", 1000, 1, 2.0), ("b", 1001, 1, 1.0)], "b"),
             (&both[1..], [("a", 1000, 1, 2.0), ("b", 2001, 2, 3.0)], "b"),
             (&both[1..], [("a", 1000, 1, 2.0), ("b", 1020, 1, 1.0)], "a"),

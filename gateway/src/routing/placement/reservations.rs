@@ -1,4 +1,4 @@
-//! What was picked a moment ago: the table shows a placement only when the shard's watch has brought it.
+//! Recent placement decisions. The table shows a placement only after the shard's watch has reported the workspace.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// How long a pick is remembered: it counts although the table does not show the workspace, and asking again gets the
-/// same answer.
+/// How long a reservation is kept: it counts although the table does not show the workspace, and another request for the same
+/// workspace gets the same shard.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(30);
-/// Picks remembered at once. Beyond it the oldest are forgotten, which costs balance, not correctness.
+/// Maximum number of reservations. Beyond it the oldest are dropped, which costs balance, not correctness.
 const MOST: usize = 100_000;
 
-/// Answers given, by workspace; `S` names a shard.
+/// Reservations by workspace; `S` identifies a shard.
 #[derive(Debug)]
 pub(super) struct Reservations<S> {
     by_workspace: FxHashMap<Arc<str>, Reservation<S>>,
-    /// In the order of their expiry, which is the order in which they were made.
+    /// In the order of expiry, which is the order in which they were made.
     expiry: VecDeque<(Instant, Arc<str>)>,
     by_shard: FxHashMap<S, Tally>,
 }
@@ -25,17 +25,17 @@ pub(super) struct Reservations<S> {
 #[derive(Debug)]
 struct Reservation<S> {
     shard: S,
-    /// When it is forgotten; a workspace that was picked anew has an older entry in the queue as well.
+    /// Time of expiry. A workspace that was placed again has an older entry in the queue as well.
     until: Instant,
     settled: bool,
 }
 
-/// Picks remembered for one shard.
+/// Number of reservations on one shard.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Tally {
-    /// Those that the table does not show.
+    /// Reservations for workspaces that the table does not show yet.
     pub(super) open: u32,
-    /// Those that it shows.
+    /// Reservations for workspaces that the table shows.
     pub(super) settled: u32,
 }
 
@@ -46,17 +46,17 @@ impl<S> Default for Reservations<S> {
 }
 
 impl<S: Copy + Eq + Hash> Reservations<S> {
-    /// The answer that was given for a workspace.
+    /// The shard that was reserved for a workspace.
     pub(super) fn shard_of(&self, workspace: &str) -> Option<S> {
         self.by_workspace.get(workspace).map(|reservation| reservation.shard)
     }
 
-    /// What is remembered for a shard.
+    /// The number of reservations on a shard.
     pub(super) fn on(&self, shard: S) -> Tally {
         self.by_shard.get(&shard).copied().unwrap_or_default()
     }
 
-    /// A pick was made. One that was made for the workspace before is replaced.
+    /// Adds a reservation. It replaces an earlier one for the same workspace.
     pub(super) fn add(&mut self, workspace: &str, shard: S, now: Instant) {
         if self.expiry.len() >= MOST {
             self.forget_oldest();
@@ -69,7 +69,7 @@ impl<S: Copy + Eq + Hash> Reservations<S> {
         self.by_workspace.insert(workspace, Reservation { shard, until, settled: false });
     }
 
-    /// The table shows the workspace now.
+    /// Marks a reservation as settled, because the table shows the workspace now.
     pub(super) fn settle(&mut self, workspace: &str) {
         let Some(reservation) = self.by_workspace.get_mut(workspace) else { return };
         if !std::mem::replace(&mut reservation.settled, true)
@@ -80,7 +80,7 @@ impl<S: Copy + Eq + Hash> Reservations<S> {
         }
     }
 
-    /// Forgets what is too old.
+    /// Drops expired reservations.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.expiry.front().is_some_and(|(until, _)| *until <= now) {
             self.forget_oldest();

@@ -1,11 +1,11 @@
-//! Label selectors as Kubernetes objects carry them (`metav1.LabelSelector`).
+//! Label selectors in the form of Kubernetes objects (`metav1.LabelSelector`).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
-/// All terms must hold; no terms match everything.
+/// All terms must match; a selector without terms matches everything.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LabelSelector {
@@ -23,7 +23,7 @@ struct Expression {
     values: Vec<String>,
 }
 
-/// The selector means nothing; its author is to blame, a retry does not help.
+/// The selector is invalid; a retry does not help.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum SelectorError {
     /// Not one of `In`, `NotIn`, `Exists`, `DoesNotExist`.
@@ -36,7 +36,7 @@ pub(crate) enum SelectorError {
 
 impl LabelSelector {
     /// # Errors
-    /// [`SelectorError`] for the first expression that means nothing.
+    /// [`SelectorError`] for the first invalid expression.
     pub(crate) fn validate(&self) -> Result<(), SelectorError> {
         for Expression { operator, values, .. } in &self.match_expressions {
             let valid = match operator.as_str() {
@@ -51,7 +51,7 @@ impl LabelSelector {
         Ok(())
     }
 
-    /// Whether the labels satisfy all terms. An expression that means nothing matches nothing.
+    /// Whether the labels satisfy all terms. An invalid expression matches nothing.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|expression| {
@@ -67,7 +67,7 @@ impl LabelSelector {
     }
 }
 
-/// `region=eu,zone In (a,b)`; nothing for what matches everything.
+/// `region=eu,zone In (a,b)`; empty for a selector that matches everything.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));

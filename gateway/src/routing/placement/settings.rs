@@ -1,4 +1,4 @@
-//! What the configuration says of picks.
+//! Settings of placement from the configuration.
 
 use fairlead_config::{PlacementConfig, PlacementPolicy};
 
@@ -8,7 +8,7 @@ use crate::routing::table::ShardSpec;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PickSettings(PlacementConfig);
 
-/// What a shard is worth.
+/// Weight and capacity of a shard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Worth {
     pub(super) weight: u32,
@@ -16,7 +16,7 @@ pub(super) struct Worth {
 }
 
 impl PickSettings {
-    /// Those of a configuration.
+    /// The settings of a configuration.
     pub(crate) fn new(config: PlacementConfig) -> Self {
         Self(config)
     }
@@ -29,7 +29,7 @@ impl PickSettings {
         self.0.gateways
     }
 
-    /// What the shard's own annotations say, then the first entry that says something.
+    /// The values of the shard's own annotations; where they are missing, those of the first matching entry that has them.
     pub(super) fn worth(&self, shard: &ShardSpec) -> Worth {
         let entries = || {
             self.0.shards.iter().filter(|entry| {

@@ -1,4 +1,4 @@
-//! Picks over a real table.
+//! Tests of the scheduler with a real table.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ struct World {
     now: Instant,
 }
 
-/// Shards that are not heard, and those that cannot be connected to.
+/// Shards that are not watched, and shards to which connections fail.
 #[derive(Default)]
 struct Troubles {
     unheard: Mutex<BTreeSet<ShardIndex>>,
@@ -120,7 +120,7 @@ const ONLY_B: &str = r#"{"matchLabels":{"name":"b"}}"#;
 fn picks_spread_before_the_table_shows_them() {
     for policy in ["least-workspaces", "power-of-two"] {
         let mut world = World::configured(&["root", "alpha"], json!({ "policy": policy }));
-        // Clusters that are nobody's workspace do not count.
+        // Logical clusters without a workspace do not count.
         world.place("root", "root");
         world.place("root", "system:admin");
         for pair in [["1", "2"], ["3", "4"]] {
@@ -136,7 +136,7 @@ fn the_shard_with_the_fewest_workspaces_wins() {
     world.place("a", "c1");
     world.place("a", "c2");
     assert_eq!(world.pick("1", "{}"), "b");
-    // The pick is now a workspace of the table, and no longer a reservation.
+    // The placement is a workspace of the table now, and no longer a reservation.
     world.place("b", "c3");
     world.picker.placed(["1"].into_iter());
     assert_eq!(world.pick("2", "{}"), "b");
@@ -187,7 +187,7 @@ fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() 
         happen(&mut world);
         assert_eq!([world.pick("1", "{}"), world.pick("1", "{}")], ["b", "b"], "{what}");
     }
-    // That it has become full, with this very workspace, is no reason.
+    // The workspace stays on a shard that has become full with it.
     let mut world = World::with(&["a", "b"]);
     assert_eq!(world.pick("1", "{}"), "a");
     world.mark("a", PlacementConstraints { capacity: Some(1), ..PlacementConstraints::default() });
@@ -217,7 +217,7 @@ fn a_reservation_ends_by_itself() {
     world.now += REMEMBERED - Duration::from_millis(1);
     assert_eq!(world.pick("2", "{}"), "b");
     world.now += Duration::from_millis(1);
-    // The first is forgotten, the second still counts.
+    // The first reservation has expired, the second still counts.
     assert_eq!(world.pick("3", "{}"), "a");
     assert_eq!(world.pick("4", "{}"), "a");
 }
@@ -276,7 +276,7 @@ fn a_full_shard_gets_nothing_more_and_says_so_finally() {
     world.place("a", "c2");
     world.picker.placed(["1", "2"].into_iter());
     assert_eq!(world.pick("3", "{}"), "no shard fits: of 1 shards 1 full");
-    // What was reserved and never came is free again.
+    // The capacity of an expired reservation is free again.
     let mut world = World::configured(&["a"], json!({"shards": [{"capacity": 1}]}));
     assert_eq!(world.pick("1", "{}"), "a");
     world.now += REMEMBERED;

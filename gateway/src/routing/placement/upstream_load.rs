@@ -1,12 +1,12 @@
-//! Load and health of shards, as the connections to them show it.
+//! Load and health of shards, from the connections to them.
 
 use super::load::{ShardWork, UpstreamSignals};
 use crate::upstream::Upstreams;
 
-/// With fewer shards the share of failing ones says nothing.
+/// With fewer shards, the share of failing ones is not meaningful.
 const FEW: usize = 3;
 
-/// Costs requests nothing: the load is in metrics that are kept anyway, and a failure is recorded where a dial fails.
+/// Requests pay nothing for this: the load comes from existing metrics, and a failure is recorded where a dial fails.
 impl UpstreamSignals for Upstreams {
     fn work(&self, shard: &str) -> ShardWork {
         let (answered, waited) = self.answered(shard);
@@ -17,7 +17,7 @@ impl UpstreamSignals for Upstreams {
         Self::is_failing(self, shard).unwrap_or_default()
     }
 
-    /// A shard that is gone fails for ever, so only those count that exist; and of these, those that were ever used.
+    /// Only existing shards count, because a removed shard fails permanently; and of these only shards that have been used.
     fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
         let (mut asked, mut failing) = (0, 0);
         for is_failing in shards.filter_map(|shard| Self::is_failing(self, shard)) {

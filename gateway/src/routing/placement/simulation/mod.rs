@@ -1,7 +1,7 @@
-//! Many picks by several gateways that see each other's only later: what `make sim` prints, and a small one as a test.
+//! Simulation of many placements by several gateways that see each other's only later: run by `make sim`, and by a small test.
 //!
-//! Policies, reservations and load are the gateway's own code. Simulated are the shards, what happens to them, the
-//! requests that make them busy, and the time that passes until a gateway sees anything.
+//! Policies, reservations and load are the gateway's own code. Simulated are the shards, the events that change them, the
+//! requests that load them, and the delay until a gateway sees anything.
 
 mod report;
 mod world;
@@ -18,29 +18,29 @@ use world::{Marks, Traffic, World};
 
 pub use report::{Figures, PROMISED_IMBALANCE, table};
 
-/// Of a hundred questions so many have a selector.
+/// Percentage of requests that have a selector.
 const WITH_SELECTOR: u32 = 10;
 
-/// What is simulated.
+/// Parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many shards there are in the end.
+    /// Number of shards at the end.
     pub shards: usize,
-    /// How many workspaces are placed.
+    /// Number of workspaces to place.
     pub workspaces: u32,
-    /// How many gateways pick, in turn by lot.
+    /// Number of gateways; each request goes to a random one.
     pub gateways: u32,
-    /// How many their configuration says there are (`placement.gateways`).
+    /// Number of gateways in their configuration (`placement.gateways`).
     pub configured: u32,
-    /// How old a gateway's view is.
+    /// Age of a gateway's view.
     pub view_age: Duration,
-    /// Picks per second, of all gateways together.
+    /// Placements per second, of all gateways together.
     pub per_second: u32,
-    /// Where chance begins; the same plan has the same outcome.
+    /// Seed of the random numbers; the same plan has the same outcome.
     pub seed: u64,
 }
 
-/// What a gateway sees of a shard.
+/// A shard as a gateway sees it.
 #[derive(Clone, Copy, Default)]
 struct ObservedShard {
     workspaces: u32,
@@ -54,13 +54,13 @@ struct Gateway {
     random: fastrand::Rng,
 }
 
-/// What gateways will see.
+/// An event that gateways see after `view_age`.
 enum News {
     Placed { workspace: u32, shard: usize },
     Marked { shard: usize, marks: Marks },
 }
 
-/// A question.
+/// A placement request.
 #[derive(Clone, Copy)]
 struct Question {
     workspace: u32,
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// What makes that figure say something.
+    /// Shows that `beyond_capacity` in the test above is meaningful.
     #[test]
     fn gateways_that_think_to_be_alone_go_beyond_capacities() {
         let figures = simulate(PlacementPolicy::PowerOfTwo, &Plan { configured: 1, ..plan(3) });
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(once(), once());
     }
 
-    /// Nor would any policy reach the other one.
+    /// Shows that `PROMISED_IMBALANCE` is not met trivially.
     #[test]
     fn chance_alone_misses_it() {
         let figures = simulate(PlacementPolicy::Random, &plan(1));

@@ -1,4 +1,4 @@
-//! What came of a simulation, and whether that is what is promised.
+//! Results of a simulation, and the check against the promised limits.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use fairlead_config::PlacementPolicy;
 use crate::routing::placement::simulation::Plan;
 use crate::routing::placement::simulation::world::{Marks, Shard, World};
 
-/// The fullest shard beside the mean, with `power-of-two`.
+/// Limit of `Figures::imbalance` with `power-of-two`.
 pub const PROMISED_IMBALANCE: f64 = 1.05;
 
-/// What came of it. Imbalance is that of the shards that may be had in the end, by weight.
+/// Results of a simulation. Imbalance covers the shards that are eligible at the end, relative to their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Whose they are.
+    /// The simulated policy.
     pub policy: PlacementPolicy,
-    /// Workspaces that got a shard.
+    /// Number of placed workspaces.
     pub placed: u32,
-    /// Questions that got none at first.
+    /// Number of requests that got no shard at first.
     pub refused: u32,
-    /// The fullest shard beside the mean.
+    /// Fill of the fullest shard relative to the mean.
     pub imbalance: f64,
-    /// The 99th percentile of the shards' load beside the mean.
+    /// The 99th percentile of the shards' load relative to the mean.
     pub load_p99: f64,
-    /// The most that one shard got of the workspaces of one second, beside its share.
+    /// Maximum number of workspaces that one shard got within one second, relative to its share.
     pub rush: f64,
-    /// Workspaces that would have to move for all shards to be as full as each other.
+    /// Number of workspaces that would have to move to make all shards equally full.
     pub moves: u64,
-    /// Picks of a shard that the gateway saw to be cordoned, drained, dead, or not there.
+    /// Placements on a shard that the gateway saw as cordoned, drained, failed or missing.
     pub on_excluded: u32,
-    /// The same of a shard of which the gateway had not seen it yet.
+    /// Placements on such a shard before the gateway saw its state.
     pub unseen: u32,
-    /// Workspaces more than shards may have.
+    /// Number of workspaces beyond the capacities of shards.
     pub beyond_capacity: u32,
-    /// Shards that got as many workspaces as they may have, but for one per gateway.
+    /// Number of shards filled up to their capacity, except one workspace per gateway.
     pub filled: u32,
 }
 
@@ -54,7 +54,7 @@ impl Figures {
         }
     }
 
-    /// A shard is about to get a workspace.
+    /// Records a placement before it is applied.
     pub(super) fn note_pick(&mut self, seen: &Marks, shard: &Shard) {
         if !seen.may_be_had() {
             self.on_excluded += 1;
@@ -66,14 +66,14 @@ impl Figures {
         }
     }
 
-    /// A second has passed in which shards got so many.
+    /// Records the number of workspaces that each shard got within one second.
     pub(super) fn note_second(&mut self, world: &World, got: &mut [u32]) {
         let all: u32 = got.iter().sum();
         let open = world.shards.iter().filter(|shard| shard.marks.may_be_had());
         let weights: u32 = open.map(|shard| shard.weight).sum();
         for (got, shard) in got.iter_mut().zip(&world.shards) {
             let share = f64::from(all) * f64::from(shard.weight) / f64::from(weights);
-            // Below this it is nothing but chance.
+            // Below this, random variation dominates.
             if share >= 10.0 {
                 self.rush = self.rush.max(f64::from(*got) / share);
             }
@@ -104,7 +104,7 @@ impl Figures {
         self.moves = above.sum::<f64>() as u64;
     }
 
-    /// What was promised and is not so.
+    /// The first promised limit that is exceeded.
     pub fn missed(&self) -> Option<String> {
         let name = self.policy;
         match () {
@@ -125,7 +125,7 @@ impl Figures {
     }
 }
 
-/// The figures of several policies beside each other.
+/// A table of the results of several policies.
 pub fn table(plan: &Plan, all: &[Figures]) -> String {
     let Plan { shards, workspaces, gateways, view_age, per_second, .. } = plan;
     let age = Duration::as_secs_f64(view_age);

@@ -1,4 +1,4 @@
-//! What is true in a simulation: shards with their workspaces and load, and what happens to them.
+//! The simulated world: shards with their workspaces and load, and the events that change them.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use parking_lot::Mutex;
 use crate::routing::placement::load::{ShardWork, UpstreamSignals};
 use crate::routing::placement::simulation::Plan;
 
-/// How many of a hundred shards differ from the others, and how.
+/// Percentage of shards that are added late.
 const LATE: usize = 10;
 const WITH_CAPACITY: usize = 6;
-/// A hundredth of the workspaces is this much busier than the others.
+/// One percent of the workspaces has this many times the load of the others.
 const BUSY_WORKSPACE: f64 = 50.0;
-/// The workspaces of every tenth shard are, on average, this much busier: a tenant of its own kind.
+/// The workspaces of every tenth shard have this many times the average load, as of a special tenant.
 const BUSY_SHARD: f64 = 4.0;
-/// What a request takes where nobody waits, in seconds.
+/// Service time of a request without queueing, in seconds.
 const SERVICE: f64 = 0.005;
 
-/// A shard as it is.
+/// A simulated shard.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     pub(super) name: Arc<str>,
-    /// Selectors know it.
+    /// Whether the selector of the simulation matches it.
     pub(super) is_north: bool,
     pub(super) weight: u32,
     pub(super) capacity: Option<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Shard {
     pub(super) marks: Marks,
 }
 
-/// What can change about a shard.
+/// The properties of a shard that events change.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Marks {
     pub(super) is_there: bool,
@@ -46,10 +46,10 @@ impl Marks {
     }
 }
 
-/// All shards, and what is still to come.
+/// All shards and the events to come.
 pub(super) struct World {
     pub(super) shards: Vec<Shard>,
-    /// In reverse order of time, in parts of the whole run.
+    /// In reverse order of time; times are fractions of the whole run.
     events: Vec<(f64, usize, Event)>,
     random: fastrand::Rng,
 }
@@ -73,7 +73,7 @@ impl World {
         let first_late = plan.shards - percent(LATE);
         let shards = (0..plan.shards).map(|place| {
             let (weight, is_there) = (weight(place), place < first_late);
-            // A few have much already, most have little.
+            // A few shards have many workspaces already, most have few.
             let before = if is_there { 0.6 * fair(weight) / (1 + place % 30) as f64 } else { 0.0 };
             let is_limited = (20..20 + percent(WITH_CAPACITY)).contains(&place);
             Shard {
@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// Shards come, are cordoned for good or for a while, are drained, die and return.
+    /// Schedules the events: shards are added, cordoned for good or for a while, drained, fail and recover.
     fn foresee(&mut self, plan: &Plan, first_late: usize, random: &mut fastrand::Rng) {
         let mut events = vec![
             (0.2, 3, Event::IsCordoned(true)),
@@ -112,7 +112,7 @@ impl World {
         self.events = events;
     }
 
-    /// Lets happen what is due, and names the shards that it has happened to.
+    /// Applies the events that are due and returns the shards that changed.
     pub(super) fn pass(&mut self, part: f64) -> Vec<usize> {
         let mut touched = Vec::new();
         while let Some((_, place, event)) = self.events.pop_if(|(at, ..)| *at <= part) {
@@ -129,7 +129,7 @@ impl World {
         touched
     }
 
-    /// A workspace is there.
+    /// Adds a workspace to a shard.
     pub(super) fn place(&mut self, place: usize) {
         let busy = if self.random.u32(0..100) == 0 { BUSY_WORKSPACE } else { 1.0 };
         let shard = &mut self.shards[place];
@@ -142,22 +142,22 @@ fn busyness(place: usize) -> f64 {
     if place % 10 == 1 { BUSY_SHARD } else { 1.0 }
 }
 
-/// What a gateway sees of the requests that pass through it: its part of all.
+/// A gateway's view of the requests that pass through it: an equal part of all.
 pub(super) struct Traffic {
     work: Mutex<Vec<ShardWork>>,
-    /// Requests per second and weight that keep a shard from doing anything else.
+    /// Requests per second and unit of weight that saturate a shard.
     most: f64,
 }
 
 impl Traffic {
     pub(super) fn new(plan: &Plan, world: &World) -> Self {
         let weights: u32 = world.shards.iter().map(|shard| shard.weight).sum();
-        // Twice what is needed in the end.
+        // Twice the final load.
         let most = 2.0 * 1.8 * f64::from(plan.workspaces) / f64::from(weights);
         Self { work: Mutex::new(vec![ShardWork::default(); world.shards.len()]), most }
     }
 
-    /// A second of requests.
+    /// Simulates the requests of one second.
     pub(super) fn pass(&self, world: &World, gateways: u32) {
         for (work, shard) in self.work.lock().iter_mut().zip(&world.shards) {
             let requests = shard.load / f64::from(gateways);
