@@ -1,4 +1,4 @@
-//! The endpoints that the gateway answers itself: health, metrics, figures, shard picks.
+//! Endpoints of the gateway itself: health, metrics, statistics, placement.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -27,7 +27,7 @@ impl AdminApi {
         response.map_or_else(LocalResponse::not_found, |response| LocalResponse::new(response, "probe"))
     }
 
-    /// The same in as few words as there are, about all checks of a probe.
+    /// The overall result of a probe, without details.
     pub(crate) fn verdict(&self, uri: &Uri) -> LocalResponse {
         let probe = if uri.path().starts_with("/livez") { "/livez" } else { "/readyz" };
         let response = self.health.respond(probe, None);
@@ -54,7 +54,7 @@ impl AdminApi {
         }
     }
 
-    /// Whether the sender may see figures of the gateway: an operator, or whom the root shard lets read `/metrics`.
+    /// Whether the client may see statistics: operators, and users whom the root shard authorizes for `/metrics`.
     async fn may_read_metrics(&self, identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         let RequestIdentity::Authenticated(known) = identity else {
             return Err(LocalResponse::unauthorized());
@@ -72,7 +72,7 @@ impl AdminApi {
         }
     }
 
-    /// Whether the sender is an operator, who asks for what is at this path.
+    /// Whether the client is an operator; `path` is for the error message.
     pub(crate) fn is_operator(identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         match identity {
             RequestIdentity::PassThrough => Err(LocalResponse::unauthorized()),
@@ -83,7 +83,7 @@ impl AdminApi {
         }
     }
 
-    /// Tells figures of requests since the process began.
+    /// Responds with statistics of requests since the process began.
     pub(crate) async fn figures(&self, identity: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/figures").await {
             return refused;
@@ -94,7 +94,7 @@ impl AdminApi {
         answer
     }
 
-    /// The filter, where its workspace is in the table just now.
+    /// Adds the logical cluster of the filter's workspace, if the table has it.
     pub(crate) async fn with_cluster(&self, mut filter: Filter) -> Filter {
         let reference = filter.workspace.as_deref().and_then(|workspace| Reference::parse(workspace).ok());
         if let Some(reference) = reference
@@ -106,14 +106,14 @@ impl AdminApi {
         filter
     }
 
-    /// Tells which workspaces are busy, by path where the table knows it.
+    /// Responds with the busiest workspaces, with their paths where the table knows them.
     pub(crate) async fn top_workspaces(&self, identity: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/top").await {
             return refused;
         }
         let (top, table) =
             (Arc::clone(&self.pipeline.forwarder.telemetry.top), self.pipeline.routing.table.load_full());
-        // The whole table is read for the paths.
+        // Off the async runtime, because it reads the whole table.
         let report = tokio::task::spawn_blocking(move || TopReport::of(&top, &table)).await;
         match report.map(|report| serde_json::to_vec(&report)) {
             Ok(Ok(body)) => LocalResponse::json(StatusCode::OK, body, "top"),
@@ -122,7 +122,7 @@ impl AdminApi {
         }
     }
 
-    /// Whether the sender may ask for picks at its listener.
+    /// Whether the client may request placements at its listener.
     pub(crate) fn may_pick(
         &self,
         view: &RequestView<'_>,
@@ -144,7 +144,7 @@ impl AdminApi {
         }
     }
 
-    /// Answers a shard's question where a workspace should live.
+    /// Responds to a shard's placement request.
     pub(crate) fn pick_shard(&self, body: &[u8]) -> LocalResponse {
         let request: PickRequest = match serde_json::from_slice(body) {
             Ok(request) => request,
@@ -167,7 +167,7 @@ impl AdminApi {
     }
 }
 
-/// 422, final: no fallback helps. The reason is ours, so it is not among Kubernetes' own.
+/// 422, final: the shard must not choose by itself. The reason is Fairlead's own, because Kubernetes has none for this case.
 fn no_shard_fits(message: &str) -> LocalResponse {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -176,7 +176,7 @@ fn no_shard_fits(message: &str) -> LocalResponse {
     LocalResponse::json(StatusCode::UNPROCESSABLE_ENTITY, body.to_string().into_bytes(), "no_shard_fits")
 }
 
-/// 503: the shard that asks asks again. The reason tells it from whatever else is 503 on the way, after which it picks by
+/// 503: the shard retries. The reason distinguishes it from other 503 responses, after which the shard chooses by
 /// itself.
 fn no_shard_now(message: &str) -> LocalResponse {
     let body = json!({

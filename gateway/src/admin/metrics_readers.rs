@@ -1,4 +1,4 @@
-//! Authorization of metrics: the root shard is asked with a SubjectAccessReview, and its decision is cached.
+//! Authorization of metrics: a SubjectAccessReview at the root shard, whose decision is cached.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// How long the root shard's answer about a reader of metrics is believed, as in kcp.
+/// How long an allowed decision is cached, as in kcp.
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// Readers remembered at most.
+/// Maximum number of cached decisions.
 const MAX_READERS: usize = 1024;
 
-/// Who may read metrics, as the root shard's access rules say.
+/// Authorizes readers of metrics by the access rules of the root shard.
 pub(super) struct MetricsReaders {
     root: Client,
     known: Mutex<FxHashMap<String, (bool, Instant)>>,
@@ -36,13 +36,13 @@ struct AccessReviewStatus {
 }
 
 impl MetricsReaders {
-    /// Asks `root`, a client of the root logical cluster.
+    /// `root` is a client for the root logical cluster.
     pub(super) fn new(root: Client) -> Self {
         Self { root, known: Mutex::default() }
     }
 
     pub(super) async fn may_read(&self, user: &UserInfo) -> Result<bool, String> {
-        // Everything that the answer may depend on.
+        // The key holds everything that the decision may depend on.
         let key = serde_json::to_string(user).map_err(|error| error.to_string())?;
         let now = Instant::now();
         if let Some((allowed, until)) = self.known.lock().get(&key).copied()

@@ -1,6 +1,6 @@
-//! Endpoints that the gateway answers itself: probes, metrics, status, busy workspaces, explain, tail, shard picks, admin page.
+//! Admin API: endpoints of the gateway itself: probes, metrics, status, busy workspaces, explain, tail, placement, admin page.
 //!
-//! May use `pipeline` (a dry run asks it), `forward` and everything below them. Must not know HTTP protocols or sockets.
+//! May use `pipeline` (for a dry run), `forward` and everything below them. Must not know HTTP protocols or sockets.
 
 mod endpoints;
 pub(crate) mod explain;
@@ -38,7 +38,7 @@ use crate::routing::placement::{PickSettings, Scheduler};
 use metrics_readers::MetricsReaders;
 use status::CertificateFile;
 
-/// Everything that the admin API shows or does.
+/// The endpoints of the gateway itself, with the state that they need.
 pub(crate) struct AdminApi {
     pipeline: Arc<RequestPipeline>,
     picker: Arc<Scheduler>,
@@ -47,9 +47,9 @@ pub(crate) struct AdminApi {
     metrics_readers: MetricsReaders,
     reloads: Reloads,
     shutdown: Shutdown,
-    /// When the process began.
+    /// Start time of the process.
     started: Instant,
-    /// The listeners that are open.
+    /// The open listeners.
     pub(crate) listeners: ArcSwap<Vec<ListenerInfo>>,
     /// Certificate files whose expiry the status shows.
     pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
@@ -63,7 +63,7 @@ pub(crate) struct AdminParts {
     pub(crate) picker: Arc<Scheduler>,
     pub(crate) health: Health,
     pub(crate) index: Arc<IndexReport>,
-    /// A client of the root shard, which is asked who may read metrics.
+    /// A client for the root shard, which authorizes readers of metrics.
     pub(crate) root: Client,
     pub(crate) reloads: Reloads,
     pub(crate) shutdown: Shutdown,
@@ -71,38 +71,38 @@ pub(crate) struct AdminParts {
     pub(crate) backlog_budget: Arc<BacklogBudget>,
 }
 
-/// A listener that is listened at, for whoever shows it.
+/// An open listener, for the status.
 #[derive(Clone)]
 pub(crate) struct ListenerInfo {
     /// The listener.
     pub(crate) listener: Arc<Listener>,
-    /// Where it listens.
+    /// Its listen address.
     pub(crate) address: String,
     /// Its settings.
     pub(crate) config: ListenerConfig,
 }
 
-/// What the admin API does with a request.
+/// The reaction of the admin API to a request.
 pub(crate) enum AdminReply {
-    /// It responds.
+    /// A complete response.
     Respond(LocalResponse),
-    /// The client may make this call: its body is read, or a stream begins.
+    /// The client is authorized for this call: its body is to be read, or a stream begins.
     Continue(AdminCall),
 }
 
 /// A call with a request body or a streamed response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AdminCall {
-    /// Where a workspace should live.
+    /// The placement of a workspace.
     Pick,
-    /// What would become of a request.
+    /// A dry run of a request.
     Explain,
-    /// Requests as they end.
+    /// A stream of completed requests.
     Tail,
 }
 
 impl AdminApi {
-    /// The admin API of a gateway with these parts. It shows no listeners yet.
+    /// Builds the admin API from its parts. It has no listeners yet.
     pub(crate) fn new(parts: AdminParts) -> Self {
         let AdminParts {
             pipeline,
@@ -130,7 +130,7 @@ impl AdminApi {
         }
     }
 
-    /// Authenticates and authorizes a request to an endpoint, and answers it if that takes no body.
+    /// Authenticates and authorizes a request to an endpoint, and responds to it unless the endpoint takes a body or streams.
     pub(crate) async fn call(&self, view: &RequestView<'_>, endpoint: LocalEndpoint) -> AdminReply {
         let reply = self.reply(view, endpoint).await.unwrap_or_else(AdminReply::Respond);
         match reply {
@@ -141,12 +141,12 @@ impl AdminApi {
         }
     }
 
-    /// Changes how shards are picked for new workspaces.
+    /// Sets the settings of placement.
     pub(crate) fn set_placement(&self, settings: PickSettings) {
         self.picker.set_settings(settings);
     }
 
-    /// Answers a call whose body has been read.
+    /// Responds to a call whose body has been read.
     pub(crate) async fn respond(
         &self,
         call: AdminCall,
@@ -167,7 +167,7 @@ impl AdminApi {
         view: &RequestView<'_>,
         endpoint: LocalEndpoint,
     ) -> Result<AdminReply, LocalResponse> {
-        // Whoever acts for somebody else must not see what only he may: shards would judge by the other one.
+        // Impersonation is refused, because only shards authorize it: a client must not get the impersonated user's permissions here.
         if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
             && view.headers.keys().any(|name| impersonates(name.as_str()))
         {
@@ -201,8 +201,8 @@ impl AdminApi {
         Ok(AdminReply::Respond(answer))
     }
 
-    /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
-    /// is well.
+    /// The check details name shards and files. At a listener that authenticates before routing, unauthenticated clients get only
+    /// the overall result.
     async fn answer_probe(&self, view: &RequestView<'_>) -> LocalResponse {
         if authenticates_first(view) {
             let verdict = self.verdict(view.uri);

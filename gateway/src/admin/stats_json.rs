@@ -1,12 +1,12 @@
-//! Figures for whoever draws them: the histograms and counters of requests as JSON, which pages read more easily than the
-//! exposition format. They count from the start of the process; whoever wants a rate asks twice.
+//! Request histograms and counters as JSON, for the admin page, which parses JSON more easily than the
+//! exposition format. They count from the start of the process; rates are computed from two readings.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 use serde_json::{Map, Value, json};
 
-/// The families that are told.
+/// The exported metric families.
 const TOLD: [&str; 9] = [
     "fairlead_connections_open",
     "fairlead_gateway_local_responses_total",
@@ -19,7 +19,7 @@ const TOLD: [&str; 9] = [
     "proxy_request_duration_seconds",
 ];
 
-/// What `/services/fairlead/v1/figures` says.
+/// The response of `/services/fairlead/v1/figures`.
 pub(crate) fn figures(families: &[MetricFamily], now: SystemTime) -> Value {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let told = families.iter().filter(|family| TOLD.contains(&family.name()));
@@ -38,7 +38,7 @@ fn one(metric: &Metric, kind: MetricType) -> Value {
     match kind {
         MetricType::HISTOGRAM => {
             let histogram = metric.get_histogram();
-            // The last one, +Inf, is the count.
+            // The bucket of +Inf is omitted, because its count is the total count.
             let buckets: Vec<_> = histogram
                 .get_bucket()
                 .iter()

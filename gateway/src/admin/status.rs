@@ -1,5 +1,5 @@
-//! Status of the gateway: what `/services/fairlead/v1/status` says, and `fairlead status`, `fairlead gateway top` and the admin
-//! page show.
+//! Status of the gateway: the response of `/services/fairlead/v1/status`, shown by `fairlead status`, `fairlead gateway top` and
+//! the admin page.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::auth::identity::RequestIdentity;
 use crate::request::response::LocalResponse;
 use crate::upstream::{EndpointStatus, Fault, ShardReport};
 
-/// A certificate in a file, and the use of it.
+/// A certificate file and its use.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateFile {
     object: String,
@@ -43,9 +43,9 @@ struct StatusReport {
 #[serde(rename_all = "camelCase")]
 struct ListenerStatus {
     name: Arc<str>,
-    /// Where it listens.
+    /// Its listen address.
     address: String,
-    /// What it demands and lets in, a few words each.
+    /// Summary of its policy, a few words per item.
     policy: Vec<String>,
 }
 
@@ -63,43 +63,43 @@ struct ShardStatus {
     child_workspaces: u32,
     unschedulable: bool,
     draining: bool,
-    /// Why it gets no new workspaces.
+    /// The reason why it gets no new workspaces.
     excluded: Option<&'static str>,
     weight: Option<u32>,
     capacity: Option<u32>,
-    /// Workspaces picked here that the index does not show yet.
+    /// Workspaces placed by this gateway that the index does not show yet.
     reserved: u32,
     requests_per_second: f64,
-    /// Reads and writes that wait for it at any moment.
+    /// Average number of reads and writes that wait for it.
     busy: f64,
     lists: u64,
     watches: u64,
     last_error: Option<Arc<str>>,
-    /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
+    /// The latest connection attempt succeeded, and not all of its addresses are ejected.
     healthy: bool,
-    /// Requests for it fail at once.
+    /// Its circuit is open: requests for it fail at once.
     circuit_open: bool,
-    /// Listeners with an `upstreamIdentity` whose requests for it fail at once.
+    /// Listeners with an `upstreamIdentity` for which the shard's circuit is open.
     circuit_open_for: Vec<Arc<str>>,
-    /// How many addresses it has, as far as anybody has asked.
+    /// Number of its addresses, from the latest name resolution.
     addresses: usize,
     ejected: Vec<EjectedAddress>,
-    /// Requests that it works on, that wait for it, and that it may work on; nothing before the first.
+    /// Requests in progress, waiting, and the concurrency limit; `None` before the first request.
     open: Option<u32>,
     waiting: Option<u32>,
     limit: Option<u32>,
 }
 
-/// An address that fails.
+/// An ejected address.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EjectedAddress {
     address: String,
     reason: Fault,
-    /// How often in a row.
+    /// Number of consecutive failures.
     failures: u32,
     for_seconds: u64,
-    /// It gets no requests. Otherwise too many fail, or there is no other.
+    /// Whether it gets no requests. An ejected address still gets requests when too many fail, or when there is no other.
     excluded: bool,
 }
 
@@ -107,7 +107,7 @@ struct EjectedAddress {
 #[serde(rename_all = "camelCase")]
 struct CertificateStatus {
     object: String,
-    /// The end of the first in the file that ends, in seconds since 1970.
+    /// The earliest expiry of a certificate in the file, in seconds since 1970.
     not_after: Option<u64>,
     error: Option<String>,
 }
@@ -123,7 +123,7 @@ struct ReloadStatus {
 }
 
 impl AdminApi {
-    /// Tells an operator.
+    /// Responds to an operator.
     pub(crate) async fn status(&self, identity: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = Self::is_operator(identity, "/services/fairlead/v1/status") {
             return refused;
@@ -141,7 +141,7 @@ impl AdminApi {
         }
     }
 
-    /// Listeners that are somebody of their own to a shard, and do not get through to it.
+    /// Listeners with their own identity towards a shard for which the shard's circuit is open.
     fn listeners_with_open_circuit(&self, shard: &str) -> Vec<Arc<str>> {
         let listeners = self.listeners.load();
         let cut_off = listeners.iter().filter(|shown| {
@@ -230,7 +230,7 @@ fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
     ejected.collect()
 }
 
-/// What a listener is for, to be read in one glance.
+/// Summary of a listener's policy.
 fn policy(listener: &ListenerConfig) -> Vec<String> {
     let authentication = &listener.authentication;
     let mut told = Vec::new();
@@ -275,7 +275,7 @@ fn policy(listener: &ListenerConfig) -> Vec<String> {
     told
 }
 
-/// The certificates that the gateway shows, and those by which it believes others.
+/// The certificates that the gateway presents, and the CA certificates that it trusts.
 pub(crate) fn certificate_files(config: &GatewayConfig) -> Vec<CertificateFile> {
     let mut files = Vec::new();
     let mut add = |object: String, file: &std::path::Path| {

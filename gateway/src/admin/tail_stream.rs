@@ -1,4 +1,4 @@
-//! An answer without an end: lines of the access log, as they happen.
+//! The endless response of the tail endpoint: access log lines as requests complete.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -18,7 +18,7 @@ use crate::request::response::LocalResponse;
 use crate::telemetry::tail::{Filter, LogSubscription, TooManySubscribers};
 
 impl AdminApi {
-    /// Streams requests as they end to a client that may see them; returns the status code that it got.
+    /// Streams completed requests to a client that may see them; returns the status code of the response.
     pub(crate) async fn tail<C: DownstreamExchange>(
         &self,
         forwarder: &Forwarder,
@@ -63,14 +63,14 @@ async fn stream<C: DownstreamExchange>(
             }
         }
     }
-    // Between two lines, unless a write was broken off; then the client sees it.
+    // The stream ends between two lines, unless a write was interrupted; the abort makes that visible to the client.
     if client.end(None).await.is_err() {
         client.abort();
     }
     StatusCode::OK.as_u16()
 }
 
-/// Sends lines for as long as somebody takes them.
+/// Sends lines until the client disconnects or stalls.
 async fn send<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,

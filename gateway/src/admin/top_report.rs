@@ -1,4 +1,4 @@
-//! The busy workspaces for people: as JSON, by path.
+//! Report of the busiest workspaces: JSON, with paths.
 
 use std::time::Instant;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::routing::table::Root;
 use crate::telemetry::top::{BusyCluster, Measure, TopWorkspaces};
 
-/// Workspaces told of by each measure.
+/// Number of workspaces listed per measure.
 const TOLD: usize = 100;
 
-/// What `/services/fairlead/v1/top` says.
+/// The response of `/services/fairlead/v1/top`.
 #[derive(Debug, Serialize)]
 pub(crate) struct TopReport {
     requests: Vec<BusyWorkspace>,
@@ -25,9 +25,9 @@ struct BusyWorkspace {
     cluster: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Over a minute or so.
+    /// Rate over about a minute.
     per_second: f64,
-    /// At most so much of that may be others'.
+    /// Maximum part of the rate that may belong to other workspaces.
     error: f64,
 }
 
@@ -36,12 +36,12 @@ struct WatchedWorkspace {
     cluster: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Open now.
+    /// Number of open watches.
     open: u32,
 }
 
 impl TopReport {
-    /// As it is now. Reads the whole table for the paths.
+    /// The report of the current state. Reads the whole table for the paths.
     pub(crate) fn of(top: &TopWorkspaces, table: &Root) -> Self {
         let now = Instant::now();
         let [requests, bytes, errors] = Measure::ALL.map(|measure| top.by(measure, TOLD, now));
@@ -72,7 +72,7 @@ impl TopReport {
     }
 }
 
-/// Thousandths are more than is known.
+/// Rounds to thousandths; the value is not known more precisely.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

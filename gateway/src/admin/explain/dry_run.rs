@@ -1,4 +1,4 @@
-//! Requests as they would be sent: made for a server by the same code whether they are, or are only rehearsed.
+//! Dry run of a request: the same code builds the upstream request, but does not send it.
 
 use std::net::IpAddr;
 
@@ -15,19 +15,19 @@ use crate::request::host;
 use crate::request::response::LocalResponse;
 use crate::telemetry::request_stats::RequestStats;
 
-/// A request that was not made.
+/// The result of a dry run.
 pub(crate) struct DryRun {
-    /// What the gateway would do.
+    /// The action that the gateway would take.
     pub(crate) decision: Action,
-    /// What kind of exchange it would be.
+    /// The class of the request.
     pub(crate) class: RequestClass,
-    /// Whose it would be.
+    /// The address of the client.
     pub(crate) client: IpAddr,
-    /// What the server would get.
+    /// The head of the upstream request.
     pub(crate) sent: Option<Parts>,
 }
 
-/// What would become of a request, up to the point where a server would hear of it.
+/// Processes a request up to the point where it would be sent to a server.
 pub(crate) async fn rehearse(
     admin: &AdminApi,
     connection: &Connection,
@@ -55,7 +55,7 @@ pub(crate) async fn rehearse(
             let view =
                 RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
             match admin.pipeline.decide(&view).await {
-                // Endpoints of the gateway's own are called; those with a body are not.
+                // Endpoints of the gateway itself are called, except those with a body or a stream.
                 Action::Admin(endpoint) => match admin.call(&view, endpoint).await {
                     AdminReply::Respond(answer) => Action::Respond(answer),
                     AdminReply::Continue(_) => Action::Admin(endpoint),

@@ -1,8 +1,8 @@
-//! What would become of a request, and why: the very code that serves requests, before somebody who listens.
+//! Explain: a dry run of a request through the code that serves requests, with a trace of the decisions.
 //!
-//! Nothing is counted, remembered or sent; but who judges the credential is asked as for a real request (an issuer for its
-//! keys, a webhook, shards for service accounts), and a workspace that may be about to appear is waited for. Endpoints of the
-//! gateway's own do answer: for one of metrics the root shard is asked who may read them, and what it says is remembered.
+//! Nothing is counted, cached or forwarded. Authenticators make their calls as for a real request (issuer keys, webhooks,
+//! shards for service accounts), and a workspace that may be about to appear is waited for. Endpoints of the gateway itself do
+//! respond: for metrics, the root shard authorizes the user, and its decision is cached.
 
 mod dry_run;
 mod request;
@@ -32,7 +32,7 @@ use crate::request::response::LocalResponse;
 use crate::telemetry::request_stats::RequestStats;
 use request::ExplainRequest;
 
-/// Where it is asked.
+/// Path of the endpoint.
 pub(crate) const PATH: &str = "/services/fairlead/v1/explain";
 
 /// The result of a dry run.
@@ -80,7 +80,7 @@ struct Destination {
     url: String,
     /// The name of the shard or of the backend.
     server: Arc<str>,
-    /// The head that the server would get; secrets are left out.
+    /// The headers that the server would get; the values of secrets are omitted.
     headers: Vec<(String, String)>,
 }
 
@@ -88,7 +88,7 @@ struct Destination {
 #[serde(rename_all = "camelCase")]
 struct ExplainedResponse {
     code: u16,
-    /// The word in metrics and in the access log.
+    /// The reason in metrics and in the access log.
     reason: &'static str,
     status_reason: Option<String>,
     message: Option<String>,
@@ -96,7 +96,7 @@ struct ExplainedResponse {
 }
 
 impl AdminApi {
-    /// Whether the sender may ask.
+    /// Whether the client may call Explain.
     pub(crate) fn may_explain(
         &self,
         view: &RequestView<'_>,
@@ -109,7 +109,7 @@ impl AdminApi {
         }
     }
 
-    /// Answers an operator at `connection`, whose address is `asker`.
+    /// Responds to an operator at `connection`, whose address is `asker`.
     pub(crate) async fn explain(
         &self,
         connection: &Connection,
@@ -281,7 +281,7 @@ impl AdminApi {
     }
 }
 
-/// What holds for everybody at a listener.
+/// Adds the properties of the listener to the trace.
 fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &DecisionLog) {
     let ListenerInfo { listener, address, .. } = open;
     steps.tell(Stage::Listener, StageResult::Passed, || {
@@ -315,7 +315,7 @@ fn credential_kind(method: AuthenticationMethod) -> &'static str {
     }
 }
 
-/// Headers without what is nobody's business.
+/// The headers, with the values of secrets omitted.
 fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL];
     let shown = headers.iter().map(|(name, value)| {

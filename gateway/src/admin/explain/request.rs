@@ -1,4 +1,4 @@
-//! The question: a request that somebody might make.
+//! Parameters of Explain: the request to be explained.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,29 +16,29 @@ use serde::Deserialize;
 use crate::policy::connection::Connection;
 use crate::policy::listener::Listener;
 
-/// What is asked about. A token comes in a body only: what stands in a URL stands in logs.
+/// The request to be explained. Credentials are accepted in a body only, because URLs are logged.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ExplainRequest {
-    /// With its query.
+    /// The path with its query.
     path: String,
     method: Option<String>,
-    /// At which listener; that at which it is asked, if none is named.
+    /// Name of the listener; the listener of the Explain request by default.
     pub(super) listener: Option<String>,
-    /// What the client asks for.
+    /// Host of the request.
     host: Option<String>,
-    /// What it named in the handshake.
+    /// Server name of the TLS handshake (SNI).
     server_name: Option<String>,
-    /// Where the connection comes from; the asker's own address, if none is named.
+    /// Peer address of the connection; that of the Explain request by default.
     pub(super) peer: Option<IpAddr>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     token: Option<String>,
-    /// PEM, leaf first.
+    /// Certificate chain in PEM, leaf first.
     pub(super) certificate: Option<String>,
 }
 
-/// The question cannot be answered; whoever asks has to put it better.
+/// The parameters are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidExplainRequest {
     #[error("the question does not decode: {0}")]
@@ -88,7 +88,7 @@ impl ExplainRequest {
         Ok(question)
     }
 
-    /// The head of the request as it would come.
+    /// The head of the request as a listener would receive it.
     pub(super) fn head(&self, listener: &Listener) -> Result<Parts, InvalidExplainRequest> {
         if self.path.is_empty() {
             return Err(InvalidExplainRequest::NoPath);
@@ -113,7 +113,7 @@ impl ExplainRequest {
             value.set_sensitive(true);
             head.headers.insert(AUTHORIZATION, value);
         }
-        // Only over that one connections are upgraded.
+        // Only HTTP/1.1 has upgrades.
         head.version = Version::HTTP_2;
         if head.headers.contains_key(UPGRADE) {
             head.version = Version::HTTP_11;
@@ -122,7 +122,7 @@ impl ExplainRequest {
         Ok(head)
     }
 
-    /// The connection that it would come over.
+    /// The connection that would carry the request.
     pub(super) fn connection(
         &self,
         listener: &Arc<Listener>,

@@ -1,8 +1,8 @@
-//! A page about the gateway for operators, at listeners that offer it: three files and nothing from anywhere else.
+//! The admin page for operators, at listeners that enable it: three files without external resources.
 //!
-//! It shows what the gateway's other endpoints say, and whatever it changes it asks the shards for, as its user: the browser's
-//! certificate says who that is, and the shards' rules decide. A page of another site cannot do so in his name: browsers say that
-//! a request is of such a page, and with a certificate it is refused (`screen::is_of_another_site`).
+//! It shows the data of the gateway's other endpoints. Changes are requests to the shards as the page's user: the browser's
+//! certificate authenticates the user, and the shards authorize. A page of another site cannot send such requests in the user's
+//! name: browsers mark cross-site requests, and with a certificate these are refused (`request_filter::is_of_another_site`).
 
 use bytes::Bytes;
 use fairlead_process::Status;
@@ -18,13 +18,13 @@ use crate::pipeline::RequestView;
 use crate::request::AdminFile;
 use crate::request::response::LocalResponse;
 
-/// Where it is.
+/// Path of the page.
 const PATH: &str = "/services/fairlead/admin/";
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// Nothing but what comes from here, and no page around it.
+/// Allows resources of the same origin only, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -39,10 +39,10 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 impl AdminApi {
-    /// A part of the page, for an operator.
+    /// A file of the page, for an operator.
     ///
     /// # Errors
-    /// What everybody else gets; where there is no page, everybody.
+    /// The response for other users; for all users where the page is disabled.
     pub(crate) fn admin_page(
         &self,
         view: &RequestView<'_>,
