@@ -1,7 +1,7 @@
-//! What a shard's store must hold before it serves: system logical clusters, and on root's shard root.
+//! Fills the store before a shard serves: system logical clusters, and `root` on root's shard.
 //!
-//! Everything is idempotent and runs at every start; a start that finds everything writes nothing. The
-//! objects of a step go into the store in one commit.
+//! Everything is idempotent and runs at every start; a start that finds everything writes nothing. The objects of a
+//! step are written in one commit.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,24 +24,24 @@ use crate::names::{
 };
 use crate::writes::Writes;
 
-/// Where a shard keeps what it knows of root's exports.
+/// ConfigMap in `system:shard` that stores root's exports and schemas.
 const EXPORT_CACHE: &str = "apiexport-identity-cache";
 
-/// A start that did not get through. The store or its content is to blame.
+/// Failure of the bootstrap. The cause is the store or its content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootstrapError {
     /// The store refused a commit.
     #[error("the store cannot be filled")]
     Commit(#[from] CommitError),
-    /// An object could not be read or made.
+    /// An object could not be read or created.
     #[error("the store's content cannot be used: {0}")]
     Object(#[from] Status),
-    /// No randomness for an identity.
+    /// The system provides no random numbers for an identity.
     #[error("the system has no randomness")]
     Random(getrandom::Error),
 }
 
-/// Fills `system:system-crds` and `system:admin`, which every shard has and which need nothing else.
+/// Fills `system:system-crds` and `system:admin`. Every shard has them, and they depend on nothing else.
 pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> Result<(), BootstrapError> {
     let mut writes = Writes::new(objects, definitions);
     for definition in fairlead_api::system_crds() {
@@ -54,7 +54,7 @@ pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> 
     Ok(())
 }
 
-/// Fills root with its schemas and exports, and returns what bindings need to know of them.
+/// Fills root with its schemas and exports, and returns the data that bindings need.
 pub(crate) async fn root_exports(
     objects: &ObjectStore,
     definitions: &Definitions,
@@ -73,7 +73,7 @@ pub(crate) async fn root_exports(
     read_exports(objects)
 }
 
-/// Fills root with everything else: its LogicalCluster, bindings, types and roles.
+/// Fills root with its LogicalCluster, bindings, types and roles.
 pub(crate) async fn root(
     objects: &ObjectStore,
     definitions: &Definitions,
@@ -107,14 +107,14 @@ pub(crate) async fn root(
     Ok(())
 }
 
-/// Where a shard is, for the LogicalCluster of root.
+/// Settings of the shard for the objects of root.
 pub(crate) struct ShardSettings<'p> {
     pub(crate) shard: &'p str,
     pub(crate) external_url: &'p str,
     pub(crate) batteries: &'p [Battery],
 }
 
-/// Fills `system:shard` and `system:bound-crds`, and keeps what is known of root's exports.
+/// Fills `system:shard` and `system:bound-crds`, and stores root's exports.
 pub(crate) async fn shard(
     objects: &ObjectStore,
     definitions: &Definitions,
@@ -159,7 +159,7 @@ pub(crate) async fn shard(
     Ok(())
 }
 
-/// Root's exports and schemas as this shard last stored them.
+/// Root's exports and schemas as this shard stored them last.
 pub(crate) fn stored_exports(objects: &ObjectStore) -> Result<Option<(RootExports, Vec<Value>)>, Status> {
     let scope = Scope::new(SYSTEM_SHARD);
     let Some(stored) = objects.get(&CONFIG_MAPS, &BUILT_IN, &scope, Some("default"), EXPORT_CACHE)? else {
@@ -172,7 +172,7 @@ pub(crate) fn stored_exports(objects: &ObjectStore) -> Result<Option<(RootExport
     Ok(exports.ok().zip(schemas.ok()))
 }
 
-/// The schemas of root, as root's shard stores them.
+/// The schemas of root in the store of root's shard.
 pub(crate) fn root_schemas(objects: &ObjectStore) -> Result<Vec<Value>, Status> {
     trees(objects, objects.list(&API_RESOURCE_SCHEMAS, &CUSTOM, &root_scope(), None)?)
 }
@@ -190,7 +190,7 @@ fn root_scope() -> ScopeSelector {
     ScopeSelector::One(Scope::new("root"))
 }
 
-/// An export gets an identity once and keeps it: changing it would make its objects invisible.
+/// Creates or updates an export. It gets an identity once: a changed identity would hide its objects.
 fn ensure_export(
     objects: &ObjectStore,
     writes: &mut Writes<'_>,
@@ -221,7 +221,7 @@ fn ensure_export(
     Ok(())
 }
 
-/// The LogicalCluster of a system cluster or of root, ready from the start.
+/// Creates or updates the LogicalCluster of a system cluster or of root, with phase Ready.
 fn ensure_cluster(
     writes: &mut Writes<'_>,
     cluster: &str,
@@ -244,13 +244,13 @@ fn ensure_cluster(
     Ok(())
 }
 
-/// The bindings among objects, bound.
+/// The APIBindings among `objects`, with the status of bound ones.
 fn bound_bindings(objects: &[Value], exports: &RootExports) -> Vec<Value> {
     let bindings = objects.iter().filter(|object| object["kind"] == "APIBinding");
     bindings.filter_map(|binding| exports.as_bound(binding.clone(), Timestamp::now())).collect()
 }
 
-/// An endpoint slice whose export and partition are known to be there.
+/// Marks an endpoint slice as valid: its export and partition exist.
 fn valid(mut slice: Value) -> Value {
     let mut conditions = Vec::new();
     for kind in [condition_type::API_EXPORT_VALID, condition_type::PARTITION_VALID] {
@@ -261,7 +261,7 @@ fn valid(mut slice: Value) -> Value {
     slice
 }
 
-/// A CRD of the system is served from the start.
+/// Marks a system CRD as established, so that it is served from the start.
 fn established(mut definition: Value) -> Value {
     let now = crate::writes::now();
     let spec = &definition["spec"];

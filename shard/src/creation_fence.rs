@@ -1,7 +1,7 @@
-//! The end of a logical cluster's content: from here on nothing is created in it.
+//! Keeps objects from being created in a logical cluster whose content is deleted.
 //!
-//! A create depends on the LogicalCluster being as it was when it was looked at; who seals it changes it.
-//! So what is found after the sealing is all there will ever be.
+//! A create depends on the revision at which the LogicalCluster was read, and sealing changes the LogicalCluster. So
+//! after the sealing no object can be added to those that exist.
 
 use fairlead_api::{LOGICAL_CLUSTER_NAME, condition_type, conditions_of, finalizer, is_condition_true};
 use fairlead_apiserver::Admitted;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
 
-/// Refuses a create in a logical cluster whose content is gone or that is gone itself, and otherwise names
-/// what must still hold at the commit. Costs one read of the LogicalCluster.
+/// Refuses a create in a logical cluster that is sealed or does not exist. Otherwise returns an expectation that must
+/// hold at the commit. Costs one read of the LogicalCluster.
 ///
 /// # Errors
 /// 403, or 500 when the store cannot be read.
@@ -23,7 +23,7 @@ pub(crate) fn creation_fence(
     write: &Admitted<'_>,
 ) -> Result<Option<Mutation>, Status> {
     let cluster = write.scope.as_str();
-    // Logical clusters of the system are never deleted, and some have no LogicalCluster.
+    // System logical clusters are never deleted, and some have no LogicalCluster.
     if write.verb != Verb::Create
         || cluster.starts_with("system:")
         || write.resource.name == *LOGICAL_CLUSTERS
@@ -34,7 +34,7 @@ pub(crate) fn creation_fence(
     let Some(stored) = objects.get_by_key(&key, write.scope)? else {
         return Err(refusal(write, "there is no such logical cluster"));
     };
-    // Most are not being deleted, which shows without reading more than the bytes.
+    // Most logical clusters are not being deleted. A search in the bytes shows that without parsing.
     let is_marked = contains(stored.object.as_object().json(), b"\"deletionTimestamp\"");
     if is_marked && is_sealed(&objects.tree(&stored)?) {
         return Err(refusal(write, "the logical cluster is being deleted and its content is gone"));
@@ -42,8 +42,8 @@ pub(crate) fn creation_fence(
     Ok(Some(Mutation::fence(key, Expect::At(stored.revision))))
 }
 
-/// Whether nothing may be created in a logical cluster any more. Terminators may need new objects, so it
-/// stays open as long as there are any.
+/// Whether nothing may be created in a logical cluster any more. Terminators may need new objects, so it is not sealed
+/// while there are any.
 pub(crate) fn is_sealed(logical_cluster: &Value) -> bool {
     let finalizers = logical_cluster["metadata"]["finalizers"].as_array();
     let is_finished = !finalizers.is_some_and(|all| all.iter().any(|one| one == finalizer::LOGICAL_CLUSTER));
@@ -54,13 +54,13 @@ pub(crate) fn is_sealed(logical_cluster: &Value) -> bool {
         && (is_finished || content_deleted)
 }
 
-/// Whether terminators have not yet done their part.
+/// Whether terminators are still pending.
 pub(crate) fn has_terminators(logical_cluster: &Value) -> bool {
     logical_cluster["status"]["terminators"].as_array().is_some_and(|all| !all.is_empty())
 }
 
-fn contains(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
+fn contains(text: &[u8], pattern: &[u8]) -> bool {
+    text.windows(pattern.len()).any(|window| window == pattern)
 }
 
 fn refusal(write: &Admitted<'_>, why: &str) -> Status {

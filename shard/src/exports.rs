@@ -1,4 +1,4 @@
-//! Root's exports: identities and schemas, from which bindings to them are derived.
+//! Root's exports: their identities and schemas, from which bindings are derived.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::index::Identities;
 
-/// Root's exports by name. The same on all shards; root's shard makes it, the others read it there and
-/// keep it, so that they start without root.
+/// Root's exports by name, the same on all shards. Root's shard creates them. Other shards read and store them, so
+/// that they start without root.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct RootExports(BTreeMap<String, Export>);
 
@@ -31,7 +31,7 @@ struct ExportedSchema {
 }
 
 impl RootExports {
-    /// Reads them from the APIExports and APIResourceSchemas of root.
+    /// Parses the APIExports and APIResourceSchemas of root.
     pub(crate) fn read(exports: &[Value], schemas: &[Value]) -> Self {
         let known = exports.iter().filter_map(|export| {
             let identity = export["status"]["identityHash"].as_str().filter(|hash| !hash.is_empty())?;
@@ -55,18 +55,18 @@ impl RootExports {
         Self(known.collect())
     }
 
-    /// Whether all of root's exports are there.
+    /// Whether all of root's exports are known.
     pub(crate) fn is_complete(&self) -> bool {
         fairlead_api::root_export_names().all(|name| self.0.contains_key(name))
     }
 
-    /// The identity hashes by export.
+    /// The identity hashes by export name.
     pub(crate) fn identities(&self) -> Identities {
         self.0.iter().map(|(name, export)| (name.clone(), Arc::from(&*export.identity))).collect()
     }
 
-    /// A binding to one of them as it is once it is bound: finalizer, status, conditions. `None` when the
-    /// binding is to something else.
+    /// An APIBinding with the finalizer, status and conditions of a bound one. `None` if its export is not one of
+    /// root's.
     pub(crate) fn as_bound(&self, mut binding: Value, now: Timestamp) -> Option<Value> {
         let reference = &binding["spec"]["reference"]["export"];
         if reference["path"] != "root" {
@@ -114,8 +114,7 @@ impl RootExports {
         Some(binding)
     }
 
-    /// The locks of a logical cluster's resources: which binding owns which resource, as kcp notes it on
-    /// the LogicalCluster.
+    /// The value of kcp's resource lock annotation on a LogicalCluster: the binding that owns each resource.
     pub(crate) fn locks(&self, bindings: &[Value]) -> String {
         let mut locks = BTreeMap::new();
         for binding in bindings {
@@ -129,7 +128,7 @@ impl RootExports {
         serde_json::to_string(&locks).unwrap_or_default()
     }
 
-    /// The CRDs of the bound schemas, as they stand in `system:bound-crds`.
+    /// The CRDs of the bound schemas, as `system:bound-crds` stores them.
     pub(crate) fn bound_definitions(schemas: &[Value]) -> Vec<Value> {
         schemas
             .iter()
@@ -142,7 +141,7 @@ impl RootExports {
     }
 }
 
-/// Marks on a LogicalCluster which bindings own its resources.
+/// Sets the annotation that names the owner of each bound resource on a LogicalCluster.
 pub(crate) fn set_locks(logical_cluster: &mut Value, locks: String) {
     logical_cluster["metadata"]["annotations"][annotation::RESOURCE_BINDINGS] = locks.into();
 }

@@ -1,9 +1,10 @@
 //! A kcp shard: logical clusters, tenancy, API exports, their controllers.
 //!
-//! It hosts the generic API server: it says which logical clusters there are (a scope is one logical
-//! cluster), which resources each serves, who may do what, and what a write must look like; controllers
-//! carry workspaces through their lives. It must not know the gateway: what the gateway does for it
-//! (choosing a shard for a workspace) is an HTTP service it asks.
+//! It hosts the generic API server and decides which logical clusters exist (a scope is one logical cluster), which
+//! resources each serves, which actions a user may perform, and which writes are valid. Controllers create, initialize
+//! and delete workspaces.
+//!
+//! It must not know the gateway: the gateway's choice of a shard for a workspace is an HTTP service that it calls.
 
 mod admission;
 mod bootstrap;

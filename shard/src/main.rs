@@ -1,4 +1,4 @@
-//! `fairlead-shard --config <file>`: the shard as a process.
+//! The shard process: `fairlead-shard --config <file>`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use fairlead_config::{ConfigError, ShardConfig};
 use fairlead_process::{FatalError, LoggingError, check_open_files, init_logging};
 use fairlead_shard::ShardError;
 
-/// A shard of an installation: serves its logical clusters and carries workspaces through their lives.
+/// A shard of an installation: serves its logical clusters and manages the life cycle of workspaces.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

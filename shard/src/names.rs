@@ -1,4 +1,4 @@
-//! The resources and origins that the shard's own code names.
+//! Names of resources, origins and logical clusters that the shard's code refers to.
 
 use std::sync::LazyLock;
 
@@ -30,19 +30,19 @@ resources! {
     WORKSPACE_TYPES = "tenancy.kcp.io" / "workspacetypes";
 }
 
-/// The origin of local and system CRDs' objects.
+/// The origin of the objects of local and system CRDs.
 pub(crate) const CUSTOM: Origin = Origin::Custom;
-/// The origin of built-in kinds' objects.
+/// The origin of the objects of built-in kinds.
 pub(crate) const BUILT_IN: Origin = Origin::BuiltIn;
 
 /// The finalizer that keeps a CustomResourceDefinition until its objects are removed.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The logical cluster whose roles count everywhere.
+/// The logical cluster whose roles apply in every logical cluster.
 pub(crate) const SYSTEM_ADMIN: &str = "system:admin";
-/// The logical cluster of the CRDs that are served everywhere.
+/// The logical cluster with the CRDs that every logical cluster serves.
 pub(crate) const SYSTEM_CRDS: &str = "system:system-crds";
-/// The logical cluster of the CRDs of bound schemas.
+/// The logical cluster with the CRDs of bound schemas.
 pub(crate) const BOUND_CRDS: &str = "system:bound-crds";
 /// The logical cluster that binds root's exports on every shard.
 pub(crate) const SYSTEM_SHARD: &str = "system:shard";

@@ -1,7 +1,7 @@
-//! Other shards, as far as this one has logical clusters there.
+//! The other shards: creates, watches and deletes logical clusters there for workspaces of this shard.
 //!
-//! One watch per peer shows all logical clusters there that belong to workspaces here; their creation
-//! and deletion are requests to the peer with the credential of the logical-cluster administrator.
+//! One watch per peer reports all logical clusters there that belong to workspaces of this shard. They are created and
+//! deleted by requests to the peer with the credential of the logical cluster administrator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::controller_runtime::Queue;
 use crate::placement::{Placement, ShardInfo};
 use crate::workspace_owner::{WorkspaceKey, WorkspaceOwner, owner_key};
 
-/// The label on a logical cluster that tells whose workspace it belongs to, when that is on another
-/// shard: what the owner's watch selects by.
+/// Label of a logical cluster: the shard of its workspace, if that is another one. The watch of that shard selects by
+/// it.
 pub(crate) const OWNER_SHARD: &str = "fairlead.dev/owner-shard";
 
-/// How soon a failed watch of a peer is tried again, at first.
+/// The first pause after a failed watch of a peer.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The other shards.
+/// Clients and watches of the other shards.
 pub(crate) struct Peers {
     own: String,
     credentials: Option<Arc<arc_swap::ArcSwap<Credentials>>>,
@@ -57,24 +57,24 @@ pub(crate) enum RemoteState {
     NotSynced,
 }
 
-/// The result of a creation.
+/// The result of the creation of a logical cluster on a peer.
 pub(crate) enum CreateOutcome {
-    /// It is there and belongs to the workspace.
+    /// The logical cluster exists and belongs to the workspace.
     Created,
     /// The name belongs to another workspace.
     NameTaken,
 }
 
 impl Peers {
-    /// Peers of shard `own`, which presents `credentials` to them.
+    /// Creates the peers of shard `own`, which authenticates to them with `credentials`.
     pub(crate) fn new(own: String, credentials: Option<Arc<arc_swap::ArcSwap<Credentials>>>) -> Self {
         Self { own, credentials, clients: RwLock::default(), states: RwLock::default() }
     }
 
-    /// Makes a logical cluster on a peer. Calling it again is right.
+    /// Creates a logical cluster on a peer. It is idempotent.
     ///
     /// # Errors
-    /// What the peer or the way to it says; a retry helps.
+    /// 503 with the error of the peer or of the connection; a retry helps.
     pub(crate) async fn create(
         &self,
         shard: &ShardInfo,
@@ -99,10 +99,10 @@ impl Peers {
         }
     }
 
-    /// Deletes a logical cluster on a peer if it has this owner; `true` once there is none.
+    /// Deletes a logical cluster on a peer if it has this owner. Returns `true` once it does not exist.
     ///
     /// # Errors
-    /// What the peer or the way to it says; a retry helps.
+    /// 503 with the error of the peer or of the connection; a retry helps.
     pub(crate) async fn delete(
         &self,
         shard: &ShardInfo,
@@ -114,7 +114,7 @@ impl Peers {
             format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
         match client.get_json::<Value>(&path).await {
             Ok(found) if !owner.owns(&found) => {
-                tracing::warn!(shard = %shard.name, cluster, "a workspace names a logical cluster of somebody else");
+                tracing::warn!(shard = %shard.name, cluster, "a workspace names a logical cluster of another owner");
                 return Ok(true);
             }
             Ok(_) => {}
@@ -133,7 +133,7 @@ impl Peers {
         }
     }
 
-    /// What the watch of a peer has shown of a logical cluster.
+    /// The state of a logical cluster as last reported by the watch of its peer.
     pub(crate) fn state(&self, shard: &str, cluster: &str) -> RemoteState {
         let states = self.states.read();
         let Some(state) = states.get(shard).filter(|state| state.is_synced) else {
@@ -149,7 +149,7 @@ impl Peers {
         }
     }
 
-    /// Watches all peers until the process drains; each change wakes the workspace it belongs to.
+    /// Watches all peers until the process drains; each change requeues the workspace that it belongs to.
     pub(crate) async fn run(
         self: Arc<Self>,
         placement: Arc<Placement>,
@@ -200,7 +200,7 @@ impl Peers {
                 Event::Replaced { items, .. } => {
                     let mut states = self.states.write();
                     let state = states.entry(shard.name.clone()).or_default();
-                    let gone: Vec<String> = state.clusters.drain().map(|(cluster, _)| cluster).collect();
+                    let previous: Vec<String> = state.clusters.drain().map(|(cluster, _)| cluster).collect();
                     state.is_synced = true;
                     for item in &items {
                         if let Some((cluster, remote)) = RemoteCluster::read(item) {
@@ -210,8 +210,8 @@ impl Peers {
                     tracing::debug!(
                         peer = shard.name,
                         here = items.len(),
-                        before = gone.len(),
-                        "listed a peer"
+                        before = previous.len(),
+                        "listed the logical clusters of a peer"
                     );
                     items
                 }

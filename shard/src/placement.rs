@@ -1,8 +1,8 @@
-//! Which shard a new workspace goes to.
+//! Placement of new workspaces on shards.
 //!
-//! The gateway is response, because it sees all shards; when it does not answer in time, the shard picks
-//! one at random by itself, as kcp does. When it answers that none fits, or none now, nobody picks: the workspace's
-//! condition says reason, and it is response again.
+//! The gateway picks the shard, because it sees all shards. If it does not respond in time, the shard picks one at
+//! random, as kcp does. If it responds that no shard fits, or that none fits now, the workspace is not placed: its
+//! condition has the reason, and the gateway is called again later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::global::GlobalView;
 use crate::index::Definitions;
 use crate::names::SHARDS;
 
-/// Where the gateway answers.
+/// Path of the gateway's placement API.
 const PICK_PATH: &str = "/services/fairlead/v1/shard-picks";
 
-/// A shard, as far as placement is concerned.
+/// The fields of a Shard that placement uses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ShardInfo {
     pub(crate) name: String,
@@ -36,24 +36,24 @@ pub(crate) struct ShardInfo {
     pub(crate) is_draining: bool,
 }
 
-/// Any value on a Shard: it is being emptied and gets no new workspaces.
+/// Annotation of a Shard that is being emptied and gets no new workspaces, whatever its value.
 const DRAIN: &str = "fairlead.dev/drain";
-/// How kcp begins to say that there is no shard.
+/// The beginning of kcp's message if there is no shard.
 const NO_SHARD: &str = "No available shards to schedule the workspace";
 
-/// The outcome of a choice.
+/// The result of a placement.
 pub(crate) enum PlacementOutcome {
-    /// This one, for a reason: by which policy, and reason.
+    /// A shard, with the policy and the reason of the choice.
     Shard(ShardInfo, String),
     /// No shard fits; a new or changed shard may.
     NoShardFits(String),
-    /// No shard fits now; the same ones may soon.
+    /// No shard fits now; the same shards may fit soon.
     NoShardNow(String),
     /// The shards are not known yet.
     ShardsUnknown,
 }
 
-/// Chooses shards.
+/// Chooses shards for workspaces.
 pub(crate) struct Placement {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -62,14 +62,14 @@ pub(crate) struct Placement {
     pub(crate) picks: IntCounterVec,
 }
 
-/// The gateway's door for picks.
+/// Client of the gateway's placement API.
 pub(crate) struct PickClient {
     pub(crate) client: Client,
     pub(crate) timeout: Duration,
 }
 
 impl Placement {
-    /// All shards: root's own objects on root's shard, their replicas elsewhere.
+    /// All shards: the Shards in root on root's shard, their replicas on other shards.
     pub(crate) fn shards(&self) -> Vec<ShardInfo> {
         let local = self.definitions.exported(&SHARDS).and_then(|resource| {
             let root = ScopeSelector::One(Scope::new("root"));
@@ -87,7 +87,7 @@ impl Placement {
         replicas.iter().filter_map(|replica| ShardInfo::read(replica)).collect()
     }
 
-    /// The shard of this name.
+    /// The shard with this name.
     pub(crate) fn shard(&self, name: &str) -> Option<ShardInfo> {
         self.shards().into_iter().find(|shard| shard.name == name)
     }
@@ -115,7 +115,7 @@ impl Placement {
                         self.picks.with_label_values(&["gateway"]).inc();
                         return PlacementOutcome::Shard(shard.clone(), reason);
                     }
-                    // One of us has heard of it before the other; soon both have.
+                    // Gateway and shard learn of changes at different times; soon both know.
                     Some(exclusion) => {
                         let name = &shard.name;
                         return PlacementOutcome::NoShardNow(format!(
@@ -131,12 +131,12 @@ impl Placement {
             PickOutcome::NoShardNow(reason) => {
                 return PlacementOutcome::NoShardNow(format!("{NO_SHARD} now: {reason}"));
             }
-            PickOutcome::NoResponse => "the gateway did not answer",
+            PickOutcome::NoResponse => "the gateway did not respond",
             PickOutcome::NoGateway => "no gateway is configured",
         };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
-        // Without randomness the first one serves as well.
+        // If there is no randomness, the first one is used.
         let _ = getrandom::fill(&mut random);
         let index = (u64::from_le_bytes(random) % fitting.len() as u64) as usize;
         let reason = format!("random: {} of {} shards fit; {fallback_cause}", fitting.len(), shards.len());
@@ -156,7 +156,7 @@ impl Placement {
             Ok(Ok(PickResponse { shard, policy, reason })) => {
                 PickOutcome::Shard { name: shard, reason: format!("{policy}: {reason}") }
             }
-            // A selector that the gateway does not take is no way round it.
+            // A selector that the gateway rejects must not lead to a random choice.
             Ok(Err(ClientError::Status(status))) if matches!(status.code, 400 | 413 | 422) => {
                 PickOutcome::NoShardFits(status.message)
             }
@@ -180,7 +180,7 @@ enum PickOutcome {
     NoShardFits(String),
     NoShardNow(String),
     NoResponse,
-    /// There is no gateway to ask.
+    /// No gateway is configured.
     NoGateway,
 }
 
@@ -202,7 +202,7 @@ struct PickResponse {
     reason: String,
 }
 
-/// Why a shard is not to be had, as far as its object says.
+/// The reason why a shard cannot be chosen, from its object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Exclusion {
     NotSelected,
@@ -224,7 +224,7 @@ impl std::fmt::Display for Exclusion {
     }
 }
 
-/// What is said where no shard is to be had: kcp's words, and how many are not for which reason.
+/// kcp's message for the case that no shard fits, with the number of shards per reason.
 fn no_shard_message(shards: &[&ShardInfo], selector: &LabelSelector) -> String {
     let count = |exclusion: &Exclusion| {
         shards.iter().filter(|shard| shard.exclusion(selector) == Some(*exclusion)).count()
@@ -263,7 +263,7 @@ impl ShardInfo {
     }
 }
 
-/// Reads `spec.location.selector`; absent selects everything.
+/// Parses `spec.location.selector`; an absent one selects all shards.
 fn label_selector(selector: &Value) -> Result<LabelSelector, String> {
     let mut terms = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! WorkspaceTypes, found by path or logical cluster, here or on other shards.
+//! Look-up of WorkspaceTypes by path or logical cluster, on this shard and among the replicas of others.
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ impl TypeLookup {
         Self { objects, clusters, paths, global, origin: RwLock::default() }
     }
 
-    /// Learns under which identity WorkspaceTypes are stored.
+    /// Sets the origin under which WorkspaceTypes are stored.
     pub(crate) fn set_origin(&self, origin: Origin) {
         *self.origin.write() = Some(origin);
     }
 
-    /// The type at a path (or logical cluster name); first on this shard, then among the replicas.
+    /// The type at a path or in a logical cluster: of this shard, otherwise from the replicas.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -60,7 +60,7 @@ impl TypeLookup {
         }))
     }
 
-    /// Looks a name up from a workspace upwards, as kcp does for types without a path.
+    /// Searches a type by name in a workspace and its parents, as kcp does for references without a path.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -74,10 +74,10 @@ impl TypeLookup {
         Ok(None)
     }
 
-    /// A type with everything it extends, the type itself last.
+    /// A type and all types that it extends; the type itself is last.
     ///
     /// # Errors
-    /// 500 when the store cannot be read; the inner error when the aliases cannot be told.
+    /// 500 if the store cannot be read. The inner error is returned if the aliases cannot be determined.
     pub(crate) fn aliases(
         &self,
         own: LocatedType,

@@ -1,7 +1,7 @@
-//! Writes of the system itself: several objects in one commit, straight into the store.
+//! Writes of the shard itself: several objects in one commit, directly into the store.
 //!
-//! What admission would fill in is already there; shape, defaults and metadata are applied here, so that
-//! stored bytes are as if a client had sent them.
+//! Admission is skipped, so callers set the fields that it would set. Shape, defaults and metadata are applied here,
+//! so that the stored bytes equal those of a client's write.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::index::Definitions;
 
-/// Objects to write in one commit.
+/// A batch of writes for one commit.
 pub(crate) struct Writes<'s> {
     objects: &'s ObjectStore,
     definitions: &'s Definitions,
@@ -26,28 +26,28 @@ impl<'s> Writes<'s> {
         Self { objects, definitions, mutations: Vec::new() }
     }
 
-    /// Whether there is nothing to write.
+    /// Whether the batch is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.mutations.is_empty()
     }
 
-    /// Creates an object; the commit fails when it exists.
+    /// Creates an object; the commit fails if it exists.
     ///
     /// # Errors
-    /// 503 when its resource is not served yet.
+    /// 503 if its resource is not served yet.
     pub(crate) fn create(&mut self, cluster: &str, object: Value) -> Result<(), Status> {
         let resource = self.resource_of(&object)?;
-        let object = prepared(&resource, object)?;
+        let object = with_defaults(&resource, object)?;
         let key = self.key(&resource, cluster, &object);
         let encoded = self.objects.encode(object, resource.schema_hash)?;
         self.mutations.push(Mutation::create(key, encoded.stored().clone()));
         Ok(())
     }
 
-    /// Replaces an object that was read at a revision; nothing is written when nothing changes.
+    /// Replaces an object that was read at a revision, unless nothing changes.
     ///
     /// # Errors
-    /// 500 when it is no object.
+    /// 500 if `new` is not an object.
     pub(crate) fn replace(
         &mut self,
         resource: &ServedResource,
@@ -62,11 +62,10 @@ impl<'s> Writes<'s> {
         Ok(())
     }
 
-    /// Replaces an object that was read at a revision; when nothing changes, the commit happens only while
-    /// it is as it was read.
+    /// Replaces an object that was read at a revision. If nothing changes, the commit still requires that revision.
     ///
     /// # Errors
-    /// 500 when it is no object.
+    /// 500 if `new` is not an object.
     pub(crate) fn replace_or_fence(
         &mut self,
         resource: &ServedResource,
@@ -88,19 +87,19 @@ impl<'s> Writes<'s> {
         self.mutations.push(Mutation::delete(key, Expect::At(old.revision)));
     }
 
-    /// Adds mutations that were made elsewhere.
+    /// Adds mutations.
     pub(crate) fn extend(&mut self, mutations: impl IntoIterator<Item = Mutation>) {
         self.mutations.extend(mutations);
     }
 
-    /// Lets the commit happen only while an object is as it was read.
+    /// Requires at the commit that an object still has the revision at which it was read.
     pub(crate) fn fence(&mut self, resource: &ServedResource, old: &StoredObject, object: &Value) {
         let key = self.key(resource, old.scope.as_str(), object);
         self.mutations.push(Mutation { key, expect: Expect::At(old.revision), change: Change::Keep });
     }
 
-    /// Creates an object, or brings an existing one to the given content. Status and metadata that others
-    /// have added stay.
+    /// Creates an object, or updates an existing one to the given content. Status and added metadata of an existing
+    /// object are kept.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -113,10 +112,10 @@ impl<'s> Writes<'s> {
         if !annotations[fairlead_api::annotation::CREATE_ONLY].is_null() {
             return Ok(());
         }
-        let wanted = prepared(&resource, object)?;
+        let desired = with_defaults(&resource, object)?;
         let mut new = self.objects.tree(&old)?;
-        let (Some(fields), Some(wanted)) = (new.as_object_mut(), wanted.as_object()) else { return Ok(()) };
-        for (name, value) in wanted {
+        let (Some(fields), Some(desired)) = (new.as_object_mut(), desired.as_object()) else { return Ok(()) };
+        for (name, value) in desired {
             match name.as_str() {
                 "status" | "apiVersion" | "kind" => {}
                 "metadata" => merge_metadata(fields, value),
@@ -128,10 +127,10 @@ impl<'s> Writes<'s> {
         self.replace(&resource, &old, new)
     }
 
-    /// An object as it is stored, found by the type, namespace and name of another.
+    /// The stored object with the namespace and name of `like`.
     ///
     /// # Errors
-    /// 500 when the store cannot be read.
+    /// 500 if the store cannot be read.
     pub(crate) fn stored(
         &self,
         resource: &ServedResource,
@@ -144,10 +143,10 @@ impl<'s> Writes<'s> {
         self.objects.get(&resource.name, &resource.origin, &Scope::new(cluster), namespace, name)
     }
 
-    /// Commits everything at once.
+    /// Commits all writes at once.
     ///
     /// # Errors
-    /// [`CommitError`]; a conflict means that somebody else was faster, and the plan is to be made anew.
+    /// [`CommitError`]. After a conflict another writer was faster, and the caller must plan again.
     pub(crate) async fn commit(self) -> Result<Revision, CommitError> {
         if self.mutations.is_empty() {
             return Ok(self.objects.store().revision());
@@ -155,7 +154,7 @@ impl<'s> Writes<'s> {
         self.objects.store().commit(self.mutations).await
     }
 
-    /// The resource an object is of, by its apiVersion and kind.
+    /// The resource of an object, by its apiVersion and kind.
     pub(crate) fn resource_of(&self, object: &Value) -> Result<Arc<ServedResource>, Status> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -172,7 +171,7 @@ impl<'s> Writes<'s> {
     }
 }
 
-fn prepared(resource: &ServedResource, mut object: Value) -> Result<Value, Status> {
+fn with_defaults(resource: &ServedResource, mut object: Value) -> Result<Value, Status> {
     let status = object.get("status").cloned();
     if let Some(version) = object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next())
         && let Some(version) = resource.version(version)
@@ -199,14 +198,14 @@ fn prepared(resource: &ServedResource, mut object: Value) -> Result<Value, Statu
     Ok(object)
 }
 
-/// The present time as Kubernetes writes it.
+/// The current time in the format of Kubernetes.
 pub(crate) fn now() -> String {
     fairlead_api::format_time(jiff::Timestamp::now())
 }
 
-fn merge_metadata(fields: &mut Map<String, Value>, wanted: &Value) {
+fn merge_metadata(fields: &mut Map<String, Value>, desired: &Value) {
     for part in ["labels", "annotations"] {
-        for (key, value) in wanted[part].as_object().into_iter().flatten() {
+        for (key, value) in desired[part].as_object().into_iter().flatten() {
             fields["metadata"][part][key] = value.clone();
         }
     }

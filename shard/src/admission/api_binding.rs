@@ -1,4 +1,4 @@
-//! APIBindings: the label by which they are found, the finalizer, and who may bind.
+//! Admission of APIBindings: sets the label of the export and the finalizer, and checks the permission to bind.
 
 use fairlead_api::{finalizer, label};
 use fairlead_apiserver::{Action, Admitted};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{ShardAdmission, forbidden, is_master};
 
 impl ShardAdmission {
-    /// Puts on the label of the export and the finalizer.
+    /// Adds the finalizer and the label by which the bindings of an export are found.
     pub(super) fn mutate_api_binding(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
         let Some(export) = object["spec"]["reference"]["export"]["name"].as_str().map(str::to_owned) else {
             return Ok(());
@@ -28,8 +28,8 @@ impl ShardAdmission {
         Ok(())
     }
 
-    /// Binding needs the verb `bind` on the export, where the export is. Whatever is wrong is told in
-    /// the same words, so that nobody learns which exports exist.
+    /// Requires the verb `bind` on the export, in the export's logical cluster. All failures have the same message, so
+    /// that it does not reveal which exports exist.
     pub(super) fn validate_api_binding(
         &self,
         write: &Admitted<'_>,
@@ -71,7 +71,7 @@ impl ShardAdmission {
     }
 }
 
-/// The logical cluster of the export: an empty path is the binding's own.
+/// The logical cluster of the export. An empty path means the logical cluster of the binding.
 fn export_cluster(write: &Admitted<'_>, object: &Value) -> String {
     match object["spec"]["reference"]["export"]["path"].as_str().unwrap_or_default() {
         "" => write.scope.as_str().to_owned(),

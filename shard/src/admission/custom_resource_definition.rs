@@ -1,6 +1,7 @@
-//! CustomResourceDefinitions: checked, named and established in the same write.
+//! Admission of CustomResourceDefinitions: validates, accepts the names and establishes the definition in the same
+//! write.
 //!
-//! One server has no peers that must learn of a definition first, so it is served when the create returns.
+//! One server has no peers that must observe a definition first, so the definition is served when the create returns.
 
 use fairlead_apiserver::{Admitted, ScopeSelector};
 use fairlead_process::{Status, StatusCause};
@@ -13,7 +14,7 @@ use super::ShardAdmission;
 use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM_RESOURCE_DEFINITIONS};
 
 impl ShardAdmission {
-    /// Defaults and checks the spec, and writes the status that follows from it.
+    /// Applies defaults, validates the spec, and sets the status that follows from it.
     pub(super) fn mutate_definition(
         &self,
         write: &Admitted<'_>,
@@ -32,7 +33,7 @@ impl ShardAdmission {
         }
         if let Some(old) = old {
             let established = condition(old, "Established").is_some_and(|one| one["status"] == "True");
-            // A stored definition that does not parse any more may only become one that does.
+            // If the stored definition no longer parses, only the new one is validated.
             if let Ok(before) = CrdSpec::parse(old) {
                 let errors = fairlead_schema::crd::validate_update(&spec, &before, established);
                 if !errors.is_empty() {

@@ -1,4 +1,4 @@
-//! LogicalClusters: the finalizer, the copy of initializers, and what users may not do.
+//! Admission of LogicalClusters: the finalizer, the copy of initializers, and immutable fields.
 
 use fairlead_api::{annotation, finalizer, group};
 use fairlead_apiserver::Admitted;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{forbidden, is_master};
 use crate::host::is_in;
 
-/// Keeps the deletion finalizer on, and copies initializers and terminators into the status at the
-/// transition to Initializing, whatever was sent.
+/// Adds the deletion finalizer. At the transition to Initializing it copies initializers and terminators from the spec
+/// into the status, whatever the client sent.
 pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
     if object["metadata"]["deletionTimestamp"].is_null() {
         let finalizers = &mut object["metadata"]["finalizers"];
@@ -25,10 +25,10 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
     let was_initializing = old.is_some_and(|old| old["status"]["phase"] == "Initializing");
     if old.is_some() && object["status"]["phase"] == "Initializing" && !was_initializing {
         for field in ["initializers", "terminators"] {
-            let wanted = object["spec"][field].clone();
+            let desired = object["spec"][field].clone();
             if let Some(status) = object["status"].as_object_mut() {
-                match wanted.as_array().filter(|all| !all.is_empty()) {
-                    Some(_) => status.insert(field.into(), wanted),
+                match desired.as_array().filter(|all| !all.is_empty()) {
+                    Some(_) => status.insert(field.into(), desired),
                     None => status.remove(field),
                 };
             }
@@ -36,7 +36,7 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Denies creation, and changes to fields that users must not change.
+/// Denies creation, and changes to immutable fields, unless the user is privileged.
 pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     if is_privileged(write) {
         return Ok(());
@@ -49,8 +49,8 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
             return Err(forbidden(write, format!("{name} is immutable")));
         }
     }
-    // kcp lets a workspace's administrator write these, and believes them: which types of children are allowed, who
-    // owns the workspace, where it is. (Deliberate difference.)
+    // In kcp the administrator of a workspace can change these, and kcp relies on them for the allowed types of
+    // children, the owner of the workspace and its shard. (Deliberate difference.)
     if object.pointer("/spec/owner") != old.pointer("/spec/owner") {
         return Err(forbidden(write, "spec.owner is immutable"));
     }
@@ -88,7 +88,7 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
     Ok(())
 }
 
-/// Users may delete only what says that they may.
+/// Unprivileged users may delete only a LogicalCluster with `spec.directlyDeletable`.
 pub(super) fn validate_delete(write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
     let deletable = old.is_some_and(|old| old["spec"]["directlyDeletable"] == true);
     if deletable || is_privileged(write) {

@@ -1,7 +1,7 @@
-//! What the shard insists on before a write is stored, resource by resource.
+//! Admission of the shard, one module per resource.
 //!
-//! Mutation fills in what the shard decides; validation refuses. Everything is decided from this shard's
-//! own store and what it knows of others, so a decision costs no network round trip.
+//! Mutation sets the fields that the shard decides; validation refuses. It uses only this shard's store and the
+//! replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
 mod custom_resource_definition;
@@ -27,7 +27,7 @@ use crate::host::Authorizer;
 use crate::index::ClusterIndex;
 use crate::workspace_types::TypeLookup;
 
-/// The shard's admission.
+/// Admission plugin of the shard's API server.
 pub(crate) struct ShardAdmission {
     pub(crate) objects: ObjectStore,
     pub(crate) namespaces: NamespaceLifecycle,
@@ -42,10 +42,10 @@ impl ShardAdmission {
         Self { objects, namespaces, clusters, types, authorizer: std::sync::OnceLock::new() }
     }
 
-    /// Completes it: the authorizer depends on the definitions, and those on the registry that this
-    /// admission is part of.
+    /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
+    /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // Set once, at start.
+        // It is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
 
@@ -116,9 +116,10 @@ impl ShardAdmission {
     fn validate_delete(&self, write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
         match resource_of(write) {
             ("", "namespaces") => {
-                let kept = matches!(write.name, "default" | "kube-system" | "kube-public");
-                let goes = self.clusters.get(write.scope.as_str()).is_some_and(|state| state.is_deleted);
-                if kept && !goes && !is_master(write) {
+                let is_default = matches!(write.name, "default" | "kube-system" | "kube-public");
+                let is_cluster_deleted =
+                    self.clusters.get(write.scope.as_str()).is_some_and(|state| state.is_deleted);
+                if is_default && !is_cluster_deleted && !is_master(write) {
                     return Err(forbidden(write, "this namespace may not be deleted"));
                 }
                 Ok(())
@@ -128,15 +129,15 @@ impl ShardAdmission {
         }
     }
 
-    /// `kcp.io/path` on the kinds that are found by path.
+    /// Sets `kcp.io/path` on the kinds that are found by path.
     fn set_path_annotation(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
         let always = matches!(
             resource_of(write),
             ("apis.kcp.io", "apiexports" | "apibindings") | ("tenancy.kcp.io", "workspacetypes")
         );
-        let carries = object["metadata"]["annotations"][annotation::PATH].is_string();
+        let has_path = object["metadata"]["annotations"][annotation::PATH].is_string();
         let is_cluster = resource_of(write) == ("core.kcp.io", "logicalclusters");
-        if is_cluster || !(always || carries) {
+        if is_cluster || !(always || has_path) {
             return Ok(());
         }
         let cluster = write.scope.as_str();
@@ -150,7 +151,7 @@ impl ShardAdmission {
     }
 }
 
-/// kcp's CEL rules, enforced natively.
+/// Evaluates kcp's CEL transition rules, which are implemented natively.
 fn validate_transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let (group, resource) = resource_of(write);
     let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
@@ -171,7 +172,7 @@ fn validate_transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value
     Err(Status::invalid(group, definition.kind, write.name, causes))
 }
 
-/// URLs of a Shard that are not given are the base URL.
+/// Sets missing URLs of a Shard to its base URL.
 fn mutate_shard(object: &mut Value) {
     let base = object["spec"]["baseURL"].clone();
     for field in ["externalURL", "virtualWorkspaceURL"] {
@@ -181,17 +182,17 @@ fn mutate_shard(object: &mut Value) {
     }
 }
 
-/// Group and plural name of what is written.
+/// Group and plural name of the written resource.
 pub(super) fn resource_of<'w>(write: &Admitted<'w>) -> (&'w str, &'w str) {
     (&write.resource.name.group, &write.resource.name.resource)
 }
 
-/// Whether the writer is a member of `system:masters`, who stands above admission.
+/// Whether the user is a member of `system:masters`. Admission does not restrict these users.
 pub(super) fn is_master(write: &Admitted<'_>) -> bool {
     crate::host::is_in(write.user, group::MASTERS)
 }
 
-/// 403 in Kubernetes' words.
+/// 403 with the message of Kubernetes.
 pub(super) fn forbidden(write: &Admitted<'_>, why: impl core::fmt::Display) -> Status {
     let (group, resource) = resource_of(write);
     Status::forbidden(GroupResource::new(group, resource), write.name, why)

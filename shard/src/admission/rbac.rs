@@ -1,4 +1,5 @@
-//! Roles and bindings: Kubernetes' escalation check. A user cannot grant permissions that it does not have.
+//! Admission of roles and bindings: Kubernetes' privilege escalation check. A user cannot grant permissions that it
+//! does not have.
 
 use fairlead_apiserver::authz::{RoleReference, Rule};
 use fairlead_apiserver::{Action, Admitted};
@@ -9,8 +10,8 @@ use serde_json::Value;
 use super::{ShardAdmission, forbidden, is_master, resource_of};
 
 impl ShardAdmission {
-    /// Rules that are written, or given through a binding, must be covered by the writer's own, unless he
-    /// may `escalate` or `bind`.
+    /// Requires that the rules of a written role, or of a bound role, are covered by the rules of the writer, unless
+    /// the writer has the verb `escalate` or `bind`.
     pub(super) fn validate_rbac(
         &self,
         write: &Admitted<'_>,
@@ -40,7 +41,7 @@ impl ShardAdmission {
                 let (own, everywhere) = self.authorizer()?.policies(write.scope.as_str())?;
                 let role = own.role(&reference, write.namespace, Some(&everywhere));
                 let Some(role) = role else {
-                    // A role that does not exist yet could come to hold anything.
+                    // The role does not exist and could be created later with any rule.
                     return if self.is_permitted(write, "bind", &reference.name, &reference)? {
                         Ok(())
                     } else {
@@ -120,7 +121,7 @@ fn not_found(reference: &RoleReference) -> Status {
     Status::not_found(resource, &reference.name)
 }
 
-/// A rule as Kubernetes prints it in this message.
+/// Formats a rule as Kubernetes does in this message.
 fn describe(rule: &Rule) -> String {
     let list = |values: &[String]| {
         let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();

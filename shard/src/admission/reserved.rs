@@ -1,4 +1,4 @@
-//! Names, labels and annotations that belong to the system.
+//! Admission of reserved names, labels and annotations.
 
 use fairlead_api::{annotation, label};
 use fairlead_apiserver::Admitted;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{forbidden, is_master, resource_of};
 use crate::names::{BOUND_CRDS, SYSTEM_CRDS};
 
-/// Refuses what is reserved.
+/// Refuses reserved names and groups, and changes of reserved labels and annotations.
 pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     if resource_of(write) == ("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions(write, object)?;

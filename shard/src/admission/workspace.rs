@@ -1,4 +1,4 @@
-//! Workspaces: who owns them, of which type they are, and whether they may be there.
+//! Admission of Workspaces: sets owner and type, and checks the type against user and parent.
 
 use fairlead_api::{LocatedType, TypeReference, annotation};
 use fairlead_apiserver::resource::Verb;
@@ -10,7 +10,7 @@ use super::{ShardAdmission, forbidden, is_master};
 use crate::workspace_types::type_reference;
 
 impl ShardAdmission {
-    /// Fills in owner, required groups, type and the type's labels.
+    /// Sets owner, required groups, type and the type's labels.
     pub(super) fn mutate_workspace(
         &self,
         write: &Admitted<'_>,
@@ -42,7 +42,7 @@ impl ShardAdmission {
         Ok(())
     }
 
-    /// Refuses what users may not set, types they may not use, and places types may not be in.
+    /// Refuses changes of system fields, types that the user may not use, and types that the parent does not allow.
     pub(super) fn validate_workspace(
         &self,
         write: &Admitted<'_>,
@@ -64,7 +64,7 @@ impl ShardAdmission {
                 return Err(forbidden(write, why));
             }
         }
-        // What they say is deleted with the workspace.
+        // These annotations determine which logical cluster is deleted with the workspace.
         for key in [annotation::SHARD, annotation::SHARD_HASH, annotation::WORKSPACE_CLUSTER] {
             let before = old.map_or(&Value::Null, |old| &old["metadata"]["annotations"][key]);
             if object["metadata"]["annotations"][key] != *before && !is_master(write) {
@@ -122,7 +122,7 @@ impl ShardAdmission {
         fairlead_api::check_parent_and_child(&parent, &child).map_err(|error| forbidden(write, error))
     }
 
-    /// The type a Workspace names, or its parent's default for children.
+    /// The type in the Workspace's spec, or the default type for children of its parent.
     fn type_of(&self, write: &Admitted<'_>, object: &Value) -> Result<LocatedType, Status> {
         let parent = self.clusters.get(write.scope.as_str());
         let Some(parent) = parent else {

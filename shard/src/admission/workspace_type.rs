@@ -1,4 +1,4 @@
-//! WorkspaceTypes: where they may be, what they must say, and which exports they may bind for others.
+//! Admission of WorkspaceTypes: reserved names, complete references, and the permission to bind default exports.
 
 use fairlead_apiserver::{Action, Admitted};
 use fairlead_process::Status;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{ShardAdmission, forbidden, is_master};
 
 impl ShardAdmission {
-    /// Refuses types that are incomplete, and default bindings to exports that the writer may not bind.
+    /// Refuses incomplete types, and default bindings to exports that the writer may not bind.
     pub(super) fn validate_workspace_type(
         &self,
         write: &Admitted<'_>,

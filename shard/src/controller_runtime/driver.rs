@@ -1,4 +1,4 @@
-//! The driver of all controllers: maps events to keys in a queue, and runs workers on that queue.
+//! Runs controllers: feeds keys from events into a queue, and runs workers on the queue.
 
 use core::hash::Hash;
 use std::sync::Arc;
@@ -13,23 +13,22 @@ use futures_util::stream::FuturesUnordered;
 
 use super::queue::{Queue, ReconcileOutcome};
 
-/// A level-based controller: it looks at the whole state of one key and brings it forward. Calling it
-/// again is always right.
+/// A level-based controller: it reads the whole state of one key and advances it. `reconcile` is idempotent.
 #[async_trait]
 pub(crate) trait Controller: Send + Sync + 'static {
-    /// What is brought forward.
+    /// Identifies the object that is reconciled.
     type Key: Clone + Eq + Hash + Send + Sync + core::fmt::Debug + 'static;
 
-    /// For logs.
+    /// Name in logs.
     const NAME: &'static str;
-    /// How many keys are worked on at once. They wait for commits most of the time, so they share a task.
+    /// Number of keys that are reconciled concurrently. They mostly wait for commits, so they share one task.
     const WORKERS: usize;
 
-    /// Brings one key forward by one step or more.
+    /// Advances one key by one step or more.
     async fn reconcile(&self, key: &Self::Key) -> Result<ReconcileOutcome, Status>;
 }
 
-/// Works on a controller's queue until the process drains.
+/// Runs the workers of a controller until the process drains.
 pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C::Key>>, shutdown: Shutdown) {
     let mut working = FuturesUnordered::new();
     loop {
@@ -43,9 +42,9 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C:
                     let next = match controller.reconcile(&key).await {
                         Ok(next) => next,
                         Err(status) => {
-                            // Conflicts are how two writers find out about each other.
+                            // Conflicts between writers are expected and not logged.
                             if status.code != 409 {
-                                tracing::warn!(controller = C::NAME, ?key, %status, "will be tried again");
+                                tracing::warn!(controller = C::NAME, ?key, %status, "a reconciliation failed and will be retried");
                             }
                             ReconcileOutcome::Retry
                         }
@@ -55,14 +54,14 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C:
             }
         }
     }
-    // What has begun is brought to its end; nothing new is taken.
+    // Drain: running reconciliations finish, no other ones start.
     while let Some((key, next)) = working.next().await {
         queue.done(key, next);
     }
 }
 
-/// Feeds changes of a resource, in all logical clusters, to `keys` until the process drains. A
-/// subscription that falls behind is replaced by another, after `resync` has looked at everything.
+/// Passes events of a resource, in all logical clusters, to `keys` until the process drains. If the subscription falls
+/// behind, it is replaced, and `resync` adds all keys.
 pub(crate) async fn feed(
     hub: Hub,
     resource: ResourceName,
@@ -94,7 +93,7 @@ pub(crate) async fn feed(
         };
         match end {
             SubscriptionEnd::Lagged => {
-                tracing::info!(%resource, "a controller fell behind and looks at everything again")
+                tracing::info!(%resource, "the events of a controller fell behind; all objects are added again")
             }
             SubscriptionEnd::Cancelled | SubscriptionEnd::Expired => {}
             SubscriptionEnd::Shutdown => return,

@@ -1,4 +1,4 @@
-//! The machinery of all controllers: the [`Controller`] trait, a work queue, and the workers and event feeds around it.
+//! The runtime of all controllers: the [`Controller`] trait, a work queue, and the workers and event feeds around it.
 //!
 //! It must not know any controller or resource.
 

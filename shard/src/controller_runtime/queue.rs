@@ -1,4 +1,4 @@
-//! The work queue of a controller: each key at most once at a time, failures with growing pauses.
+//! The work queue of a controller: processes each key once at a time, and retries failures with exponential back-off.
 
 use core::hash::Hash;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,12 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The first pause after a failure; each further one doubles it.
+/// The pause after the first failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause.
+/// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A queue of keys. A key that is added while it is worked on is worked on again afterwards.
+/// A queue of keys. A key that is added while it is processed is processed again afterwards.
 pub(crate) struct Queue<K> {
     state: Mutex<State<K>>,
     changed: Notify,
@@ -27,20 +27,20 @@ struct State<K> {
     again: FxHashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     failures: FxHashMap<K, u32>,
-    /// When a key is looked at again. The latest decision counts: else every event would add a timer, and keys that
-    /// are looked at again and again would be so ever more often.
+    /// Time at which a delayed key becomes ready. A later requeue replaces it. Otherwise every event would add a
+    /// timer, and the number of timers of a key would grow without limit.
     due: FxHashMap<K, (Instant, u64)>,
     sequence: u64,
 }
 
-/// The next step for a key after it was processed.
+/// Result of a reconciliation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReconcileOutcome {
-    /// Nothing, until it is added again.
+    /// The key is not requeued until it is added again.
     Done,
-    /// It is looked at again after this time.
+    /// The key is requeued after this time.
     RequeueAfter(Duration),
-    /// It failed; it is tried again after a growing pause.
+    /// The reconciliation failed; the key is requeued after a growing pause.
     Retry,
 }
 
@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Adds a key.
+    /// Adds a key, unless it is queued already.
     pub(crate) fn add(&self, key: K) {
         {
             let mut state = self.state.lock();
@@ -77,7 +77,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Takes the next key, which must be given back with [`done`](Self::done).
+    /// Takes the next key. The caller must return it with [`done`](Self::done).
     pub(crate) async fn take(&self) -> K {
         loop {
             let until = {
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Gives a key back.
+    /// Returns a key that [`take`](Self::take) has handed out.
     pub(crate) fn done(&self, key: K, next: ReconcileOutcome) {
         {
             let mut state = self.state.lock();
@@ -139,7 +139,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// How many keys wait or are worked on.
+    /// Number of keys that are ready or being processed.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready.len() + state.working.len()

@@ -1,4 +1,5 @@
-//! The controllers that keep logical clusters complete and empty them, with what binding_queue them.
+//! Starts the controllers of a logical cluster's content: deletion, namespaces, bindings and definitions, with their
+//! event feeds.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,19 +22,19 @@ use crate::names::{
     SERVICE_ACCOUNTS, WORKSPACES,
 };
 
-/// What these controllers need.
+/// Dependencies of the controllers.
 pub(crate) struct ContentControllers {
     pub(crate) objects: ObjectStore,
     pub(crate) hub: Hub,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) exports: Arc<RootExports>,
-    /// The PEM that `kube-root-ca.crt` carries.
+    /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
 
 impl ContentControllers {
-    /// Starts them; they run until the process drains.
+    /// Starts the controllers. They run until the process drains.
     pub(crate) fn start(&self, tasks: &Tasks, shutdown: &Shutdown) {
         self.start_deletion(tasks, shutdown);
         self.start_namespaces(tasks, shutdown);
@@ -152,7 +153,7 @@ impl ContentControllers {
     }
 }
 
-/// Adds bindings to their queue.
+/// Adds bindings to the queue of their controller.
 #[derive(Clone)]
 struct BindingQueue {
     controller: Arc<Bindings>,
@@ -185,6 +186,6 @@ fn each_key(
         ControlFlow::Continue(())
     });
     if let Err(error) = read {
-        tracing::error!(%resource, %error, "cannot look at everything");
+        tracing::error!(%resource, %error, "objects cannot be read");
     }
 }

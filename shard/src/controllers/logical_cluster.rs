@@ -1,7 +1,7 @@
-//! Logical clusters of this shard on their way to Ready.
+//! Initializes the logical clusters of this shard until they are Ready.
 //!
-//! The initializers that kcp serves itself, `root:universal` and `system:apibindings`, are carried out
-//! here: everything they make and the phase that follows go into the store in one commit.
+//! The initializers that kcp itself implements, `root:universal` and `system:apibindings`, run here: all objects that
+//! they create and the resulting phase are written in one commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use crate::writes::Writes;
 /// The initializer of the type that all ordinary types extend.
 const UNIVERSAL: &str = "root:universal";
 
-/// How soon a type that is not known here is looked for again.
+/// Interval of the look-ups of a type that is not known on this shard.
 const TYPE_RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The controller.
+/// Controller of LogicalClusters that are not being deleted.
 pub(crate) struct LogicalClusters {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -39,7 +39,7 @@ pub(crate) struct LogicalClusters {
     pub(crate) exports: Arc<RootExports>,
     pub(crate) shard: String,
     pub(crate) external_url: String,
-    /// The PEM that `kube-root-ca.crt` carries.
+    /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
 
@@ -79,16 +79,16 @@ struct Context<'c> {
     external_url: &'c str,
     serving_ca: &'c str,
     exports: &'c RootExports,
-    /// The bindings that the type wants, or reason that cannot be told.
+    /// The exports that the type binds by default, or the reason why they are unknown.
     bindings: Result<Vec<ExportReference>, String>,
 }
 
-/// What is to be done for a logical cluster.
+/// The change to a logical cluster.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// The LogicalCluster as it shall be.
+    /// The desired LogicalCluster.
     logical_cluster: Value,
-    /// Objects that shall be there.
+    /// Objects that are created unless they exist.
     objects: Vec<Value>,
 }
 
@@ -138,7 +138,7 @@ impl LogicalClusters {
         if writes.is_empty() {
             writes.replace(&resource, stored, plan.logical_cluster)?;
         } else {
-            // Nothing is made in a logical cluster that has begun to go.
+            // Creates nothing in a logical cluster whose deletion has begun.
             writes.replace_or_fence(&resource, stored, plan.logical_cluster)?;
         }
         match writes.commit().await {
@@ -149,7 +149,7 @@ impl LogicalClusters {
     }
 }
 
-/// Everything that can be decided now, for a logical cluster that is not being deleted.
+/// Plans all steps that are possible now, for a logical cluster that is not being deleted.
 fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
     let mut new = old.clone();
     let mut objects = Vec::new();
@@ -222,7 +222,7 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
     Plan { logical_cluster: new, objects }
 }
 
-/// What a namespace always holds.
+/// The objects that every namespace contains.
 pub(super) fn namespace_content(namespace: &Value, serving_ca: &str) -> [Value; 2] {
     let name = &namespace["metadata"]["name"];
     [
@@ -244,16 +244,16 @@ const ROOT_CA_DESCRIPTION: &str = "Contains a CA bundle that can be used to veri
      endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions \
      of Kubernetes clusters.";
 
-/// The default bindings, bound.
+/// The default bindings, with the status of bound ones.
 fn bindings(
     object: &Value,
     cluster: &str,
     context: &Context<'_>,
     now: Timestamp,
 ) -> Result<Vec<Value>, String> {
-    let wanted = context.bindings.as_ref().map_err(Clone::clone)?;
+    let desired = context.bindings.as_ref().map_err(Clone::clone)?;
     let path = object["metadata"]["annotations"][annotation::PATH].as_str().unwrap_or(cluster);
-    let bound = wanted.iter().map(|reference| {
+    let bound = desired.iter().map(|reference| {
         let binding = fairlead_api::default_api_binding(cluster, reference, "root", path, &[]);
         context
             .exports
@@ -263,7 +263,7 @@ fn bindings(
     bound.collect()
 }
 
-/// The creator of a workspace is its administrator.
+/// The binding that makes the creator of a workspace its administrator.
 fn administrator_binding(object: &Value) -> Option<Value> {
     let created_by = object["spec"]["createdBy"]["username"].as_str().filter(|user| !user.is_empty());
     let user = created_by.map(str::to_owned).or_else(|| {
@@ -281,13 +281,13 @@ pub(super) fn set_life_cycle_labels(object: &mut Value) {
         all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let (waiting, terminating) = (texts("initializers"), texts("terminators"));
-    let wanted = fairlead_api::life_cycle_labels(phase(object), &waiting, &terminating);
+    let desired = fairlead_api::life_cycle_labels(phase(object), &waiting, &terminating);
     let phase = phase(object).to_owned();
     let labels = &mut object["metadata"]["labels"];
     if let Some(labels) = labels.as_object_mut() {
         labels.retain(|key, _| !fairlead_api::is_life_cycle_label(key));
     }
-    for (key, value) in wanted {
+    for (key, value) in desired {
         labels[key] = value.into();
     }
     labels[label::PHASE] = phase.into();
@@ -316,9 +316,9 @@ fn shrink_owner_annotation(object: &mut Value) {
 }
 
 fn copy_to_status(object: &mut Value, field: &str) {
-    let wanted = object["spec"][field].clone();
-    if wanted.as_array().is_some_and(|all| !all.is_empty()) {
-        object["status"][field] = wanted;
+    let desired = object["spec"][field].clone();
+    if desired.as_array().is_some_and(|all| !all.is_empty()) {
+        object["status"][field] = desired;
     }
 }
 

@@ -1,6 +1,6 @@
-//! A shard without doors: store, hub, indexes, registry and the controllers controllers, for tests.
+//! A shard without network listeners for tests: store, hub, indexes, registry and the content controllers.
 //!
-//! To be used with a paused clock: pauses of controllers then cost no time.
+//! Tests use a paused clock, so pauses of controllers cost no time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -33,7 +33,7 @@ use crate::index::{ClusterIndex, Definitions};
 use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
 use crate::writes::Writes;
 
-/// What `kube-root-ca.crt` carries here.
+/// Content of `kube-root-ca.crt`.
 pub(super) const SERVING_CA: &str = "PEM";
 
 pub(super) struct Shard {
@@ -46,7 +46,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Bootstrapped, controllers running.
+    /// Starts a shard: fills the store and starts the controllers.
     pub(super) async fn start() -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let codec = KeyCodec::new("/registry", 1, is_built_in);
@@ -80,7 +80,7 @@ impl Shard {
         Self { objects, hub, definitions, exports, registry, _tasks: tasks }
     }
 
-    /// A workspace as it is when it is ready: namespaces with their content, bindings, administrator.
+    /// Creates a workspace in its Ready state: namespaces with their content, bindings, administrator.
     pub(super) async fn workspace(&self, cluster: &str) {
         let bindings: Vec<Value> = ["tenancy.kcp.io", "topology.kcp.io"]
             .into_iter()
@@ -114,7 +114,7 @@ impl Shard {
         self.hub.wait(revision).await.unwrap();
     }
 
-    /// A CRD that is served, as admission makes it of what a client sends.
+    /// Creates an established CRD, with the fields that admission sets.
     pub(super) async fn define(&self, cluster: &str, plural: &str, scope: &str) {
         let names = json!({"plural": plural, "singular": plural, "kind": "Thing", "listKind": "ThingList"});
         let definition = json!({
@@ -181,7 +181,7 @@ impl Shard {
         assert!(matches!(deleted, Ok(Deleted::Marked(_) | Deleted::Gone(_))), "{:?}", deleted.err());
     }
 
-    /// What the controller of workspaces does to a logical cluster whose workspace is deleted.
+    /// Deletes a logical cluster as the controller of its workspace does.
     pub(super) async fn delete_cluster(&self, cluster: &str) {
         self.delete(cluster, "logicalclusters.core.kcp.io", None, LOGICAL_CLUSTER_NAME).await;
     }
@@ -220,7 +220,7 @@ impl Shard {
         self.hub.subscribe(interest, Progress::Unwanted, None)
     }
 
-    /// Every key in the whole store that names a logical cluster.
+    /// All keys in the store that contain a logical cluster.
     pub(super) fn keys(&self, cluster: &str) -> Vec<String> {
         let segment = format!("/{cluster}/");
         let mut keys = Vec::new();
@@ -238,7 +238,7 @@ impl Shard {
         keys
     }
 
-    /// Waits until something holds; looks after every commit.
+    /// Waits until `holds` is true; checks after every commit.
     pub(super) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let store = self.objects.store();
         let mut commits = store.follow(store.revision()).unwrap();
@@ -250,7 +250,7 @@ impl Shard {
         assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_ok(), "never: {what}");
     }
 
-    /// Lets everything happen that happens by itself. The clock is paused: it moves when nobody works.
+    /// Waits until the controllers have no more work. The paused clock advances only while all tasks wait.
     pub(super) async fn settle(&self) {
         tokio::time::sleep(Duration::from_secs(120)).await;
     }
@@ -295,7 +295,7 @@ pub(super) fn thing(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
 }
 
-/// The reason and message of a condition, and whether it holds.
+/// Status, reason and message of a condition.
 pub(super) fn condition(object: &Value, kind: &str) -> Option<(bool, String, String)> {
     let all = object["status"]["conditions"].as_array()?;
     let found = all.iter().find(|one| one["type"] == kind)?;
@@ -303,7 +303,7 @@ pub(super) fn condition(object: &Value, kind: &str) -> Option<(bool, String, Str
     Some((found["status"] == "True", text("reason"), text("message")))
 }
 
-/// Of the shard's admission only what keeps objects out of what is going away.
+/// The fences of the shard's admission, without its other checks.
 struct FenceAdmission {
     objects: ObjectStore,
     namespaces: NamespaceLifecycle,

@@ -1,7 +1,7 @@
-//! Workspaces of this shard: on which shard they live, and how far their logical clusters are.
+//! Schedules the Workspaces of this shard and reports the phase of their logical clusters.
 //!
-//! A workspace on this shard gets its logical cluster in the commit that schedules it. For one on
-//! another shard the choice is committed first, so that a crash in between finds it again.
+//! A workspace that is placed on this shard gets its logical cluster in the commit that schedules it. For another
+//! shard, the placement is committed first, so that it is found again after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +28,16 @@ use crate::workspace_owner::{WorkspaceKey, WorkspaceOwner};
 use crate::workspace_types::{TypeLookup, type_reference};
 use crate::writes::Writes;
 
-/// How soon something of another shard is looked at again when no event may come.
+/// Recheck interval where changes may come without an event.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a logical cluster may be missing after its workspace was scheduled.
+/// Time for which a logical cluster may be missing after its workspace was scheduled.
 const MISSING_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
-/// On a Workspace: by which policy its shard was picked, and reason that one. A condition that holds says nothing in kcp.
+/// Annotation of a Workspace: policy and reason of its placement. A condition cannot hold them: a condition with
+/// status True has no reason and no message in kcp.
 const SHARD_PICK: &str = "fairlead.dev/shard-pick";
 
-/// The controller.
+/// Controller of Workspaces.
 pub(crate) struct Workspaces {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -74,7 +75,7 @@ impl Controller for Workspaces {
 }
 
 impl Workspaces {
-    /// Chooses a shard and makes the logical cluster there.
+    /// Chooses a shard and creates the logical cluster there.
     async fn schedule(
         &self,
         parent: &str,
@@ -127,7 +128,7 @@ impl Workspaces {
                 self.commit(stored, workspace, None).await
             }
             CreateOutcome::NameTaken => {
-                // The name is taken: generate another one.
+                // The name is taken: the next pass generates another one.
                 if let Some(annotations) = workspace["metadata"]["annotations"].as_object_mut() {
                     annotations.remove(annotation::WORKSPACE_CLUSTER);
                 }
@@ -181,7 +182,7 @@ impl Workspaces {
         Ok(object)
     }
 
-    /// Follows the logical cluster's phase.
+    /// Updates the workspace from its logical cluster's phase.
     async fn advance(&self, stored: &StoredObject, mut workspace: Value) -> Result<ReconcileOutcome, Status> {
         let state = self.observe(&workspace)?;
         let next = apply_cluster_phase(&mut workspace, &state, Timestamp::now());
@@ -189,7 +190,7 @@ impl Workspaces {
         Ok(if committed == ReconcileOutcome::Done { next } else { committed })
     }
 
-    /// Deletes the logical cluster, and lets the workspace go once it is gone.
+    /// Deletes the logical cluster, then the workspace.
     async fn delete(
         &self,
         parent: &str,
@@ -210,7 +211,7 @@ impl Workspaces {
             let Some(found) = found else { return self.remove_workspace(stored, workspace).await };
             let mut object = self.objects.tree(&found)?;
             if !owner.owns(&object) {
-                tracing::warn!(%cluster, workspace = %owner.name, "a workspace names a logical cluster of somebody else");
+                tracing::warn!(%cluster, workspace = %owner.name, "a workspace names a logical cluster of another owner");
                 return self.remove_workspace(stored, workspace).await;
             }
             mirror_deletion(&mut workspace, Some(&object), Timestamp::now());
@@ -260,12 +261,12 @@ impl Workspaces {
     ) -> Result<ReconcileOutcome, Status> {
         workspace["status"]["phase"] = "Unavailable".into();
         workspace["metadata"]["labels"][label::PHASE] = "Unavailable".into();
-        // A change of a shard brings the workspace back at once, but the gateway, which picks, may learn of the shard
-        // later than we do.
+        // A changed Shard requeues the workspace at once. The gateway, which picks the shard, may learn of the change
+        // later than this shard.
         self.retry_scheduling(stored, workspace, Severity::Error, reason).await
     }
 
-    /// The shards that fit cannot take it now. It stays in the phase that it is in.
+    /// Reports that no suitable shard has capacity now. The workspace stays in its phase.
     async fn no_shard_now(
         &self,
         stored: &StoredObject,
@@ -346,8 +347,8 @@ impl Workspaces {
     }
 }
 
-/// How long until an unscheduled workspace is looked at again: half the time it has been waiting, so that thousands
-/// of them cost little and a fresh one is scheduled soon.
+/// Pause before the next attempt to schedule a workspace: half of its waiting time. So thousands of unscheduled
+/// workspaces cost little, and a new one is scheduled soon.
 fn retry_pause(conditions: &[Condition], now: Timestamp) -> Duration {
     let since = find_condition(conditions, condition_type::WORKSPACE_SCHEDULED)
         .and_then(|condition| condition.last_transition_time.parse::<Timestamp>().ok());
@@ -371,7 +372,7 @@ enum ClusterPhase {
     NotSynced,
 }
 
-/// The shard and logical cluster that were chosen in an earlier pass.
+/// The shard and logical cluster that an earlier pass recorded.
 fn recorded_placement(workspace: &Value) -> Option<(String, String)> {
     let annotations = &workspace["metadata"]["annotations"];
     let shard = annotations[annotation::SHARD].as_str()?;
@@ -379,7 +380,7 @@ fn recorded_placement(workspace: &Value) -> Option<(String, String)> {
     Some((shard.to_owned(), cluster.as_str().to_owned()))
 }
 
-/// Notes the choice.
+/// Records the placement in the workspace's metadata.
 fn record_placement(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
     let metadata = &mut workspace["metadata"];
     metadata["annotations"][annotation::SHARD] = info.name.as_str().into();
@@ -401,7 +402,7 @@ fn record_placement(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
     }
 }
 
-/// Notes that the logical cluster is there.
+/// Records that the logical cluster exists.
 fn record_scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path: &str, now: Timestamp) {
     workspace["spec"]["cluster"] = cluster.into();
     workspace["spec"]["URL"] = fairlead_api::workspace_url(&info.external_url, path).into();
@@ -414,7 +415,7 @@ fn record_scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path
     write_conditions(workspace, &conditions);
 }
 
-/// The workspace's phase by that of its logical cluster.
+/// Sets the workspace's phase and conditions from its logical cluster.
 fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timestamp) -> ReconcileOutcome {
     let mut conditions = conditions_of(workspace);
     let kind = condition_type::WORKSPACE_INITIALIZED;
@@ -494,8 +495,8 @@ fn mirror_deletion(workspace: &mut Value, logical_cluster: Option<&Value>, now: 
     workspace["status"]["phase"] = phase.into();
     workspace["metadata"]["labels"][label::PHASE] = phase.into();
     let kind = condition_type::WORKSPACE_CONTENT_DELETED;
-    let theirs = logical_cluster.map(conditions_of).unwrap_or_default();
-    if let Some(condition) = fairlead_api::find_condition(&theirs, kind) {
+    let cluster_conditions = logical_cluster.map(conditions_of).unwrap_or_default();
+    if let Some(condition) = fairlead_api::find_condition(&cluster_conditions, kind) {
         let mut conditions = conditions_of(workspace);
         set_condition(&mut conditions, condition.clone(), now);
         write_conditions(workspace, &conditions);

@@ -1,4 +1,4 @@
-//! WorkspaceTypes of this shard: where their initializers and terminators are reached.
+//! Maintains the status of this shard's WorkspaceTypes: the URLs of their virtual workspaces.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::writes::Writes;
 /// Logical cluster and name of a WorkspaceType.
 pub(crate) type TypeKey = (Box<str>, Box<str>);
 
-/// The controller.
+/// Controller of WorkspaceTypes.
 pub(crate) struct WorkspaceTypes {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -58,8 +58,8 @@ impl Controller for WorkspaceTypes {
     }
 }
 
-/// The type with its URLs on all shards, in the order of their names: those of both services, whether or not the type
-/// has an initializer or a terminator, as kcp writes them. A type without any is ready, too.
+/// The type with its URLs on all shards, sorted by shard name. As in kcp, it has the URLs of both services, whether or
+/// not it has an initializer or a terminator. A type without URLs is ready, too.
 fn plan(mut object: Value, cluster: &str, mut shards: Vec<ShardInfo>, now: Timestamp) -> Value {
     shards.sort_by(|one, other| one.name.cmp(&other.name));
     let subject = format!("{cluster}:{}", object["metadata"]["name"].as_str().unwrap_or_default());

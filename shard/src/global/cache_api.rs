@@ -1,9 +1,9 @@
-//! The cache server's API: where replicas are.
+//! Paths of the cache server's API.
 
 use fairlead_names::ResourceName;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// A resource as the cache server has it.
+/// A resource of the cache server.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheResource {
     /// Group and plural name.
@@ -25,16 +25,16 @@ impl CacheResource {
 
     /// The path of one replica.
     pub(crate) fn object(&self, shard: &str, cluster: &str, name: &str) -> String {
-        // Names of roles may hold almost anything.
+        // Names of roles may contain almost any character.
         format!("{}/{}", self.collection(shard, cluster), utf8_percent_encode(name, UNRESERVED))
     }
 }
 
-/// An object that a cache server writes once, when its store is new: its UID tells one store from another.
+/// An object that the cache server creates once in a new store. Its UID identifies the store.
 pub(super) const FIRST_OBJECT: &str = "/services/cache/shards/system:cache:server/clusters/system:system-crds\
     /apis/apiextensions.k8s.io/v1/customresourcedefinitions/shards.core.kcp.io";
 
-/// RFC 3986 unreserved characters, and the colon, stand for themselves.
+/// RFC 3986 unreserved characters, and the colon, are not escaped.
 const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 

@@ -1,8 +1,8 @@
-//! A reflector of replicas that also notices when the cache server has lost its store.
+//! A reflector of replicas that also detects a new store of the cache server.
 //!
-//! A reflector resumes by resourceVersion, which means something only within one store. After a cache server has begun
-//! anew with an empty one, and other shards have filled it, an old version may look valid there. So whenever a watch has
-//! to be opened again, the identity of the store is looked at first.
+//! A reflector resumes from a resourceVersion, which is valid only within one store. If a cache server restarts with
+//! an empty store and other shards fill it, an old version may look valid. So the store is identified whenever a watch
+//! is opened again.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::cache_api::FIRST_OBJECT;
 
-/// The pauses between tries while the cache server cannot be reached.
+/// The pauses between attempts while the cache server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -29,20 +29,20 @@ pub(crate) struct Mirror<T> {
     opened: u64,
 }
 
-/// What happened.
+/// A change of the collection.
 pub(crate) enum MirrorEvent<T> {
-    /// These are all replicas now.
+    /// The complete list of replicas.
     Replaced(Vec<T>),
     /// A replica was added or changed.
     Applied(T),
-    /// A replica is gone; this was its last state.
+    /// A replica was deleted; this was its last state.
     Deleted(T),
-    /// The connection is (again) there; nothing was lost, but what could not be written before can be now.
+    /// The watch is open again. No event was lost, but writes that failed before may succeed now.
     Reopened,
 }
 
 impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
-    /// Begins as soon as the cache server can be reached.
+    /// Waits until the cache server is reachable, then starts to follow the collection.
     pub(crate) async fn open(client: Client, collection: String) -> Self {
         let source = ListWatch::new(collection);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -50,7 +50,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
             match store_identity(&client).await {
                 Ok(store) => break store,
                 Err(error) => {
-                    tracing::debug!(path = source.path(), %error, "the cache server cannot be asked");
+                    tracing::debug!(path = source.path(), %error, "the cache server does not respond");
                     tokio::time::sleep(backoff.next_delay()).await;
                 }
             }
@@ -59,12 +59,12 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
         Self { client, source, store, reflector, status, opened: 0 }
     }
 
-    /// The next event, however long it takes.
+    /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> MirrorEvent<T> {
         loop {
             let event = tokio::select! {
                 event = self.reflector.next() => event,
-                // The reflector lives as long as this does.
+                // `self` owns the reflector, so its status channel stays open.
                 _ = self.status.changed() => {
                     if self.status.borrow_and_update().restarts == self.opened {
                         continue;
@@ -88,8 +88,8 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
         }
     }
 
-    /// Whether the store is the one that was read. If it cannot be asked, the watch is about to break, too, and the
-    /// question comes again when it has been opened once more.
+    /// Whether the store is the one that was read. If the request fails, the result is `true`: then the watch is about
+    /// to break, too, and the check runs again after the next reconnect.
     async fn is_same_store(&mut self) -> bool {
         match store_identity(&self.client).await {
             Ok(store) if store == self.store => true,
@@ -98,7 +98,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                 false
             }
             Err(error) => {
-                tracing::debug!(path = self.source.path(), %error, "the cache server cannot be asked");
+                tracing::debug!(path = self.source.path(), %error, "the cache server does not respond");
                 true
             }
         }

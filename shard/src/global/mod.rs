@@ -1,7 +1,7 @@
-//! What other shards publish through the cache server, kept in memory: few objects, looked at often.
+//! Replicas of other shards' objects, read from the cache server and held in memory: few objects, read often.
 //!
-//! One reflector per resource reads the replicas of all shards. With the cache server down the last
-//! state stays; without one the view is empty.
+//! One reflector per resource reads the replicas of all shards. While the cache server is down, the last state stays.
+//! Without a cache server the view is empty.
 
 mod cache_api;
 mod mirror;
@@ -28,7 +28,7 @@ use self::replicas::Replicas;
 pub(crate) use self::cache_api::CacheResource;
 pub(crate) use self::mirror::{Mirror, MirrorEvent};
 
-/// The resources that are read, with the version they are replicated in.
+/// The replicated resources that are read, with their API version.
 const RESOURCES: [(&str, &str, &str); 7] = [
     ("core.kcp.io", "v1alpha1", "shards"),
     ("core.kcp.io", "v1alpha1", "logicalclusters"),
@@ -39,7 +39,7 @@ const RESOURCES: [(&str, &str, &str); 7] = [
     ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
 ];
 
-/// Is notified of the logical cluster whose objects of a resource changed, after the view shows it.
+/// Called with the logical cluster whose objects of a resource changed, after the view shows the change.
 pub(crate) type ChangeObserver = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The replicas of all shards.
@@ -62,7 +62,7 @@ impl GlobalView {
         })
     }
 
-    /// One replica. Costs two look-ups.
+    /// One replica. Costs two map look-ups.
     pub(crate) fn get(&self, resource: &ResourceName, cluster: &str, name: &str) -> Option<Arc<Value>> {
         self.objects.get(resource)?.read().get(cluster, name)
     }
@@ -72,13 +72,13 @@ impl GlobalView {
         self.objects.get(resource).map(|replicas| replicas.read().list(cluster)).unwrap_or_default()
     }
 
-    /// Counts up with every change.
+    /// A counter that increases with every change.
     #[cfg(test)]
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Registers somebody who derives something from a resource. He must be quick, and must not register others.
+    /// Registers an observer for changes of a resource. It must return quickly and must not register other observers.
     pub(crate) fn on_change(&self, resource: ResourceName, observer: ChangeObserver) {
         self.observers.write().entry(resource).or_default().push(observer);
     }
@@ -109,7 +109,7 @@ impl GlobalView {
             if is_list && is_first {
                 is_first = false;
                 self.synced.fetch_add(1, Ordering::AcqRel);
-                // Whoever waits for the sync is woken only by changes.
+                // Tasks that wait for the first sync are woken only by changes of the generation.
                 self.generation.send_modify(|generation| *generation += 1);
             }
         }

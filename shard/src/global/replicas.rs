@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fairlead_api::annotation;
 use serde_json::Value;
 
-/// Logical cluster, then name, then the copies: one, but two while a logical cluster moves to another shard, or when a
-/// shard that is no more left one behind.
+/// Copies by logical cluster and name. There is usually one copy. There are two while a logical cluster moves to
+/// another shard, or if a removed shard has left one behind.
 #[derive(Default)]
 pub(super) struct Replicas(BTreeMap<Box<str>, BTreeMap<Box<str>, Vec<Replica>>>);
 
@@ -32,7 +32,7 @@ impl Replicas {
         }
     }
 
-    /// Takes a complete list and returns the logical clusters where something changed.
+    /// Replaces all replicas and returns the logical clusters in which something changed.
     pub(super) fn replace(&mut self, items: Vec<Value>) -> Vec<Box<str>> {
         let mut replicas = Self::default();
         for item in items {
@@ -45,7 +45,7 @@ impl Replicas {
         clusters.into_iter().filter(differs).map(Into::into).collect()
     }
 
-    /// Takes a replica; returns its logical cluster.
+    /// Adds or replaces a replica; returns its logical cluster.
     pub(super) fn put(&mut self, item: Value) -> Option<Box<str>> {
         let ReplicaMetadata { shard, cluster, name, resource_version } = ReplicaMetadata::of(&item)?;
         let replica = Replica { shard: shard.into(), resource_version, object: Arc::default() };
@@ -56,7 +56,7 @@ impl Replicas {
         Some(cluster)
     }
 
-    /// Forgets a replica; returns its logical cluster.
+    /// Removes a replica; returns its logical cluster.
     pub(super) fn remove(&mut self, item: &Value) -> Option<Box<str>> {
         let ReplicaMetadata { shard, cluster, name, .. } = ReplicaMetadata::of(item)?;
         let names = self.0.get_mut(cluster)?;
@@ -71,7 +71,7 @@ impl Replicas {
         Some(cluster.into())
     }
 
-    /// What distinguishes two states of a logical cluster: UIDs and versions.
+    /// Shards, versions and UIDs of the copies in a logical cluster: they differ between two states.
     fn versions(&self, cluster: &str) -> Vec<(&str, u64, &str)> {
         let copies = self.0.get(cluster).into_iter().flat_map(BTreeMap::values).flatten();
         copies
@@ -87,7 +87,7 @@ fn newest(copies: &[Replica]) -> Option<Arc<Value>> {
     copies.iter().max_by_key(|copy| copy.resource_version).map(|copy| Arc::clone(&copy.object))
 }
 
-/// Where a replica is, as its metadata say.
+/// The parts of a replica's metadata that locate it.
 struct ReplicaMetadata<'a> {
     shard: &'a str,
     cluster: &'a str,
@@ -157,13 +157,16 @@ mod tests {
     #[test]
     fn replacing_the_list_returns_changed_logical_clusters() {
         let mut replicas = Replicas::default();
-        let first =
-            vec![replica("s", "same", "x", 1), replica("s", "gone", "x", 2), replica("s", "other", "x", 3)];
+        let first = vec![
+            replica("s", "same", "x", 1),
+            replica("s", "removed", "x", 2),
+            replica("s", "other", "x", 3),
+        ];
         let touched = |clusters: Vec<Box<str>>| clusters.join(" ");
-        assert_eq!(touched(replicas.replace(first)), "gone other same");
+        assert_eq!(touched(replicas.replace(first)), "other removed same");
         let second =
             vec![replica("s", "same", "x", 1), replica("s", "other", "x", 4), replica("s", "new", "x", 5)];
-        assert_eq!(touched(replicas.replace(second)), "gone new other");
+        assert_eq!(touched(replicas.replace(second)), "new other removed");
         assert_eq!(touched(replicas.replace(Vec::new())), "new other same");
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::CacheResource;
 
-/// A test that has not seen what it waits for by now has failed.
+/// Maximum wait for a condition; a test fails afterwards.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct TestCache {
@@ -63,12 +63,12 @@ impl TestCache {
         Client::new(endpoint, self.credentials.clone(), ClientOptions::default())
     }
 
-    /// Starts it again on the same port.
+    /// Starts the server again on the same port.
     pub(crate) async fn resume(&mut self) {
         assert!(self.running.is_none());
         let metrics = Metrics::new("cache", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
-        // Open watches are cut off soon: clients have to survive that, too.
+        // Watches are closed soon after the drain starts: clients must handle that.
         let drain = DrainConfig { window: "50ms".parse().unwrap(), ..DrainConfig::default() };
         let shutdown = Shutdown::new(&drain);
         let file = |name: &str| self.dir.path().join(name);
@@ -105,7 +105,7 @@ impl TestCache {
         serving.await.unwrap();
     }
 
-    /// While it is stopped: forgets everything, and counts revisions at least up to where they were.
+    /// Replaces the store of the stopped server by an empty one whose revision is higher than the old store's.
     pub(crate) async fn lose_store(&mut self) {
         assert!(self.running.is_none());
         let reached = self.store.revision();
@@ -123,7 +123,7 @@ impl TestCache {
         self.client().create::<Value>(&path, object, &WriteOptions::default()).await.unwrap();
     }
 
-    /// All copies by `resource/shard/cluster/name`.
+    /// All copies by `<resource>/<shard>/<cluster>/<name>`.
     pub(crate) fn contents(&self) -> BTreeMap<String, Value> {
         let page = self.store.list(&Range::prefix("/cache/"), None, None).unwrap();
         let copies = page.records.into_iter().filter_map(|record| {
@@ -136,7 +136,7 @@ impl TestCache {
         copies.collect()
     }
 
-    /// Waits until the contents are as `wanted` says.
+    /// Waits until `holds` is true for the contents.
     pub(crate) async fn until(&self, description: &str, holds: impl Fn(&BTreeMap<String, Value>) -> bool) {
         let mut follower = self.store.follow(self.store.revision()).unwrap();
         let waiting = async {
@@ -161,7 +161,7 @@ fn named(common_name: &str) -> CertificateParams {
     params
 }
 
-/// Waits for a change of the view that makes `wanted` true.
+/// Waits for a change of the view after which `holds` is true.
 pub(crate) async fn until_view(view: &super::GlobalView, description: &str, mut holds: impl FnMut() -> bool) {
     let mut changed = view.changed();
     let waiting = changed.wait_for(|_| holds());

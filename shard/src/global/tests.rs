@@ -1,4 +1,4 @@
-//! The view, against a cache server.
+//! Tests of the view with a cache server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -69,7 +69,7 @@ async fn the_view_keeps_the_last_state_during_a_cache_outage_and_updates_it_afte
     assert!(view.is_synced());
     cache.resume().await;
     cache.create(&types(), "s2", "root", &object("b")).await;
-    until_view(&view, "what came after the restart", || names(&view, None) == ["a", "b"]).await;
+    until_view(&view, "the object from after the restart", || names(&view, None) == ["a", "b"]).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Who sends a request: a proxy that says so, a client certificate, a token, or nobody known.
+//! Authentication of requests: request headers of a trusted proxy, client certificates, tokens, or anonymous.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use http::request::Parts;
 pub(crate) struct Authentication(Arc<Reloadable<Chain>>);
 
 impl Authentication {
-    /// A chain that may be replaced while it is in use.
+    /// Uses a chain that can be replaced at run time.
     pub(crate) fn new(chain: Arc<Reloadable<Chain>>) -> Self {
         Self(chain)
     }
 
-    /// Who sends a request. For a connection with a known certificate this allocates nothing.
+    /// The identity of the client. For a connection with a known certificate this allocates nothing.
     ///
     /// # Errors
     /// 401 for a credential that no authenticator accepts.
     pub(crate) async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        // Accepting the headers of an impersonation without heeding them would act as the wrong user.
+        // Ignoring the headers would run the request as the wrong user.
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Err(Status::new(
                 403,

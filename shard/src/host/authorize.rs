@@ -1,7 +1,7 @@
-//! kcp's chain of authorizers, each of which delegates inwards or answers.
+//! kcp's chain of authorizers. Each one decides or delegates to the next.
 //!
-//! masters → required groups → workspace content → maximal permission policy → RBAC. All decisions are
-//! made from what this shard has in memory or in its store.
+//! masters → required groups → workspace content → maximal permission policy → RBAC. All decisions use data in this
+//! shard's memory or store.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SYSTEM_ADMIN};
 
-/// Decides who may do what.
+/// Authorizer of the shard's API server.
 pub(crate) struct Authorizer {
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) policies: Arc<PolicyIndex>,
@@ -26,7 +26,7 @@ pub(crate) struct Authorizer {
     pub(crate) global: Arc<GlobalView>,
 }
 
-/// What a logical cluster's LogicalCluster says that matters here.
+/// The fields of a LogicalCluster that authorization uses.
 struct ClusterFacts {
     phase: Option<Phase>,
     required_groups: Option<Box<str>>,
@@ -34,13 +34,14 @@ struct ClusterFacts {
 }
 
 impl Authorizer {
-    /// Whether a user may do something. Some microseconds for plain users once the policies are parsed.
+    /// Decides on an action. Takes some microseconds for users without scopes and warrants, once the policies are
+    /// parsed.
     pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         if is_in(attributes.user, group::MASTERS) {
             return Decision::Allow;
         }
-        // Only masters see all logical clusters, and none at all; but the shards watch each other's
-        // LogicalClusters with less than that.
+        // Requests across all logical clusters, and those without one, are for masters only. Exception: shards watch
+        // each other's LogicalClusters with fewer permissions.
         let Some(ScopeSelector::One(scope)) = attributes.scopes else {
             return if attributes.scopes.is_some() && self.watches_logical_clusters(attributes) {
                 Decision::Allow
@@ -81,7 +82,7 @@ impl Authorizer {
                 .is_ok_and(|policy| policy.permits(attributes.user, &attributes.action, None))
     }
 
-    /// Whether RBAC alone permits it, without looking at the doors of the logical cluster: kcp's deep
+    /// Whether RBAC alone permits an action, without the checks of required groups and workspace content: kcp's deep
     /// SubjectAccessReview, for permissions that are needed in another logical cluster.
     pub(crate) fn authorize_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
         if is_in(user, group::MASTERS) {
@@ -107,7 +108,7 @@ impl Authorizer {
         Ok(rules)
     }
 
-    /// The policies that count for grants in a logical cluster: its own and the one of all.
+    /// The policies that grant permissions in a logical cluster: its own and the global one.
     pub(crate) fn policies(&self, cluster: &str) -> Result<(Arc<Policy>, Arc<Policy>), Status> {
         Ok((self.policies.of(cluster)?, self.policies.everywhere()?))
     }
@@ -152,7 +153,7 @@ impl Authorizer {
         if self.rbac(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
     }
 
-    /// Whether the user may enter the logical cluster at all.
+    /// Whether the user has access to the content of the logical cluster.
     fn content_access(
         &self,
         user: &UserInfo,
@@ -185,8 +186,8 @@ impl Authorizer {
         }
     }
 
-    /// Bound resources are also subject to what their export allows at most, as roles in the export's
-    /// logical cluster say for users under another name.
+    /// Whether the maximal permission policy of the export permits the action on a bound resource. Roles in the
+    /// export's logical cluster define the policy, for the user's name and groups with a prefix.
     fn within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { group, resource, .. } = *action else { return true };
         let name = ResourceName::new(group, resource);
@@ -250,7 +251,8 @@ enum ContentAccess {
     Denied(Decision),
 }
 
-/// `a,b;c` is (a and b) or c; administrators and bootstrappers always satisfy it.
+/// Whether a user is in the required groups. `a,b;c` means (a and b) or c. Administrators and bootstrappers always
+/// are.
 fn satisfies_required_groups(user: &UserInfo, required: &str) -> bool {
     required.split(';').any(|all| all.split(',').all(|one| is_in(user, one.trim())))
         || is_in(user, group::ADMIN)

@@ -1,7 +1,7 @@
 //! Effective users of a request in a logical cluster, from scopes and warrants.
 //!
-//! A scope ties a user to logical clusters; outside of them he is anonymous. A warrant adds another user
-//! whose permissions he also has.
+//! A scope restricts a user to logical clusters; in all others the user is anonymous. A warrant adds another user,
+//! whose permissions the user has in addition.
 
 use fairlead_authn::UserInfo;
 use serde::Deserialize;
@@ -10,17 +10,17 @@ const SCOPES: &str = "authentication.kcp.io/scopes";
 const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
 const WARRANT: &str = "authorization.kcp.io/warrant";
 
-/// How deep warrants may carry warrants.
+/// Maximum nesting depth of warrants.
 const MAX_WARRANT_DEPTH: usize = 4;
 
-/// Everybody the user counts as in a logical cluster; the first is himself, or the anonymous user.
+/// All users whose permissions apply in a logical cluster. The first is the user itself or the anonymous user.
 pub(super) fn effective_users(user: &UserInfo, cluster: &str) -> Vec<UserInfo> {
     let mut users = Vec::with_capacity(1);
     add(user, cluster, MAX_WARRANT_DEPTH, &mut users);
     users
 }
 
-/// Whether the user needs no such treatment, which is the common case.
+/// Whether the user has neither scopes nor warrants, which is the common case.
 pub(super) fn has_no_scopes_or_warrants(user: &UserInfo) -> bool {
     user.extra.is_empty() || [SCOPES, CLUSTER_NAME, WARRANT].iter().all(|key| !user.extra.contains_key(*key))
 }
@@ -30,15 +30,15 @@ fn add(user: &UserInfo, cluster: &str, depth: usize, users: &mut Vec<UserInfo>) 
         users.push(user.clone());
     } else {
         users.push(anonymous(user));
-        // Not for the scope to take away: tokens of service accounts always carry that of their own logical
-        // cluster, and this name is for all others.
+        // The scope does not remove this user: tokens of service accounts always carry the scope of their own logical
+        // cluster, and the global name is for all others.
         users.extend(global_service_account(user));
     }
     if depth == 0 {
         return;
     }
     for text in user.extra.get(WARRANT).into_iter().flatten() {
-        // A warrant that does not parse gives nothing.
+        // A warrant that does not parse grants nothing.
         let Ok(warrant) = serde_json::from_str::<Warrant>(text) else { continue };
         let other =
             UserInfo { name: warrant.user, uid: warrant.uid, groups: warrant.groups, extra: warrant.extra };
@@ -49,7 +49,7 @@ fn add(user: &UserInfo, cluster: &str, depth: usize, users: &mut Vec<UserInfo>) 
     }
 }
 
-/// Several values are all required; inside one value, alternatives are separated by commas.
+/// All values must match. The alternatives within a value are separated by commas.
 fn in_scope(user: &UserInfo, cluster: &str) -> bool {
     user.extra.get(SCOPES).into_iter().flatten().all(|value| {
         value.split(',').any(|alternative| alternative.trim().strip_prefix("cluster:") == Some(cluster))
@@ -65,7 +65,7 @@ fn is_foreign(user: &UserInfo, cluster: &str) -> bool {
         }
 }
 
-/// The name under which a service account of one logical cluster can be given rights in another.
+/// The name under which a service account of one logical cluster can get permissions in another.
 fn global_service_account(user: &UserInfo) -> Option<UserInfo> {
     let [own] = user.extra.get(CLUSTER_NAME)?.as_slice() else { return None };
     if own.is_empty() {
@@ -141,21 +141,21 @@ mod tests {
 
     #[test]
     fn foreign_service_accounts_have_another_name() {
-        let (home, nobody) = ("system:serviceaccount:n:bot", "system:anonymous");
-        let abroad = &[nobody, "system:kcp:serviceaccount:a:n:bot"][..];
+        let (local, anonymous) = ("system:serviceaccount:n:bot", "system:anonymous");
+        let foreign = &[anonymous, "system:kcp:serviceaccount:a:n:bot"][..];
         for (extra, cluster, expected) in [
-            (&[(CLUSTER_NAME, &["a"][..])][..], "a", &[home][..]),
-            (&[(CLUSTER_NAME, &["a"])], "b", abroad),
-            // As the authenticators of tokens have it.
-            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "a", &[home]),
-            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "b", abroad),
-            (&[(CLUSTER_NAME, &[""]), (SCOPES, &["cluster:"])], "a", &[nobody]),
-            (&[(CLUSTER_NAME, &[""])], "a", &[nobody]),
-            (&[(CLUSTER_NAME, &["a", "b"])], "a", &[nobody]),
-            (&[(CLUSTER_NAME, &[])], "a", &[home]),
-            (&[], "a", &[home]),
+            (&[(CLUSTER_NAME, &["a"][..])][..], "a", &[local][..]),
+            (&[(CLUSTER_NAME, &["a"])], "b", foreign),
+            // The extras that the token authenticators set.
+            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "a", &[local]),
+            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "b", foreign),
+            (&[(CLUSTER_NAME, &[""]), (SCOPES, &["cluster:"])], "a", &[anonymous]),
+            (&[(CLUSTER_NAME, &[""])], "a", &[anonymous]),
+            (&[(CLUSTER_NAME, &["a", "b"])], "a", &[anonymous]),
+            (&[(CLUSTER_NAME, &[])], "a", &[local]),
+            (&[], "a", &[local]),
         ] {
-            assert_eq!(names(&user(home, extra), cluster), expected, "{extra:?} {cluster}");
+            assert_eq!(names(&user(local, extra), cluster), expected, "{extra:?} {cluster}");
         }
     }
 

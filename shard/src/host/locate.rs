@@ -1,4 +1,4 @@
-//! `/clusters/<reference>/…`: which logical clusters a path is about.
+//! Resolves `/clusters/<reference>/…` to logical clusters.
 
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::{Located, Scope, ScopeSelector};
@@ -7,12 +7,12 @@ use fairlead_process::{GroupResource, Status};
 
 use crate::index::{ClusterIndex, PathIndex, Resolution};
 
-/// Takes `/clusters/<reference>` off a path. Paths of workspaces are resolved as far as this shard
-/// knows them; flat names are taken as they are, whether or not the logical cluster exists.
+/// Removes `/clusters/<reference>` from a path. Workspace paths are resolved in this shard's index. Names of logical
+/// clusters are accepted unchanged, whether or not the logical cluster exists.
 ///
 /// # Errors
-/// 400 for a malformed reference, 404 for an unknown path, 429 for one of another shard, 503 for a
-/// workspace that is out of order.
+/// 400 for a malformed reference, 404 for an unknown path, 429 for a path of another shard, 503 for a workspace in
+/// phase Unavailable.
 pub(super) fn locate<'p>(
     path: RequestPath<'p>,
     paths: &PathIndex,

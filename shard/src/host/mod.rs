@@ -1,4 +1,5 @@
-//! The shard as the host of an API server: where requests lead, who sends them, what they may do.
+//! The shard as the host of an API server: locates logical clusters, authenticates, authorizes, and resolves
+//! resources.
 
 mod authenticate;
 mod authorize;
@@ -90,7 +91,7 @@ impl Host for ShardHost {
 }
 
 impl ShardHost {
-    /// `/metrics` belongs to the shard, not to a logical cluster; who may read it is root's business.
+    /// `/metrics` belongs to the shard, not to a logical cluster. Permissions in root decide who may read it.
     fn metrics_for(&self, request: &Intercepted<'_>) -> Response {
         if request.scopes.is_some() {
             let message = "shard-level endpoint not available at workspace scope";

@@ -1,4 +1,4 @@
-//! Access reviews: questions about permissions, answered from the authorizer and not stored.
+//! Access reviews: their status is computed by the authorizer; they are not stored.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,20 +18,20 @@ use serde_json::{Value, json};
 use super::Authorizer;
 use crate::writes::now;
 
-/// The registry of review kinds.
+/// The registry of the review kinds.
 #[derive(Default)]
 pub(crate) struct AccessReviews(OnceLock<Arc<Authorizer>>);
 
 impl AccessReviews {
-    /// AccessReviews that are answered once [`set_authorizer`](Self::set_authorizer) was called: the authorizer depends on the
-    /// definitions, and those on this registry.
+    /// A registry without an authorizer; it responds with 503 until [`set_authorizer`](Self::set_authorizer) is
+    /// called. The authorizer depends on the definitions, and the definitions on this registry.
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Answers with this authorizer from now on.
+    /// Sets the authorizer.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // Set once, at start.
+        // It is set once, at start.
         let _ = self.0.set(authorizer);
     }
 

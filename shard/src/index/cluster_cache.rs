@@ -1,4 +1,4 @@
-//! A bounded memory of things derived from the store, by logical cluster.
+//! A bounded cache of values that are derived from the store, by logical cluster.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 /// A cache of derived values for the most recently used logical clusters.
 ///
-/// A value that was read before a change and would be remembered after it is not remembered: every
-/// change counts a generation up, and a value is kept only if none came in between.
+/// A value that was read before a change must not be cached after it. So every change increments a generation, and a
+/// value is cached only if the generation is the same as before its derivation.
 pub(super) struct ClusterCache<T> {
     state: Mutex<State<T>>,
 }
@@ -46,14 +46,14 @@ impl<T> ClusterCache<T> {
         Ok(value)
     }
 
-    /// Forgets a logical cluster, because something of it changed.
+    /// Removes the value of a logical cluster whose data changed.
     pub(super) fn invalidate(&self, cluster: &str) {
         let mut state = self.state.lock();
         state.generation += 1;
         state.values.pop(cluster);
     }
 
-    /// Forgets everything, because something that all depend on changed.
+    /// Removes all values, because data that all depend on changed.
     pub(super) fn invalidate_all(&self) {
         let mut state = self.state.lock();
         state.generation += 1;

@@ -1,4 +1,4 @@
-//! Which logical clusters live on this shard, and in which state.
+//! The logical clusters of this shard and their state.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use rustc_hash::FxHashMap;
 
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
 
-/// The LogicalClusters of this shard. Some 250 bytes each.
+/// The LogicalClusters of this shard. Costs some 250 bytes for each.
 #[derive(Default)]
 pub(crate) struct ClusterIndex(RwLock<FxHashMap<Box<str>, Arc<ClusterState>>>);
 
-/// What a request wants to know of a logical cluster.
+/// The fields of a LogicalCluster that requests use.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ClusterState {
     pub(crate) phase: Option<Phase>,
     pub(crate) is_deleted: bool,
     pub(crate) is_inactive: bool,
-    /// The canonical path, `root:org:team`.
+    /// The canonical path, such as `root:org:team`.
     pub(crate) path: Option<Box<str>>,
-    /// The type, `root:universal`.
+    /// The type, such as `root:universal`.
     pub(crate) type_reference: Option<Box<str>>,
     pub(crate) required_groups: Option<Box<str>>,
 }
@@ -44,7 +44,7 @@ impl ClusterState {
 }
 
 impl ClusterIndex {
-    /// An index that follows the hub.
+    /// Creates an index that follows the hub.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -58,12 +58,12 @@ impl ClusterIndex {
         Ok(index)
     }
 
-    /// The state of a logical cluster, if it lives here. One look-up.
+    /// The state of a logical cluster of this shard. Costs one map look-up.
     pub(crate) fn get(&self, cluster: &str) -> Option<Arc<ClusterState>> {
         self.0.read().get(cluster).cloned()
     }
 
-    /// The names of all of them.
+    /// The names of all logical clusters of this shard.
     pub(crate) fn names(&self) -> Vec<Box<str>> {
         self.0.read().keys().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Which resources a logical cluster serves: built-in ones, kcp's own, bound ones, its CRDs.
+//! The resources that a logical cluster serves: built-in ones, kcp's own, bound ones, and its CRDs.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
@@ -28,20 +28,21 @@ const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// The identity hashes of root's exports, by export name.
 pub(crate) type Identities = FxHashMap<String, Arc<str>>;
 
-/// Says which resource a request means, by the order of kcp: built-in, system, bound, local.
+/// Resolves the resource of a request in kcp's order: built-in, system, bound, local.
 pub(crate) struct Definitions {
     objects: ObjectStore,
     registry: Arc<dyn Registry>,
     built_in: Vec<Arc<ServedResource>>,
     system: Vec<Arc<ServedResource>>,
-    /// Root's exported resources; unknown until their identities are.
+    /// Root's exported resources; `None` until their identities are known.
     exported: ArcSwapOption<Vec<Arc<ServedResource>>>,
     catalogs: ClusterCache<Catalog>,
     shared: parking_lot::Mutex<FxHashMap<u64, std::sync::Weak<Catalog>>>,
 }
 
 impl Definitions {
-    /// Definitions that follow the hub. Bound resources are known after [`set_identities`](Self::set_identities).
+    /// Creates definitions that follow the hub. Bound resources are known after
+    /// [`set_identities`](Self::set_identities).
     ///
     /// # Errors
     /// When a compiled-in schema does not compile, which a test excludes.
@@ -73,7 +74,7 @@ impl Definitions {
         Ok(definitions)
     }
 
-    /// Learns the identities of root's exports, and with them the storage of their resources.
+    /// Sets the identities of root's exports, which determine where the objects of exported resources are stored.
     ///
     /// # Errors
     /// When a compiled-in schema does not compile, which a test excludes.
@@ -92,25 +93,25 @@ impl Definitions {
         Ok(())
     }
 
-    /// One of root's exported resources, wherever it is served.
+    /// One of root's exported resources, independent of a logical cluster.
     pub(crate) fn exported(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.exported.load().as_ref()?.iter().find(|resource| resource.name == *name).cloned()
     }
 
-    /// One of the resources that are served everywhere.
+    /// One of the resources that every logical cluster serves.
     pub(crate) fn everywhere(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.built_in.iter().chain(&self.system).find(|resource| resource.name == *name).cloned()
     }
 
-    /// A resource of the system by the kind of its objects.
+    /// A built-in, system or exported resource, by the kind of its objects.
     pub(crate) fn resource_of_kind(&self, group: &str, kind: &str) -> Option<Arc<ServedResource>> {
-        let is_wanted =
+        let matches =
             |resource: &&Arc<ServedResource>| *resource.name.group == *group && *resource.kind == *kind;
-        let everywhere = self.built_in.iter().chain(&self.system).find(is_wanted).cloned();
-        everywhere.or_else(|| self.exported.load().as_ref()?.iter().find(is_wanted).cloned())
+        let everywhere = self.built_in.iter().chain(&self.system).find(matches).cloned();
+        everywhere.or_else(|| self.exported.load().as_ref()?.iter().find(matches).cloned())
     }
 
-    /// Which resource a request means.
+    /// The resource of a request.
     ///
     /// # Errors
     /// 503 while the store cannot be read or the identities are not known.
@@ -119,7 +120,7 @@ impl Definitions {
         scopes: &ScopeSelector,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
-        let is_wanted = |resource: &Arc<ServedResource>| {
+        let matches = |resource: &Arc<ServedResource>| {
             resource.name == *wanted.name
                 && match (&resource.origin, wanted.identity) {
                     (_, None) => true,
@@ -127,19 +128,19 @@ impl Definitions {
                     (Origin::BuiltIn | Origin::Custom, Some(_)) => false,
                 }
         };
-        // What is served everywhere wins, with or without an identity.
+        // A resource that every logical cluster serves takes precedence, with or without an identity.
         if let Some(resource) = self.everywhere(wanted.name) {
             return Ok(Some(resource));
         }
         match scopes {
             ScopeSelector::One(scope) => {
-                Ok(self.catalog(scope)?.resources.iter().find(|resource| is_wanted(resource)).cloned())
+                Ok(self.catalog(scope)?.resources.iter().find(|resource| matches(resource)).cloned())
             }
             ScopeSelector::Every { .. } => {
                 let Some(exported) = self.exported.load_full() else {
                     return Err(unavailable(wanted.name));
                 };
-                let found = exported.iter().find(|resource| is_wanted(resource)).cloned();
+                let found = exported.iter().find(|resource| matches(resource)).cloned();
                 if wanted.identity.is_some() {
                     return Ok(found);
                 }
@@ -148,7 +149,7 @@ impl Definitions {
         }
     }
 
-    /// Everything a logical cluster serves.
+    /// All resources that a logical cluster serves.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -178,7 +179,7 @@ impl Definitions {
                 if resources.iter().any(|resource| resource.name == found.name) {
                     continue;
                 }
-                // Nothing new is made of what is on its way out.
+                // A binding that is being deleted permits no creates.
                 resources.push(if is_leaving {
                     Arc::new(ServedResource {
                         verbs: found.verbs.without(Verb::Create),
@@ -207,7 +208,8 @@ impl Definitions {
         Ok(self.share(Catalog { resources, hash }))
     }
 
-    /// Many logical clusters serve the same; they hold one catalog.
+    /// Returns the catalog with the same content if there is one: many logical clusters serve the same resources and
+    /// share a catalog.
     fn share(&self, catalog: Catalog) -> Arc<Catalog> {
         let mut shared = self.shared.lock();
         if let Some(existing) = shared.get(&catalog.hash).and_then(std::sync::Weak::upgrade) {
@@ -219,7 +221,7 @@ impl Definitions {
         catalog
     }
 
-    /// The resource of an established CRD.
+    /// The resource of a CRD, if it is established.
     fn local(&self, scope: &Scope, definition: &Value) -> Option<ServedResource> {
         let conditions = definition["status"]["conditions"].as_array()?;
         let holds = |name: &str| {
@@ -237,7 +239,7 @@ impl Definitions {
         Some(local_resource(scope.as_str(), &spec, rule, holds("Terminating"), self.registry.clone()))
     }
 
-    /// For partial metadata over all logical clusters any definition of the resource will do.
+    /// For partial metadata over all logical clusters, any definition of the resource is sufficient.
     fn any_definition(
         &self,
         name: &ResourceName,

@@ -1,8 +1,8 @@
-//! What the shard remembers of its store: which logical clusters there are, where paths lead, who may do
-//! what, which resources are served.
+//! Indexes of the store: logical clusters, workspace paths, roles, and served resources.
 //!
-//! Indexes follow the hub and never write. They run on every replica. A writer that depends on one waits
-//! for it ([`Hub::wait`](fairlead_apiserver::hub::Hub::wait)).
+//!
+//! Indexes follow the hub and never write. They run on every replica. A writer that depends on an index waits for the
+//! hub's revision ([`Hub::wait`](fairlead_apiserver::hub::Hub::wait)).
 
 mod cluster_cache;
 mod clusters;

@@ -1,4 +1,4 @@
-//! Where workspace paths lead, as far as this shard knows.
+//! Resolves workspace paths with the Workspaces of this shard.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 use super::ClusterIndex;
 use crate::names::WORKSPACES;
 
-/// The edges from a logical cluster to those of its workspaces.
+/// The logical clusters of the Workspaces in each logical cluster.
 #[derive(Default)]
 pub(crate) struct PathIndex(RwLock<FxHashMap<Box<str>, Children>>);
 
-/// The edges of one logical cluster by the names of its workspaces.
+/// The edges from one logical cluster, by the names of its Workspaces.
 type Children = FxHashMap<Box<str>, Edge>;
 
 #[derive(Clone, Debug)]
@@ -24,16 +24,16 @@ struct Edge {
     is_unavailable: bool,
 }
 
-/// Where a path leads.
+/// Result of the resolution of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Resolution {
-    /// To this logical cluster of this shard.
+    /// The path leads to this logical cluster of this shard.
     Local(ClusterName),
-    /// To a logical cluster of another shard.
+    /// The path leads to a logical cluster of another shard.
     OtherShard,
-    /// To a workspace that is out of order.
+    /// The path leads to a workspace in phase Unavailable, or passes one.
     Unavailable,
-    /// Nowhere.
+    /// The path does not exist.
     NotFound,
 }
 
@@ -46,7 +46,7 @@ impl PathIndex {
         index
     }
 
-    /// Takes a stored Workspace in.
+    /// Adds a stored Workspace.
     pub(crate) fn load(&self, parent: &str, json: &[u8]) {
         match WorkspaceHead::decode(json) {
             Ok(head) => self.put(parent, &head),
@@ -54,7 +54,7 @@ impl PathIndex {
         }
     }
 
-    /// Walks a path from its first label, a logical cluster. One look-up per label.
+    /// Resolves a path. Its first label is the name of a logical cluster. Costs one map look-up per label.
     pub(crate) fn resolve(&self, path: &WorkspacePath, clusters: &ClusterIndex) -> Resolution {
         let mut labels = path.labels();
         let Some(first) = labels.next() else { return Resolution::NotFound };

@@ -1,4 +1,4 @@
-//! The roles and bindings of logical clusters, parsed.
+//! Parsed roles and bindings of logical clusters.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::names::{BUILT_IN, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
 /// Number of logical clusters whose policies are cached; some 3 KiB each.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
 
-/// Policies by logical cluster, of this shard and of those that others replicate.
+/// Policies by logical cluster: of this shard, and of the replicas of other shards.
 pub(crate) struct PolicyIndex {
     objects: ObjectStore,
     global: Arc<GlobalView>,
@@ -28,7 +28,7 @@ pub(crate) struct PolicyIndex {
 }
 
 impl PolicyIndex {
-    /// Policies that follow the hub and the cache server.
+    /// Creates policies that follow the hub and the cache server.
     pub(crate) fn follow(objects: ObjectStore, hub: &Hub, global: Arc<GlobalView>) -> Arc<Self> {
         let index = Arc::new(Self {
             objects,
@@ -65,8 +65,7 @@ impl PolicyIndex {
         self.of(SYSTEM_ADMIN)
     }
 
-    /// What the roles and bindings of a logical cluster of this shard say. A look-up, or a read of the
-    /// cluster's roles and bindings.
+    /// The policy of a logical cluster of this shard. Costs a look-up, or a read of the roles and bindings.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -84,10 +83,10 @@ impl PolicyIndex {
         })
     }
 
-    /// Roles and bindings of a logical cluster that other shards replicate.
+    /// The policy of a logical cluster of another shard, from its replicated roles and bindings.
     ///
     /// # Errors
-    /// Never; the type is that of [`of`](Self::of).
+    /// None; the type is that of [`of`](Self::of).
     pub(crate) fn replicated(&self, cluster: &str) -> Result<Arc<Policy>, Status> {
         self.remote.get(cluster, || {
             let encoded = |resource: &ResourceName| -> Vec<EncodedObject> {

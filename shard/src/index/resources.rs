@@ -1,4 +1,4 @@
-//! Resources that come from definitions, as the API server serves them.
+//! Creates the API server's resources from definitions.
 
 use std::sync::Arc;
 
@@ -142,8 +142,8 @@ pub(super) fn local_resource(
 const STATUS: Subresource =
     Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
-/// The hash that stored bytes are marked with: of the storage version's schema, or of the best one
-/// when the storage version is not served.
+/// The schema hash that is stored beside an object: of the storage version, or of the first version if the storage
+/// version is not served.
 fn storage_hash(versions: &[ServedVersion], storage: &str) -> u64 {
     let version = versions.iter().find(|version| &*version.name == storage).or(versions.first());
     match version.map(|version| &version.shape) {
@@ -152,12 +152,12 @@ fn storage_hash(versions: &[ServedVersion], storage: &str) -> u64 {
     }
 }
 
-/// The conversion between the versions of `apis.kcp.io`.
+/// Converts an object between the versions of `apis.kcp.io`.
 fn convert_apis(object: &mut Value, to_version: &str) {
-    let taken = object.take();
+    let original = object.take();
     *object = match to_version {
-        "v1alpha1" => fairlead_api::apis_to_v1alpha1(taken),
+        "v1alpha1" => fairlead_api::apis_to_v1alpha1(original),
         // A value that cannot be converted is left unchanged and fails validation.
-        _ => fairlead_api::apis_to_v1alpha2(taken.clone()).unwrap_or(taken),
+        _ => fairlead_api::apis_to_v1alpha2(original.clone()).unwrap_or(original),
     };
 }

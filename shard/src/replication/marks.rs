@@ -1,8 +1,8 @@
-//! Marks what other shards need to know of a logical cluster that has something to offer: the LogicalCluster itself, and
-//! the roles and bindings that say who may have it.
+//! Marks the objects that other shards need from a logical cluster with exports or workspace types: the LogicalCluster
+//! itself, and the roles and bindings that grant access to them.
 //!
-//! Unlike kcp, nothing is marked in other logical clusters: there is nothing there that another shard could ask about,
-//! and a binding for each workspace would be copied to every shard.
+//! Unlike kcp, it marks nothing in other logical clusters. No other shard needs objects from there, and a binding for
+//! each workspace would be copied to every shard.
 
 use std::sync::Arc;
 
@@ -30,23 +30,23 @@ use crate::names::{
     WORKSPACE_TYPES,
 };
 
-/// Keeps the marks of a shard's objects.
+/// Controller of the marks on a shard's objects.
 pub(super) struct Marks {
     objects: ObjectStore,
     hub: Hub,
-    /// Where WorkspaceTypes are stored, if that is known.
+    /// The origin of WorkspaceTypes, if it is known.
     types: Option<Origin>,
     queue: Arc<Queue<Arc<str>>>,
-    /// The logical clusters that offer something.
+    /// The logical clusters with exports or workspace types.
     publishing: Mutex<FxHashSet<Arc<str>>>,
 }
 
-/// What makes a change of an object interesting.
+/// The role of a resource in replication.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Kind {
-    /// It is something to offer.
+    /// Its objects are published to other shards: exports and workspace types.
     Published,
-    /// It may carry a mark.
+    /// Its objects are marked if they belong to published ones.
     Markable,
 }
 
@@ -57,7 +57,7 @@ impl Marks {
         Self { objects, hub, types, queue: Arc::new(Queue::new()), publishing: Mutex::default() }
     }
 
-    /// Keeps the marks until the process drains.
+    /// Maintains the marks until the process drains.
     pub(super) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         let followed = self.followed().into_iter().map(|(resource, origin, kind)| {
             let (marks, again) = (Arc::clone(&self), Arc::clone(&self));
@@ -83,8 +83,8 @@ impl Marks {
         followed
     }
 
-    /// Adds the logical cluster of a change that may matter. In a logical cluster that published nothing, that is only
-    /// one of an offer, or of something that is or was marked.
+    /// Adds the logical cluster of a relevant change. If the logical cluster publishes nothing, only changes of
+    /// published objects, and of objects that are or were marked, are relevant.
     fn add(&self, event: &ObjectEvent, kind: Kind) {
         let matters = || {
             kind == Kind::Published
@@ -97,7 +97,7 @@ impl Marks {
         }
     }
 
-    /// Adds all logical clusters where something may be to do.
+    /// Adds all logical clusters that may need a change of marks.
     fn add_all(&self, (resource, origin): &(ResourceName, Origin), kind: Kind) {
         let mut visit = |listed: Listed<'_>| {
             if Source::covers(listed.scope) && (kind == Kind::Published || is_marked(listed.object)) {
@@ -109,7 +109,7 @@ impl Marks {
         }
     }
 
-    /// What a logical cluster published.
+    /// The kinds of objects that a logical cluster publishes.
     fn published_by(&self, scope: &Scope) -> Result<Reasons, Status> {
         let any = |resource: &ResourceName, origin: &Origin| -> Result<bool, Status> {
             let mut found = false;
@@ -124,7 +124,7 @@ impl Marks {
         Ok(Reasons { apis: any(&API_EXPORTS, &CUSTOM)?, core: false, tenancy })
     }
 
-    /// The writes that bring the marks of a logical cluster up to date.
+    /// The mutations that update the marks of a logical cluster.
     fn changes(&self, scope: &Scope, published: Reasons) -> Result<Vec<Mutation>, Status> {
         let one = ScopeSelector::One(scope.clone());
         let mut mutations = Vec::new();
@@ -134,7 +134,7 @@ impl Marks {
         }
         let roles = self.objects.list(&CLUSTER_ROLES, &BUILT_IN, &one, None)?;
         let bindings = self.objects.list(&CLUSTER_ROLE_BINDINGS, &BUILT_IN, &one, None)?;
-        // Of another logical cluster nobody asks.
+        // Other shards need nothing from a logical cluster that publishes nothing.
         let limit = |reasons: Reasons| if published.is_empty() { Reasons::default() } else { reasons };
         let parsed: Vec<Binding> =
             bindings.iter().filter_map(|stored| Binding::parse(stored.object.as_object()).ok()).collect();
@@ -156,7 +156,7 @@ impl Marks {
         Ok(mutations)
     }
 
-    /// Why a role matters that is among `roles`, or else one of those that count everywhere.
+    /// The reasons for replication of a role, which is one of `roles` or a global one.
     fn reasons_of_role(&self, name: &str, roles: &[StoredObject]) -> Result<Reasons, Status> {
         let role = |stored: &StoredObject| Role::parse(stored.object.as_object()).ok();
         let own = roles.iter().filter_map(role).find(|role| *role.name == *name);
@@ -170,7 +170,7 @@ impl Marks {
         Ok(role.map_or(Reasons::default(), |role| Reasons::of_rules(&role.rules)))
     }
 
-    /// The write that gives an object its mark, if it has another.
+    /// The mutation that updates the mark of an object, if it differs.
     fn mark_update(
         &self,
         resource: &ResourceName,
@@ -180,13 +180,13 @@ impl Marks {
     ) -> Result<Option<Mutation>, Status> {
         let head = Head::parse(stored.object.as_object()).map_err(Status::internal)?;
         let present = head.annotation(annotation::REPLICATE);
-        let wanted = reasons.annotation(present);
-        if wanted.as_deref() == present.filter(|words| !words.is_empty()) {
+        let desired = reasons.annotation(present);
+        if desired.as_deref() == present.filter(|words| !words.is_empty()) {
             return Ok(None);
         }
         let key = self.objects.key(resource, origin, stored.scope.as_str(), None, &head.name);
         let mut object = self.objects.tree(stored)?;
-        annotate(&mut object, wanted);
+        annotate(&mut object, desired);
         let encoded = self.objects.encode(object, stored.object.as_object().schema_hash())?;
         Ok(Some(Mutation::update(key, stored.revision, encoded.stored().clone())))
     }
@@ -217,7 +217,7 @@ impl Controller for Marks {
     async fn reconcile(&self, cluster: &Arc<str>) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
         let published = self.published_by(&scope)?;
-        // Before its roles are looked at, so that a role that comes a moment later is not overlooked.
+        // Set before the roles are read, so that a role that is created meanwhile is added again by its event.
         if published.is_empty() {
             self.publishing.lock().remove(cluster);
         } else {
@@ -229,7 +229,7 @@ impl Controller for Marks {
         }
         match self.objects.store().commit(mutations).await {
             Ok(_) => Ok(ReconcileOutcome::Done),
-            // Another writer has changed one of them; plan again.
+            // Another writer has changed one of the objects; the next attempt plans again.
             Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
             Err(error) => Err(Status::internal(error)),
         }

@@ -1,8 +1,8 @@
-//! Writes copies of what other shards need to know to the cache server, and keeps them like their origins.
+//! Replicates the objects that other shards need to the cache server.
 //!
-//! Level-based: for each object, origin and replica are observed, compared ([`plan`]), and one write brings the replica
-//! forward. Both sides are looked at as a whole at start and whenever the cache server was away, so that nothing that
-//! happened meanwhile is missed; what is alike is not written.
+//! Replication is level-based: for each object, origin and replica are compared ([`plan`]), and one write updates the
+//! replica. At start and after an outage of the cache server all objects on both sides are compared, so no change is
+//! missed. Equal replicas are not written.
 
 mod marks;
 mod plan;
@@ -32,7 +32,7 @@ use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed
 use crate::global::{Mirror, MirrorEvent};
 use crate::index::Identities;
 
-/// Replicates a shard's objects, and marks those that matter to others.
+/// Replicates a shard's objects, and marks the objects that other shards need.
 pub(crate) struct Replication {
     replicator: Arc<Replicator>,
     marks: Arc<Marks>,
@@ -53,7 +53,7 @@ struct ReplicatedResource {
     replicas: Replicas,
 }
 
-/// An object: the index of its resource, and where it is.
+/// Key of an object: the index of its resource, and its location.
 type Key = (usize, ObjectLocation);
 
 struct ReplicationMetrics {
@@ -63,11 +63,11 @@ struct ReplicationMetrics {
 }
 
 impl Replication {
-    /// Prepares the replication of shard `shard`, which stores the resources of root's exports under `identities`, with
-    /// a client of the cache server.
+    /// Creates the replication of shard `shard`. `identities` determine where the resources of root's exports are
+    /// stored; `client` is a client of the cache server.
     ///
     /// # Errors
-    /// When the metrics are registered already.
+    /// If the metrics are registered already.
     pub(crate) fn new(
         shard: &str,
         objects: ObjectStore,
@@ -81,10 +81,10 @@ impl Replication {
         let resources: Vec<_> = sources(identities).into_iter().map(replicated).collect();
         let failures = metrics.counters(
             "fairlead_replication_failures_total",
-            "Writes to the cache server that failed and are tried again.",
+            "Writes to the cache server that failed and are retried.",
             &["resource"],
         )?;
-        // Prometheus sees an increase only where there was something before.
+        // Prometheus detects an increase only from an existing value.
         for replicated in &resources {
             failures.with_label_values(&[&*replicated.source.resource.name.to_string()]);
         }
@@ -104,7 +104,7 @@ impl Replication {
                 failures,
                 pending: metrics.gauge(
                     "fairlead_replication_pending",
-                    "Objects that are about to be compared or written.",
+                    "Objects that wait for a comparison or a write.",
                 )?,
             },
         });
@@ -127,7 +127,7 @@ impl Replication {
 }
 
 impl Replicator {
-    /// Feeds changes of origins to the queue.
+    /// Adds changed origins to the queue.
     async fn follow_origins(&self, index: usize, shutdown: Shutdown) {
         let ReplicatedResource { source, replicas } = &self.resources[index];
         let name = source.resource.name.clone();
@@ -153,7 +153,7 @@ impl Replicator {
                 || event.change.previous().is_some_and(|previous| source.selects(previous.as_object())))
     }
 
-    /// Feeds changes of replicas to the queue: other hands in the cache, and what was missed.
+    /// Adds changed replicas to the queue: changes by other clients, and changes that were missed.
     async fn follow_replicas(&self, index: usize, shutdown: &Shutdown) {
         let ReplicatedResource { source, replicas } = &self.resources[index];
         let collection = source.resource.collection(&self.shard, "*");
@@ -182,7 +182,7 @@ impl Replicator {
         }
     }
 
-    /// Adds all objects of a resource that are to be replicated.
+    /// Adds all objects of a resource that are replicated.
     fn add_origins(&self, index: usize) {
         let source = &self.resources[index].source;
         let mut visit = |listed: fairlead_apiserver::registry::Listed<'_>| {
@@ -199,7 +199,7 @@ impl Replicator {
         }
     }
 
-    /// The object as it is, if it is to be replicated.
+    /// The current object, if it is replicated.
     fn origin(&self, source: &Source, (cluster, name): &ObjectLocation) -> Result<Option<Value>, Status> {
         if !Source::covers(cluster) {
             return Ok(None);
@@ -210,7 +210,7 @@ impl Replicator {
         selection.map(|stored| self.objects.tree(&stored)).transpose()
     }
 
-    /// Carries out a plan.
+    /// Executes a plan.
     async fn act(&self, key: &Key, lists: u64, plan: Plan) -> Result<(), ClientError> {
         let (index, location) = key;
         let ReplicatedResource { source, replicas } = &self.resources[*index];
@@ -244,7 +244,7 @@ impl Replicator {
                     Err(error) => return Err(error),
                 }
                 replicas.removed(location, &uid);
-                // There may be an origin for another replica of that name.
+                // The origin may be a new object with the same name, which needs another replica.
                 self.queue.add(key.clone());
             }
         }
@@ -263,7 +263,7 @@ impl Controller for Replicator {
         let (index, location) = key;
         self.metrics.pending.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
         let replicated = &self.resources[*index];
-        // Before the first list nothing can be compared; the list brings everything back.
+        // Nothing can be compared before the first list, which adds all keys again.
         let Some(known) = replicated.replicas.get(location) else { return Ok(ReconcileOutcome::Done) };
         let origin = self.origin(&replicated.source, location)?;
         let plan = plan(&self.shard, origin, known.replica.as_ref());
@@ -272,8 +272,8 @@ impl Controller for Replicator {
             Err(error) => {
                 let resource = replicated.source.resource.name.to_string();
                 self.metrics.failures.with_label_values(&[&*resource]).inc();
-                // A conflict means that the watch is about to show something newer; a cache server that is away is
-                // told of by the mirror and the metrics.
+                // After a conflict, the watch will report a newer version. An outage of the cache server is reported
+                // by the mirror and the metrics.
                 if error.is_retryable() || error.is_conflict() || error.is_already_exists() {
                     tracing::debug!(resource, ?location, %error, "a replica cannot be written now");
                 } else {

@@ -1,10 +1,10 @@
-//! What has to be written so that a replica is what its origin says: a pure function of both.
+//! Computes the write that makes a replica equal to its origin, as a pure function of both.
 
 use fairlead_api::annotation;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-/// A replica, as far as it is compared: some 150 bytes, whatever its size.
+/// The compared parts of a replica: some 150 bytes, whatever the size of the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Replica {
     pub(super) uid: Box<str>,
@@ -12,28 +12,28 @@ pub(super) struct Replica {
     pub(super) content: ContentHash,
 }
 
-/// What an object says, without what tells where and in which version it is stored.
+/// Hash of an object without the fields that differ between origin and replica: location and resource version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ContentHash([u8; 32]);
 
 /// The next write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// The replica is as it should be.
+    /// The replica is up to date.
     Nothing,
-    /// It is missing.
+    /// The replica is missing.
     Create(Value),
-    /// It differs.
+    /// The replica differs.
     Update(Value),
-    /// It has no origin, or that of an earlier object of the same name.
+    /// The replica has no origin, or belongs to an earlier object of the same name.
     Delete {
-        /// Whose replica it is.
+        /// UID of the replica's origin.
         uid: Box<str>,
     },
 }
 
-/// Compares an origin with its replica. An origin that is being deleted keeps its replica, as it was, until its
-/// finalizers are gone.
+/// Compares an origin with its replica. If the origin is being deleted, the replica stays unchanged until the origin's
+/// finalizers are removed.
 pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>) -> Plan {
     let delete = |replica: &Replica| Plan::Delete { uid: replica.uid.clone() };
     let Some(origin) = origin else {
@@ -49,12 +49,12 @@ pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>
         None => Plan::Create(desired_replica(shard, origin)),
         Some(replica) if !is_same(replica) => delete(replica),
         Some(replica) => {
-            let mut wanted = desired_replica(shard, origin);
-            if ContentHash::of(&wanted) == replica.content {
+            let mut desired = desired_replica(shard, origin);
+            if ContentHash::of(&desired) == replica.content {
                 return Plan::Nothing;
             }
-            wanted["metadata"]["resourceVersion"] = replica.resource_version.to_string().into();
-            Plan::Update(wanted)
+            desired["metadata"]["resourceVersion"] = replica.resource_version.to_string().into();
+            Plan::Update(desired)
         }
     }
 }
@@ -76,7 +76,7 @@ fn desired_replica(shard: &str, mut origin: Value) -> Value {
 }
 
 impl Replica {
-    /// A replica as the cache server shows it; `None` for what is no object.
+    /// Parses a replica from the cache server; `None` if it is malformed.
     pub(super) fn of(object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         Some(Self {
@@ -88,7 +88,7 @@ impl Replica {
 }
 
 impl ContentHash {
-    /// Costs one serialization; keys of maps are in order.
+    /// Hashes an object. Costs one serialization; the keys of maps are sorted.
     pub(super) fn of(object: &Value) -> Self {
         let mut hasher = Sha256::new();
         // Writing to a hasher cannot fail, and neither can serializing a tree that was parsed.
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The replica that a cache server would hold after an origin was replicated.
+    /// The replica that a cache server would hold after the replication of an origin.
     fn replica(of: Value) -> Replica {
         let Plan::Create(mut stored) = plan("s1", Some(of), None) else { panic!("no creation") };
         merge(
@@ -169,10 +169,10 @@ mod tests {
         let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let held = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
         for (case, origin, replica, expected) in [
-            ("nothing anywhere", None, None, "nothing"),
+            ("no origin and no replica", None, None, "nothing"),
             ("a new origin", Some(json!({})), None, "create"),
             ("a replica without origin", None, Some(&same), "delete u1"),
-            ("both alike", Some(json!({})), Some(&same), "nothing"),
+            ("an equal replica", Some(json!({})), Some(&same), "nothing"),
             ("a changed spec", Some(json!({"spec": {"n": 2}})), Some(&same), "update 99"),
             ("a new status", Some(json!({"status": {"phase": "Ready"}})), Some(&same), "update 99"),
             ("a new label", Some(json!({"metadata": {"labels": {"a": "b"}}})), Some(&same), "update 99"),
@@ -194,10 +194,10 @@ mod tests {
                 Some(&same),
                 "delete u1",
             ),
-            ("an origin that goes", Some(deleting.clone()), Some(&same), "delete u1"),
-            ("an origin that goes, without replica", Some(deleting), None, "nothing"),
-            ("an origin that waits to go", Some(held.clone()), Some(&same), "nothing"),
-            ("an origin that waits to go, without replica", Some(held), None, "nothing"),
+            ("a deleted origin", Some(deleting.clone()), Some(&same), "delete u1"),
+            ("a deleted origin, without replica", Some(deleting), None, "nothing"),
+            ("a deleted origin with finalizers", Some(held.clone()), Some(&same), "nothing"),
+            ("a deleted origin with finalizers, without replica", Some(held), None, "nothing"),
         ] {
             let found = match plan("s1", origin.map(self::origin), replica) {
                 Plan::Nothing => "nothing".to_owned(),

@@ -1,27 +1,27 @@
-//! Why an object matters to other shards: the words in its `internal.kcp.io/replicate` annotation.
+//! The reasons for which other shards need an object: the words in its `internal.kcp.io/replicate` annotation.
 
 use fairlead_api::group::BINDING_PREFIX;
 use fairlead_apiserver::Action;
 use fairlead_apiserver::authz::{Binding, Rule, Subject};
 
-/// The reasons that a shard finds by itself. Words that somebody else has put into the annotation stay there.
+/// The reasons that a shard determines. Other words in the annotation are kept.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Reasons {
-    /// It is about API exports: who may bind them, and what may be done with what was bound.
+    /// The object grants the permission to bind an API export, or permissions on bound resources.
     pub(super) apis: bool,
-    /// It is about who may enter.
+    /// The object grants access to workspace content.
     pub(super) core: bool,
-    /// It is about workspace types: who may use them.
+    /// The object grants permissions on workspace types.
     pub(super) tenancy: bool,
 }
 
 impl Reasons {
-    /// Why the rules of a role matter.
+    /// The reasons for a role with these rules.
     pub(super) fn of_rules(rules: &[Rule]) -> Self {
         rules.iter().map(Self::of_rule).fold(Self::default(), Self::union)
     }
 
-    /// Why a binding matters, beside its role: it says what may be done with bound resources.
+    /// The reasons for a binding, apart from its role: it grants permissions on bound resources.
     pub(super) fn of_subjects(binding: &Binding) -> Self {
         let apis = binding.subjects.iter().any(|subject| match subject {
             Subject::Group { name } | Subject::User { name } => name.starts_with(BINDING_PREFIX),
@@ -31,7 +31,7 @@ impl Reasons {
     }
 
     fn of_rule(rule: &Rule) -> Self {
-        // It matters, whichever objects it names.
+        // Restrictions to object names are irrelevant.
         let rule = Rule { resource_names: Vec::new(), ..rule.clone() };
         let content = |verb: &String| permits(&rule, verb, "apis.kcp.io", "apiexports", Some("content"));
         Self {
@@ -55,7 +55,7 @@ impl Reasons {
         self == Self::default()
     }
 
-    /// The annotation, given the present one; `None` for none.
+    /// The new value of the annotation, given the present one; `None` removes it.
     pub(super) fn annotation(self, present: Option<&str>) -> Option<String> {
         let own = [("apis.kcp.io", self.apis), ("core.kcp.io", self.core), ("tenancy.kcp.io", self.tenancy)];
         let foreign = present
@@ -86,7 +86,7 @@ mod tests {
         reasons.annotation(None).unwrap_or_default()
     }
 
-    /// The roles of a recorded kcp, and some more.
+    /// The cases include the roles of a recorded kcp.
     #[test]
     fn rules_have_reasons() {
         for (rule, expected) in [

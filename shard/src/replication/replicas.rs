@@ -1,4 +1,4 @@
-//! The replicas of this shard, as the cache server last showed them or we last wrote them.
+//! The known state of this shard's replicas: from the watch of the cache server, and from this shard's own writes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::plan::{ContentHash, Replica};
 
-/// Logical cluster and name.
+/// Logical cluster and name of an object.
 pub(super) type ObjectLocation = (Arc<str>, Arc<str>);
 
 /// The replicas of one resource.
@@ -18,27 +18,27 @@ pub(super) struct Replicas(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Counts complete lists; 0 before the first. What was written before one may be out of date after it.
+    /// Number of complete lists; 0 before the first. Writes that began before a list may be outdated after it.
     lists: u64,
     known: FxHashMap<ObjectLocation, Replica>,
 }
 
 /// The known state of one replica.
 pub(super) struct ReplicaState {
-    /// Nothing is known before the first list: `None` is no proof that there is none.
+    /// Number of complete lists when the state was read.
     pub(super) lists: u64,
     pub(super) replica: Option<Replica>,
 }
 
 impl Replicas {
-    /// The known state of a replica; `None` before the first list.
+    /// The state of a replica. `None` before the first list: then it is unknown whether the replica exists.
     pub(super) fn get(&self, location: &ObjectLocation) -> Option<ReplicaState> {
         let state = self.0.lock();
         (state.lists > 0)
             .then(|| ReplicaState { lists: state.lists, replica: state.known.get(location).cloned() })
     }
 
-    /// Takes a complete list and returns the locations that were or are known.
+    /// Replaces all replicas and returns the locations that were or are known.
     pub(super) fn replace(&self, objects: &[Value]) -> Vec<ObjectLocation> {
         let known: FxHashMap<ObjectLocation, Replica> =
             objects.iter().filter_map(|object| Some((location_of(object)?, Replica::of(object)?))).collect();
@@ -50,7 +50,7 @@ impl Replicas {
         locations
     }
 
-    /// Takes what the watch shows. What is older than our last write is known better.
+    /// Applies an event of the watch, unless an own write is newer.
     pub(super) fn applied(&self, object: &Value) -> Option<ObjectLocation> {
         let location = location_of(object)?;
         let shown = Replica::of(object)?;
@@ -64,7 +64,7 @@ impl Replicas {
         }
     }
 
-    /// Takes a deletion that the watch shows.
+    /// Applies a deletion that the watch reports, unless an own write is newer.
     pub(super) fn deleted(&self, object: &Value) -> Option<ObjectLocation> {
         let location = location_of(object)?;
         let shown = Replica::of(object)?;
@@ -76,7 +76,8 @@ impl Replicas {
         Some(location)
     }
 
-    /// Notes a successful write: what was sent counts as its content, even if the server keeps it in another form.
+    /// Records a successful write. The hash of the sent object is recorded, because the server may store it in another
+    /// form.
     pub(super) fn written(&self, lists: u64, location: ObjectLocation, sent: ContentHash, response: &Value) {
         let Some(mut replica) = Replica::of(response) else { return };
         replica.content = sent;
@@ -88,7 +89,7 @@ impl Replicas {
         }
     }
 
-    /// Notes that there is no replica with this UID any more.
+    /// Records that the replica with this UID does not exist any more.
     pub(super) fn removed(&self, location: &ObjectLocation, uid: &str) {
         let mut state = self.0.lock();
         if state.known.get(location).is_some_and(|known| *known.uid == *uid) {
@@ -96,7 +97,7 @@ impl Replicas {
         }
     }
 
-    /// Whether there is a replica.
+    /// Whether there is a known replica.
     pub(super) fn contains(&self, location: &ObjectLocation) -> bool {
         self.0.lock().known.contains_key(location)
     }
@@ -139,12 +140,12 @@ mod tests {
     fn own_writes_are_known_before_the_watch_reports_them() {
         let replicas = Replicas::default();
         replicas.replace(&[object("u", 5, 1)]);
-        let sent = ContentHash::of(&json!("what was sent"));
+        let sent = ContentHash::of(&json!("the sent object"));
         replicas.written(1, location(), sent, &object("u", 9, 3));
-        assert_eq!(replicas.applied(&object("u", 7, 2)), None, "older than what we wrote");
-        assert_eq!(replicas.applied(&object("u", 9, 3)), None, "what we wrote");
+        assert_eq!(replicas.applied(&object("u", 7, 2)), None, "older than the own write");
+        assert_eq!(replicas.applied(&object("u", 9, 3)), None, "the own write");
         assert_eq!(replicas.get(&location()).unwrap().replica.unwrap().content, sent);
-        assert_eq!(replicas.applied(&object("u", 10, 4)), Some(location()), "somebody else's");
+        assert_eq!(replicas.applied(&object("u", 10, 4)), Some(location()), "a write of another client");
         assert_eq!(known(&replicas), Some(10));
     }
 
@@ -154,7 +155,7 @@ mod tests {
         replicas.replace(&[object("u", 500, 1)]);
         replicas.replace(&[object("u", 3, 1)]);
         replicas.written(1, location(), ContentHash::of(&json!(0)), &object("u", 501, 2));
-        assert_eq!(known(&replicas), Some(3), "another store counts anew");
+        assert_eq!(known(&replicas), Some(3), "the revision of another store");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a shard replicates: which resources, where they are stored, and which of their objects.
+//! The replicated resources: where they are stored, and which of their objects are replicated.
 
 use fairlead_api::annotation;
 use fairlead_apiserver::object::{Head, ObjectBytes};
@@ -8,7 +8,7 @@ use fairlead_names::Origin;
 use crate::global::CacheResource;
 use crate::index::Identities;
 
-/// Group, version, resource, and which objects; all of them are cluster-scoped.
+/// Group, version, resource, and selection of objects. All resources are cluster-scoped.
 const RESOURCES: [(&str, &str, &str, Selection); 12] = [
     ("apis.kcp.io", "v1alpha1", "apiconversions", Selection::All),
     ("apis.kcp.io", "v1alpha1", "apiexportendpointslices", Selection::All),
@@ -31,16 +31,16 @@ pub(super) struct Source {
     selection: Selection,
 }
 
-/// Which objects of a resource are replicated.
+/// Selection of the objects of a resource that are replicated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Selection {
     All,
-    /// Those that somebody has given a reason for, in an annotation.
+    /// Objects with a reason in their annotation.
     Marked,
 }
 
-/// The sources of a shard that knows these identities. Resources of an export whose identity it does not know are
-/// left out: nobody can have made such objects.
+/// The sources of a shard with these identities. A resource of an export with an unknown identity is omitted: it can
+/// have no objects.
 pub(super) fn sources(identities: &Identities) -> Vec<Source> {
     let source = |(group, version, resource, selection)| {
         let is_system =
@@ -57,7 +57,8 @@ pub(super) fn sources(identities: &Identities) -> Vec<Source> {
 }
 
 impl Source {
-    /// Whether objects of a logical cluster are replicated at all: not what each shard has for itself.
+    /// Whether objects of a logical cluster are replicated: not those of system logical clusters, which every shard
+    /// has.
     pub(super) fn covers(cluster: &str) -> bool {
         !cluster.starts_with("system:")
     }

@@ -1,4 +1,4 @@
-//! Replication, from a store to a cache server.
+//! Tests of the replication from a store to a cache server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -87,7 +87,7 @@ impl Shard {
         Self { objects: ObjectStore::new(store, CODEC, &["kcp.io/cluster"]), hub, running: None }
     }
 
-    /// Begins to replicate as shard `s1`.
+    /// Starts the replication as shard `s1`.
     fn replicate(&mut self, cache: &TestCache) {
         let metrics = Metrics::new("shard", "0").unwrap();
         let identities: Identities = [
@@ -110,7 +110,7 @@ impl Shard {
         self.running = Some((shutdown, running, metrics));
     }
 
-    /// Ends replication after what it has begun, and returns how many writes it did, by verb.
+    /// Stops the replication after its running writes; returns the number of writes by verb.
     async fn stop(&mut self) -> BTreeMap<String, u64> {
         let (shutdown, running, metrics) = self.running.take().unwrap();
         shutdown.begin();
@@ -174,7 +174,7 @@ async fn replicas_follow_their_origins() {
     let mut shard = Shard::new();
     shard.put(Kind::Export, "root", "before", json!({"spec": {"n": 1}})).await;
     shard.replicate(&cache);
-    cache.until("what was there before", |all| all.contains_key("apiexports/s1/root/before")).await;
+    cache.until("the existing export", |all| all.contains_key("apiexports/s1/root/before")).await;
     let replica = &cache.contents()["apiexports/s1/root/before"];
     assert_eq!(replica["metadata"]["uid"], "uid-before");
     assert_eq!(replica["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
@@ -197,10 +197,10 @@ async fn replicas_follow_their_origins() {
     assert_eq!(
         cache.contents()["workspacetypes/s1/org/new"]["metadata"]["annotations"]["cache.kcp.io/original-resource-version"],
         shard.version(Kind::Type, "org", "new"),
-        "kcp leaves the first version"
+        "unlike in kcp, which keeps the first version"
     );
     shard.delete(Kind::Type, "org", "new").await;
-    cache.until("no type any more", |all| !all.contains_key("workspacetypes/s1/org/new")).await;
+    cache.until("no type", |all| !all.contains_key("workspacetypes/s1/org/new")).await;
     let writes = shard.stop().await;
     assert_eq!(writes["delete"], 1);
 }
@@ -214,12 +214,12 @@ async fn only_objects_that_other_shards_need_are_replicated() {
     shard.put(Kind::Export, "system:admin", "own", json!({})).await;
     shard.put(Kind::Role, "root", "system:kcp:marked", marked()).await;
     cache.until("the marked role", |all| all.contains_key("clusterroles/s1/root/system:kcp:marked")).await;
-    // The mark comes, and goes.
+    // A mark is added, then removed.
     shard.put(Kind::Role, "root", "plain", marked()).await;
     cache.until("a role that was marked", |all| all.contains_key("clusterroles/s1/root/plain")).await;
     shard.put(Kind::Role, "root", "plain", json!({})).await;
     cache.until("no unmarked role", |all| !all.contains_key("clusterroles/s1/root/plain")).await;
-    // The last event is behind all others; what is here now is all that was replicated.
+    // The event of the last change comes after all others, so everything has been replicated by now.
     assert_eq!(cache.contents().keys().collect::<Vec<_>>(), ["clusterroles/s1/root/system:kcp:marked"]);
 }
 
@@ -236,16 +236,16 @@ async fn a_second_run_writes_nothing() {
         shard.put(Kind::Type, "org", &name, json!({"metadata": {"finalizers": [], "labels": {}}})).await;
     }
     shard.replicate(&cache);
-    cache.until("everything", |all| all.len() == 150).await;
+    cache.until("all replicas", |all| all.len() == 150).await;
     assert_eq!(shard.stop().await, [("create".to_owned(), 150)].into());
     let (contents, revision) = (cache.contents(), cache.revision());
 
     shard.replicate(&cache);
-    // These come behind everything that the second run has to look at.
+    // The second run processes these objects after all others.
     for kind in [Kind::Export, Kind::Role, Kind::Type] {
         shard.put(kind, "root", "last", marked()).await;
     }
-    cache.until("what came last", |all| all.len() == 153).await;
+    cache.until("the last objects", |all| all.len() == 153).await;
     assert_eq!(shard.stop().await, [("create".to_owned(), 3)].into());
     assert_eq!(cache.revision(), revision + 3);
     assert!(contents.iter().all(|(key, object)| cache.contents()[key] == *object));
@@ -259,14 +259,14 @@ async fn changes_during_a_cache_outage_are_replicated_afterwards() {
         shard.put(Kind::Export, "root", name, json!({"spec": 1})).await;
     }
     shard.replicate(&cache);
-    cache.until("everything", |all| all.len() == 3).await;
+    cache.until("all replicas", |all| all.len() == 3).await;
     cache.stop().await;
     shard.put(Kind::Export, "root", "changed", json!({"spec": 2})).await;
     shard.put(Kind::Export, "root", "created", json!({"spec": 1})).await;
     shard.delete(Kind::Export, "root", "deleted").await;
     cache.resume().await;
     cache
-        .until("everything again", |all| {
+        .until("all replicas again", |all| {
             all.keys().map(|key| key.rsplit('/').next().unwrap()).eq(["changed", "created", "kept"])
                 && all["apiexports/s1/root/changed"]["spec"] == 2
         })
@@ -281,17 +281,17 @@ async fn changes_without_replication_are_replicated_after_its_start() {
         shard.put(Kind::Export, "root", name, json!({"spec": 1})).await;
     }
     shard.replicate(&cache);
-    cache.until("everything", |all| all.len() == 3).await;
+    cache.until("all replicas", |all| all.len() == 3).await;
     shard.stop().await;
     shard.put(Kind::Export, "root", "changed", json!({"spec": 2})).await;
     shard.delete(Kind::Export, "root", "deleted").await;
-    // Another shard's replicas are its own business.
+    // Replicas of another shard are not changed.
     let exports = CacheResource::new("apis.kcp.io", "v1alpha2", "apiexports");
     let foreign = json!({"metadata": {"name": "foreign", "uid": "f", "annotations": {"kcp.io/shard": "s2"}}});
     cache.create(&exports, "s2", "root", &foreign).await;
     shard.replicate(&cache);
     cache
-        .until("everything again", |all| {
+        .until("all replicas again", |all| {
             all.keys().eq([
                 "apiexports/s1/root/changed",
                 "apiexports/s1/root/kept",
@@ -311,11 +311,11 @@ async fn replicas_are_created_again_when_the_cache_has_a_new_store() {
         shard.put(Kind::Type, "root", name, json!({})).await;
     }
     shard.replicate(&cache);
-    cache.until("everything", |all| all.len() == 4).await;
+    cache.until("all replicas", |all| all.len() == 4).await;
     cache.stop().await;
     cache.lose_store().await;
     cache.resume().await;
-    cache.until("everything again", |all| all.len() == 4).await;
+    cache.until("all replicas again", |all| all.len() == 4).await;
 }
 
 #[tokio::test]
@@ -325,7 +325,7 @@ async fn changes_of_replicas_by_other_clients_are_reverted() {
     shard.put(Kind::Export, "root", "a", json!({"spec": 1})).await;
     shard.put(Kind::Export, "root", "b", json!({"spec": 1})).await;
     shard.replicate(&cache);
-    cache.until("everything", |all| all.len() == 2).await;
+    cache.until("all replicas", |all| all.len() == 2).await;
     let exports = CacheResource::new("apis.kcp.io", "v1alpha2", "apiexports");
     let client = cache.client();
     let patch = json!({"spec": 2});
@@ -335,7 +335,7 @@ async fn changes_of_replicas_by_other_clients_are_reverted() {
     let forged = json!({"metadata": {"name": "c", "uid": "c", "annotations": {"kcp.io/shard": "s1"}}});
     cache.create(&exports, "s1", "root", &forged).await;
     cache
-        .until("everything as it was", |all| {
+        .until("the original replicas", |all| {
             all.keys().eq(["apiexports/s1/root/a", "apiexports/s1/root/b"])
                 && all["apiexports/s1/root/a"]["spec"] == 1
         })
@@ -348,11 +348,11 @@ async fn another_object_of_the_same_name_gets_another_replica() {
     let mut shard = Shard::new();
     shard.put(Kind::Export, "root", "a", json!({"metadata": {"generation": 9}})).await;
     shard.replicate(&cache);
-    cache.until("the first", |all| all.contains_key("apiexports/s1/root/a")).await;
+    cache.until("the first replica", |all| all.contains_key("apiexports/s1/root/a")).await;
     shard.delete(Kind::Export, "root", "a").await;
     shard.put(Kind::Export, "root", "a", json!({"metadata": {"uid": "second", "generation": 1}})).await;
     cache
-        .until("the second", |all| {
+        .until("the second replica", |all| {
             all.get("apiexports/s1/root/a").is_some_and(|replica| replica["metadata"]["uid"] == "second")
         })
         .await;
@@ -365,15 +365,15 @@ async fn a_replica_stays_until_the_finalizers_of_its_origin_are_gone() {
     let held = json!({"metadata": {"finalizers": ["f"]}});
     shard.put(Kind::Export, "root", "a", held.clone()).await;
     shard.replicate(&cache);
-    cache.until("the object", |all| all.contains_key("apiexports/s1/root/a")).await;
+    cache.until("the replica", |all| all.contains_key("apiexports/s1/root/a")).await;
     let mut deleting = held;
     deleting["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
     shard.put(Kind::Export, "root", "a", deleting).await;
     shard.put(Kind::Export, "root", "b", json!({})).await;
-    cache.until("what came behind", |all| all.contains_key("apiexports/s1/root/b")).await;
+    cache.until("the later object", |all| all.contains_key("apiexports/s1/root/b")).await;
     assert!(cache.contents().contains_key("apiexports/s1/root/a"));
     shard.delete(Kind::Export, "root", "a").await;
-    cache.until("no replica any more", |all| !all.contains_key("apiexports/s1/root/a")).await;
+    cache.until("no replica", |all| !all.contains_key("apiexports/s1/root/a")).await;
 }
 
 /// A binding of a role to a group.
@@ -393,7 +393,7 @@ async fn published_objects_are_marked_with_the_roles_that_grant_access() {
     let cache = TestCache::start().await;
     let mut shard = Shard::new();
     shard.put(Kind::Role, "system:admin", "cluster-admin", role("*", "*", "*")).await;
-    for cluster in ["offers", "plain"] {
+    for cluster in ["publisher", "plain"] {
         shard.put(Kind::Cluster, cluster, "cluster", json!({})).await;
         shard.put(Kind::Role, cluster, "binder", role("bind", "apis.kcp.io", "apiexports")).await;
         shard.put(Kind::Role, cluster, "reader", role("get", "", "configmaps")).await;
@@ -401,29 +401,29 @@ async fn published_objects_are_marked_with_the_roles_that_grant_access() {
         shard.put(Kind::Binding, cluster, "readers", binding("reader", "all")).await;
         shard.put(Kind::Binding, cluster, "admins", binding("cluster-admin", "admins")).await;
     }
-    shard.put(Kind::Export, "offers", "e", json!({})).await;
+    shard.put(Kind::Export, "publisher", "e", json!({})).await;
     shard.replicate(&cache);
     let replicas = |all: &BTreeMap<String, Value>| -> Vec<String> {
         let marks = |object: &Value| object["metadata"]["annotations"]["internal.kcp.io/replicate"].clone();
         all.iter()
             .map(|(key, object)| match marks(object).as_str() {
-                Some(marks) => format!("{} {marks}", key.replace("/s1/published/", "/")),
-                None => key.replace("/s1/published/", "/"),
+                Some(marks) => format!("{} {marks}", key.replace("/s1/publisher/", "/")),
+                None => key.replace("/s1/publisher/", "/"),
             })
             .collect()
     };
-    let offered = [
+    let published = [
         "apiexports/e",
         "clusterrolebindings/admins apis.kcp.io,tenancy.kcp.io",
         "clusterrolebindings/binders apis.kcp.io",
         "clusterroles/binder apis.kcp.io",
         "logicalclusters/cluster apis.kcp.io",
     ];
-    cache.until("the offer and who may have it", |all| replicas(all) == offered).await;
+    cache.until("the export and its roles", |all| replicas(all) == published).await;
 
-    // What comes later is marked, too; a role also for whom it is given to.
-    shard.put(Kind::Role, "offers", "policy", role("get", "own.io", "things")).await;
-    shard.put(Kind::Binding, "offers", "policy", binding("policy", "apis.kcp.io:binding:all")).await;
+    // Objects that are created later are marked, too; a role also because of the subjects of its binding.
+    shard.put(Kind::Role, "publisher", "policy", role("get", "own.io", "things")).await;
+    shard.put(Kind::Binding, "publisher", "policy", binding("policy", "apis.kcp.io:binding:all")).await;
     cache
         .until("a maximal permission policy", |all| {
             let all = replicas(all);
@@ -432,7 +432,7 @@ async fn published_objects_are_marked_with_the_roles_that_grant_access() {
         })
         .await;
 
-    // With the offer go the marks, and with the marks the replicas.
-    shard.delete(Kind::Export, "offers", "e").await;
-    cache.until("nothing any more", BTreeMap::is_empty).await;
+    // Without the export the marks are removed, and with them the replicas.
+    shard.delete(Kind::Export, "publisher", "e").await;
+    cache.until("no replicas", BTreeMap::is_empty).await;
 }

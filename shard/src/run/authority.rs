@@ -1,4 +1,4 @@
-//! The authenticators of a shard: built from files, rebuilt when the files change.
+//! The authenticators of a shard, built from files and rebuilt when the files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) fn chain(config: &ShardConfig, reloads: &Reloads) -> Result<Arc<Reloa
     })
 }
 
-/// A file of credentials that cannot be used; the operator has to act.
+/// A credentials file that cannot be used; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 enum AuthorityError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! A shard as a process: opens, fills, serves, and keeps going.
+//! The shard process: opens the store, assembles the parts, serves, and drains.
 
 mod authority;
 mod wiring;
@@ -26,13 +26,13 @@ use wiring::ShardParts;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
-/// The annotation that carries an object's logical cluster.
+/// The annotation with an object's logical cluster.
 const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
 
-/// Why a shard does not run (any more).
+/// The reason why a shard does not start or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {
-    /// The address is taken.
+    /// The address is in use.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The store could not be filled at start.
@@ -43,7 +43,7 @@ pub enum ShardError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A file cannot be loaded.
@@ -137,7 +137,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
-    // The hub delivers until the last watch has ended.
+    // The hub runs until the last watch has ended.
     let (served, all_served) = tokio::sync::oneshot::channel::<()>();
     let serving = serve(server, options, parts.api.clone(), health, hub.clone());
     tasks.spawn("server", async move {
@@ -184,7 +184,7 @@ async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
     }
 }
 
-/// A client of a context of a kubeconfig.
+/// Creates a client from a context of a kubeconfig, or from its current context if it has none with this name.
 fn client_of(path: &Path, context: &str) -> Result<Client, ShardError> {
     let unusable = |reason: String| ShardError::Kubeconfig { path: path.to_path_buf(), reason };
     let kubeconfig = Kubeconfig::load(path).map_err(|error| unusable(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The one place where the parts of a shard are put together, and the order in which they start.
+//! Assembles the parts of a shard and starts them in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,12 +36,12 @@ use crate::writes::Writes;
 /// The build part of `gitVersion` in `/version`; clients look for `+kcp-`.
 const BUILD: &str = concat!("kcp-v0.32.0-fairlead-", env!("CARGO_PKG_VERSION"));
 
-/// How soon a shard that is not root asks root's shard again while it starts.
+/// The first pause between requests to root's shard while it does not respond.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause between such questions.
+/// The longest pause between these requests.
 const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// The parts of a shard that exist before anything runs.
+/// The parts of a shard that exist before it starts.
 pub(super) struct ShardParts {
     objects: ObjectStore,
     hub: Hub,
@@ -56,7 +56,7 @@ pub(super) struct ShardParts {
 }
 
 impl ShardParts {
-    /// Puts the parts together. Nothing is read but the indexes.
+    /// Assembles the parts. It reads only the indexes from the store.
     pub(super) fn assemble(
         config: &ShardConfig,
         objects: &ObjectStore,
@@ -100,7 +100,7 @@ impl ShardParts {
         };
         let picks = metrics.counters(
             "fairlead_shard_picks_total",
-            "Shards chosen for new workspaces, by who chose: gateway or random.",
+            "Shards chosen for new workspaces, by source: gateway or random.",
             &["by"],
         )?;
         let address = config.serving.address.to_string();
@@ -119,8 +119,8 @@ impl ShardParts {
         })
     }
 
-    /// The replicas of other shards, when this shard cannot do without having read them once: at its very
-    /// first start. Later it starts without the cache server, too.
+    /// The replicas of other shards, if this shard must have read them before it is ready: only at its first start.
+    /// Later it starts without the cache server, too.
     pub(super) fn replicas_to_wait_for(
         &self,
         config: &ShardConfig,
@@ -157,7 +157,7 @@ impl ShardParts {
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
         self.start_controllers(config, exports, &tasks, &shutdown)?;
-        // The indexes have seen everything above before the first client may ask.
+        // The indexes have seen all of these writes before the first request is served.
         let _ = self.hub.wait(self.objects.store().revision()).await;
         bootstrapped.set();
         tracing::info!("ready");
@@ -200,7 +200,7 @@ impl ShardParts {
         Ok((exports, schemas))
     }
 
-    /// What was kept from an earlier run, or what root's shard says, asked until it answers.
+    /// The exports that an earlier run stored. Without them, requests root's shard until it responds.
     async fn remote_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
         let kept = bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
         if let Some((exports, schemas)) = kept.filter(|(exports, _)| exports.is_complete()) {
@@ -212,9 +212,9 @@ impl ShardParts {
             match fetch_root_exports(&client).await {
                 Ok((exports, schemas)) if exports.is_complete() => return Ok((exports, schemas)),
                 Ok(_) => tracing::debug!("root's exports are not complete yet"),
-                Err(error) => tracing::debug!(%error, "root's shard does not answer yet"),
+                Err(error) => tracing::debug!(%error, "root's shard does not respond yet"),
             }
-            // There is no event for "root's shard has come up".
+            // There is no event for the start of root's shard.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_RETRY_PAUSE);
         }
@@ -238,7 +238,7 @@ impl ShardParts {
         Ok(())
     }
 
-    /// Tells root that this shard exists and where it is.
+    /// Registers this shard and its URLs as a Shard in root.
     async fn register(
         &self,
         config: &ShardConfig,
@@ -262,7 +262,7 @@ impl ShardParts {
         tasks.spawn("registration", async move {
             let mut pause = FIRST_RETRY_PAUSE;
             while let Err(error) = register_at(&client, &object).await {
-                tracing::debug!(%error, "not registered yet");
+                tracing::debug!(%error, "the shard is not registered yet");
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = shutdown.draining() => return,
@@ -388,8 +388,8 @@ impl ShardParts {
         );
     }
 
-    /// Counts changes of shards, here or in the cache server; workspaces that found no shard look again,
-    /// and types learn of new URLs.
+    /// Counts changes of Shards, here or in the cache server. A change requeues unscheduled workspaces, and all types,
+    /// whose status has the shards' URLs.
     fn shards_changed(
         &self,
         queue: &Arc<Queue<WorkspaceKey>>,

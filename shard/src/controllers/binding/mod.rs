@@ -1,7 +1,7 @@
-//! APIBindings to root's exports: bound when their resources are free, and gone after their objects.
+//! Binds APIBindings to root's exports if their resources are free, and removes the objects of deleted bindings.
 //!
-//! Which binding owns which resource of a logical cluster is noted on its LogicalCluster (kcp's resource
-//! locks); binding and note are written in one commit.
+//! The LogicalCluster records which binding owns which resource (kcp's resource locks). Binding and lock are written
+//! in one commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ use crate::writes::Writes;
 /// Logical cluster and name of an APIBinding.
 pub(crate) type BindingKey = (Box<str>, Box<str>);
 
-/// The controller.
+/// Controller of APIBindings.
 pub(crate) struct Bindings {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -43,8 +43,8 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// The bindings to look at after an event of an APIBinding or a CRD: the binding itself, or those that
-    /// may have waited for the resource that became free.
+    /// The bindings to reconcile after an event of an APIBinding or a CRD: the binding itself, or all that may have
+    /// waited for a resource.
     pub(crate) fn keys_of(&self, event: &ObjectEvent) -> Vec<BindingKey> {
         let is_binding = event.resource == *API_BINDINGS;
         if !event.is_deletion() {
@@ -56,13 +56,13 @@ impl Bindings {
             return Vec::new();
         }
         let all = self.of(&Scope::new(&event.scope)).inspect_err(|error| {
-            tracing::error!(cluster = %event.scope, %error, "cannot tell which bindings wait");
+            tracing::error!(cluster = %event.scope, %error, "waiting bindings cannot be read");
         });
         let names = all.unwrap_or_default();
         names.iter().filter_map(|(_, one)| Some(((*event.scope).into(), name_of(one)?.into()))).collect()
     }
 
-    /// The bindings of all logical clusters that something is to be done for.
+    /// The bindings of all logical clusters that need a reconciliation.
     pub(crate) fn unsettled(&self) -> Vec<BindingKey> {
         let range = Range::prefix(self.objects.codec().range(&API_BINDINGS, &CUSTOM, "", None));
         let mut keys = Vec::new();
@@ -82,7 +82,8 @@ impl Bindings {
     }
 }
 
-/// Whether a binding is bound and wanted: what is made with a workspace, and stays so.
+/// Whether a binding is bound and not being deleted. Bindings are created in this state with a workspace, and mostly
+/// stay in it.
 fn is_settled(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Wire {
@@ -113,7 +114,7 @@ impl Controller for Bindings {
     const WORKERS: usize = 16;
 
     async fn reconcile(&self, (cluster, name): &BindingKey) -> Result<ReconcileOutcome, Status> {
-        // The deletion of a logical cluster removes its content; see `deletion`.
+        // The `deletion` controller removes the content of a deleted logical cluster.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(ReconcileOutcome::Done);
         }
@@ -162,7 +163,7 @@ impl Bindings {
         all.into_iter().map(|stored| self.objects.tree(&stored).map(|tree| (stored, tree))).collect()
     }
 
-    /// The resources that established CRDs of a logical cluster define, as locks name them.
+    /// The resources of established CRDs in a logical cluster, in the form of lock names.
     fn crds(&self, scope: &Scope) -> Result<BTreeSet<String>, Status> {
         let one = ScopeSelector::One(scope.clone());
         let mut names = BTreeSet::new();
@@ -177,7 +178,7 @@ impl Bindings {
         Ok(names)
     }
 
-    /// Takes the objects of the bound resources, except where another binding takes them over.
+    /// Collects the objects of the bound resources, unless another binding adopts them.
     async fn sweep(
         &self,
         scope: &Scope,
@@ -198,7 +199,7 @@ impl Bindings {
             let resource = ResourceName::new(bound["group"].as_str().unwrap_or_default(), resource);
             let origin = Origin::Identity(identity.into());
             let cluster = scope.as_str();
-            // The sweep stops by itself when it is full.
+            // A full sweep stops by itself.
             let _ = of_resource(&self.objects, &resource, &origin, cluster, None, &mut |found| {
                 sweep.add(&self.objects, found)
             })
@@ -211,7 +212,7 @@ impl Bindings {
     }
 }
 
-/// What a decision about a binding depends on beside it.
+/// Inputs of a decision about a binding.
 struct BindingContext<'a> {
     exports: &'a RootExports,
     locks: Locks,
@@ -223,13 +224,13 @@ struct BindingContext<'a> {
 /// The change to a binding, in the same commit as the sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// As it shall be; `None`: it goes.
+    /// The desired binding; `None` removes it.
     binding: Option<Value>,
     locks: Locks,
     next: ReconcileOutcome,
 }
 
-/// Decides on a binding that is wanted. All of its resources are bound, or none.
+/// Decides about a binding that is not being deleted. It binds all of its resources or none.
 fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
     let mut locks = context.locks.clone();
     let name = name_of(old).unwrap_or_default();
@@ -239,8 +240,8 @@ fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
     };
     new["metadata"]["finalizers"] = old["metadata"]["finalizers"].clone();
     add_finalizer(&mut new);
-    let wanted = Locks::parse(&context.exports.locks(std::slice::from_ref(old)));
-    let conflicts: BTreeMap<&String, (&str, bool)> = wanted
+    let desired = Locks::parse(&context.exports.locks(std::slice::from_ref(old)));
+    let conflicts: BTreeMap<&String, (&str, bool)> = desired
         .0
         .keys()
         .filter_map(|resource| {
@@ -253,10 +254,10 @@ fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
         })
         .collect();
     if conflicts.is_empty() {
-        locks.0.extend(wanted.0);
+        locks.0.extend(desired.0);
         return Plan { binding: Some(new), locks, next: ReconcileOutcome::Done };
     }
-    // As Go prints a map of structs.
+    // Formats conflicts as Go prints a map of structs.
     let conflicts: Vec<String> = conflicts
         .iter()
         .map(|(resource, (holder, is_crd))| format!("{resource}:{{{holder} {is_crd}}}"))
@@ -295,7 +296,7 @@ fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
     Plan { binding: Some(new), locks, next: ReconcileOutcome::Done }
 }
 
-/// Decides on a binding that is being deleted, given what a sweep of its objects does and leaves.
+/// Decides about a binding that is being deleted, given the result of a sweep of its objects.
 fn unbind(old: &Value, context: &BindingContext<'_>, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
     let mut locks = context.locks.clone();
@@ -336,7 +337,7 @@ fn unbind(old: &Value, context: &BindingContext<'_>, sweep: &Sweep, now: Timesta
     Plan { binding: is_kept.then_some(new), locks, next: ReconcileOutcome::Done }
 }
 
-/// A binding to an export that is not one of root's.
+/// A binding whose export is not one of root's.
 fn without_export(old: &Value, now: Timestamp) -> Value {
     let mut new = old.clone();
     let reference = &old["spec"]["reference"]["export"];
@@ -357,7 +358,7 @@ fn without_export(old: &Value, now: Timestamp) -> Value {
     new
 }
 
-/// Whether a binding refers to the same export as one that is being deleted, and so keeps its objects.
+/// Whether `other` refers to the same export as a binding that is being deleted, and so keeps its objects.
 fn adopts(other: &Value, binding: &Value) -> bool {
     other["metadata"]["deletionTimestamp"].is_null()
         && other["spec"]["reference"]["export"] == binding["spec"]["reference"]["export"]
@@ -384,7 +385,7 @@ struct Locks(BTreeMap<String, Lock>);
 struct Lock {
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
     binding: Option<String>,
-    /// What locks of CRDs say.
+    /// Fields of the locks of CRDs.
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -395,7 +396,7 @@ impl Locks {
         Self::parse(text.unwrap_or("{}"))
     }
 
-    /// What cannot be read locks nothing.
+    /// Parses locks. Malformed text yields no locks.
     fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }

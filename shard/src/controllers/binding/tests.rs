@@ -167,7 +167,7 @@ async fn deleting_a_binding_removes_its_objects_and_locks() {
     shard
         .change("abc", WORKSPACES, None, "held", |object| object["metadata"]["finalizers"] = json!([]))
         .await;
-    shard.until("it is gone", || shard.get("abc", BINDINGS, None, &first).is_none()).await;
+    shard.until("it is removed", || shard.get("abc", BINDINGS, None, &first).is_none()).await;
     assert!(shard.keys("abc").iter().all(|key| !key.contains("/workspaces/")));
     assert!(shard.get("other", WORKSPACES, None, "free").is_some());
     let locks = Locks::of(&shard.logical_cluster("abc").unwrap());

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions on their way out: first their objects, then they, then the watches.
+//! Removes deleted CustomResourceDefinitions: first their objects, then the definition, then the watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::writes::Writes;
 /// Logical cluster and name of a CRD.
 pub(crate) type DefinitionKey = (Box<str>, Box<str>);
 
-/// The controller.
+/// Controller of CRDs that are being deleted.
 pub(crate) struct DefinitionCleanup {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -30,7 +30,7 @@ pub(crate) struct DefinitionCleanup {
 }
 
 impl DefinitionCleanup {
-    /// The CRD to look at after an event of one: one that is being deleted or gone.
+    /// The CRD to reconcile after an event of it: one that is being deleted or was removed.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<DefinitionKey> {
         let concerns = event.resource == *CUSTOM_RESOURCE_DEFINITIONS
             && (event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some()));
@@ -49,7 +49,7 @@ impl Controller for DefinitionCleanup {
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &scope, None, name)?;
         let Some(stored) = stored else { return self.remove_leftovers(&scope, name).await };
-        // The deletion of a logical cluster removes its content; see `deletion`.
+        // The `deletion` controller removes the content of a deleted logical cluster.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(ReconcileOutcome::Done);
         }
@@ -57,7 +57,7 @@ impl Controller for DefinitionCleanup {
         if old["metadata"]["deletionTimestamp"].is_null() || !has_cleanup(&old) {
             return Ok(ReconcileOutcome::Done);
         }
-        // Creates end before the objects are counted: whoever asks from here on is told so.
+        // The condition stops creates before the objects are counted.
         let writes = || Writes::new(&self.objects, &self.definitions);
         if !is_terminating(&old) {
             let mut new = old.clone();
@@ -69,7 +69,7 @@ impl Controller for DefinitionCleanup {
             );
             let marked = commit_sweep(writes(), Sweep::default(), (&stored, &old), Some(new)).await?;
             let Some(revision) = marked else { return Ok(ReconcileOutcome::Retry) };
-            // A closed hub means that the process goes down.
+            // A closed hub means that the process terminates.
             let _ = self.hub.wait(revision).await;
             return Ok(ReconcileOutcome::RequeueAfter(Duration::ZERO));
         }
@@ -84,10 +84,10 @@ impl DefinitionCleanup {
     async fn sweep(&self, scope: &Scope, name: &str) -> Result<Sweep, Status> {
         let mut sweep = Sweep::default();
         let resource = resource_of(name);
-        // Objects of what is served everywhere are not this definition's, though they lie in the same place.
+        // Objects of a system resource have the same key prefix, but do not belong to this definition.
         if self.definitions.everywhere(&resource).is_none() {
             let cluster = scope.as_str();
-            // The sweep stops by itself when it is full.
+            // A full sweep stops by itself.
             let _ = of_resource(&self.objects, &resource, &CUSTOM, cluster, None, &mut |found| {
                 sweep.add(&self.objects, found)
             })
@@ -96,7 +96,7 @@ impl DefinitionCleanup {
         Ok(sweep)
     }
 
-    /// Removes objects whose creation was under way when their definition went, and ends the watches.
+    /// Removes objects whose creation was in progress when their definition was removed, and ends the watches.
     async fn remove_leftovers(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
         let resource = resource_of(name);
         if self.definitions.everywhere(&resource).is_some() {
@@ -112,13 +112,13 @@ impl DefinitionCleanup {
             let mut writes = Writes::new(&self.objects, &self.definitions);
             let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, scope.as_str(), None, name);
             writes.extend(sweep.into_mutations());
-            // Not if it has come back meanwhile.
+            // Skipped if the definition exists again.
             writes.extend([fairlead_store::Mutation::fence(key, fairlead_store::Expect::Absent)]);
             if commit(writes).await?.is_none() {
                 return Ok(ReconcileOutcome::Retry);
             }
         }
-        // The watches get the deletions first.
+        // Watches receive the deletions before they end.
         if self.hub.wait(self.objects.store().revision()).await.is_ok() {
             let gone = ScopeSelector::One(scope.clone());
             self.hub.end(|interest| {
@@ -132,7 +132,7 @@ impl DefinitionCleanup {
 /// The change to a terminating CRD, in the same commit as a sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// As it shall be; `None`: it goes.
+    /// The desired definition; `None` removes it.
     definition: Option<Value>,
     next: ReconcileOutcome,
 }

@@ -42,7 +42,7 @@ async fn deleting_a_definition_removes_its_objects_and_ends_its_watches() {
     let Ok(Delivery::Event(event)) = watch.next().await else { panic!("the object's deletion comes first") };
     assert!(event.is_deletion());
     assert_eq!(watch.next().await.err(), Some(SubscriptionEnd::Cancelled));
-    shard.until("it is gone", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
+    shard.until("it is removed", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
     assert!(shard.keys("abc").iter().all(|key| !key.contains("example.com")));
     shard.create("other", THINGS, thing("b")).await.unwrap();
     assert!(other.next().await.is_ok());
@@ -68,9 +68,9 @@ async fn a_deleted_definition_waits_for_finalizers_of_its_objects() {
     assert!(shard.get("abc", THINGS, None, "held").unwrap()["metadata"]["deletionTimestamp"].is_string());
     let catalog = shard.definitions.catalog(&Scope::new("abc")).unwrap();
     let served = catalog.resources.iter().find(|resource| resource.name == resource_of(THINGS)).unwrap();
-    assert!(!served.verbs.contains(fairlead_apiserver::resource::Verb::Create), "nothing is added");
+    assert!(!served.verbs.contains(fairlead_apiserver::resource::Verb::Create), "creates are refused");
     shard.change("abc", THINGS, None, "held", |object| object["metadata"]["finalizers"] = json!([])).await;
-    shard.until("it is gone", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
+    shard.until("it is removed", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,9 @@ async fn deleting_a_definition_that_shadows_a_system_resource_keeps_its_objects(
     writes.create("abc", definition).unwrap();
     writes.commit().await.unwrap();
     shard.delete("abc", CRDS, None, "logicalclusters.core.kcp.io").await;
-    shard.until("it is gone", || shard.get("abc", CRDS, None, "logicalclusters.core.kcp.io").is_none()).await;
+    shard
+        .until("it is removed", || shard.get("abc", CRDS, None, "logicalclusters.core.kcp.io").is_none())
+        .await;
     shard.settle().await;
     let logical_cluster = shard.logical_cluster("abc").unwrap();
     assert!(logical_cluster["metadata"]["deletionTimestamp"].is_null());

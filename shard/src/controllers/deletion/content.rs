@@ -1,7 +1,7 @@
-//! The stored objects of a logical cluster, found by key, independent of the definitions that exist.
+//! Finds the stored objects of a logical cluster by their keys, independent of the definitions that exist.
 //!
-//! Content is found by its keys, not by asking which resources are served: so objects whose definition or
-//! binding went before them are found too, and there is no catalog whose failure could hide any.
+//! So it also finds objects whose definition or binding was removed before, and it needs no catalog, whose failure
+//! could hide objects.
 
 use std::ops::ControlFlow;
 
@@ -11,28 +11,28 @@ use fairlead_names::{CUSTOM_RESOURCES, Key, Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_store::{Range, Revision};
 
-/// How many objects are looked at before other tasks get their turn.
+/// Number of objects that are visited before other tasks run.
 const PAGE: usize = 512;
-/// How many resources are looked up before other tasks get their turn.
+/// Number of resources that are visited before other tasks run.
 const RESOURCES: usize = 64;
 
-/// One object where it lies.
+/// A stored object and its key.
 pub(in crate::controllers) struct FoundObject<'a> {
-    /// Its key.
+    /// The encoded key.
     pub(in crate::controllers) key: &'a [u8],
     /// The key's parts.
     pub(in crate::controllers) parts: Key<'a>,
-    /// The stored object; `None` when the value is not an object.
+    /// The stored object; `None` if the value is not an object.
     pub(in crate::controllers) object: Option<ObjectBytes<'a>>,
-    /// When it last changed.
+    /// Revision of the last change.
     pub(in crate::controllers) revision: Revision,
 }
 
-/// Looks at objects; called synchronously under a read transaction.
+/// Visitor of objects, called synchronously in a read transaction.
 pub(in crate::controllers) type Visit<'v> = dyn FnMut(&FoundObject<'_>) -> ControlFlow<()> + Send + 'v;
 
-/// Visits everything in a logical cluster, or in one namespace of it, resource by resource, until `visit`
-/// breaks. Costs two look-ups for each resource that anybody has objects of, and the objects themselves.
+/// Visits all objects of a logical cluster, or of one namespace in it, resource by resource, until `visit` breaks.
+/// Costs two look-ups for each resource with objects in any logical cluster, and the objects themselves.
 ///
 /// # Errors
 /// 500 when the store cannot be read.
@@ -104,7 +104,7 @@ pub(in crate::controllers) async fn of_resource(
     }
 }
 
-/// The origin that a key names.
+/// The origin in a key.
 pub(in crate::controllers) fn origin_of(parts: &Key<'_>) -> Origin {
     match parts.origin {
         None => Origin::BuiltIn,

@@ -1,11 +1,11 @@
-//! Logical clusters on their way out: first everything in them, then they, and not one key is left.
+//! Removes deleted logical clusters: first the content, then the LogicalCluster. No key is left.
 //!
-//! 1. Content goes tier by tier, as far as finalizers let it: what was made in the logical cluster, then
-//!    what holds that (namespaces, CRDs), then objects of bound resources (child workspaces among them),
-//!    then bindings, and at last the roles that those who remove finalizers need.
-//! 2. When nothing is left the logical cluster is sealed: `WorkspaceContentDeleted` becomes true, and from
-//!    that revision on nothing can be created in it ([`creation_fence`](crate::creation_fence::creation_fence)).
-//! 3. It is looked at once more, and goes.
+//! 1. Content is removed tier by tier, as far as finalizers permit: objects of the logical cluster's own resources,
+//!    then namespaces and CRDs, then objects of bound resources (child workspaces among them), then bindings, and last
+//!    the roles, which clients need to remove finalizers.
+//! 2. When no content is left, the logical cluster is sealed: `WorkspaceContentDeleted` becomes true, and from that
+//!    revision on nothing can be created in it ([`creation_fence`](crate::creation_fence::creation_fence)).
+//! 3. The content is checked once more, then the LogicalCluster is removed.
 
 mod content;
 mod sweep;
@@ -40,7 +40,7 @@ pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
 
 use content::{FoundObject, origin_of};
 
-/// The controller.
+/// Controller of LogicalClusters that are being deleted.
 pub(crate) struct Deletion {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
@@ -48,8 +48,8 @@ pub(crate) struct Deletion {
 }
 
 impl Deletion {
-    /// The logical cluster to look at after an event of a LogicalCluster or a Workspace: one that is being
-    /// deleted or gone, or one that may have waited for a workspace in it.
+    /// The logical cluster to reconcile after an event of a LogicalCluster or a Workspace: one that is being deleted
+    /// or was removed, or one that may have waited for a workspace in it.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<Box<str>> {
         let concerns = if event.resource == *LOGICAL_CLUSTERS {
             event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some())
@@ -69,7 +69,8 @@ impl Controller for Deletion {
 
     async fn reconcile(&self, cluster: &Box<str>) -> Result<ReconcileOutcome, Status> {
         let scope = Scope::new(cluster);
-        // Read before the content: what is created after the sealing depends on an older state.
+        // Read before the content: a create that is committed after the sealing fails, because it depends on an older
+        // revision.
         let Some(stored) =
             self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?
         else {
@@ -88,8 +89,8 @@ impl Controller for Deletion {
 }
 
 impl Deletion {
-    /// Removes what is left of a logical cluster that went without this controller (somebody took its
-    /// finalizer off), and ends its watches.
+    /// Removes the content of a logical cluster that was removed without this controller (a client removed its
+    /// finalizer), and ends its watches.
     async fn remove_leftovers(&self, scope: &Scope) -> Result<ReconcileOutcome, Status> {
         if scope.as_str().starts_with("system:") {
             return Ok(ReconcileOutcome::Done);
@@ -111,7 +112,7 @@ impl Deletion {
                 ReconcileOutcome::Retry
             });
         }
-        // The watches get the deletions first.
+        // Watches receive the deletions before they end.
         if self.hub.wait(self.objects.store().revision()).await.is_ok() {
             let gone = ScopeSelector::One(scope.clone());
             self.hub.end(|interest| interest.scopes == gone);
@@ -120,8 +121,8 @@ impl Deletion {
     }
 }
 
-/// Carries out a sweep, and makes of its object (`old`, as `stored`) what is `new`, or removes it, in one commit;
-/// `None` after a conflict with another writer.
+/// Commits a sweep together with the change of the object that it belongs to: `old`, read as `stored`, is replaced by
+/// `new` or removed. Returns `None` after a conflict with another writer.
 ///
 /// # Errors
 /// As [`commit`]; and 500 when the object's kind is not served.
@@ -140,7 +141,7 @@ pub(super) async fn commit_sweep(
     commit(writes).await
 }
 
-/// Commits; `None` after a conflict with another writer.
+/// Commits; returns `None` after a conflict with another writer.
 ///
 /// # Errors
 /// 500 when the store refuses for another reason.
@@ -155,12 +156,12 @@ pub(super) async fn commit(writes: Writes<'_>) -> Result<Option<Revision>, Statu
 /// The change to the LogicalCluster, in the same commit as a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// As it shall be; `None`: it goes.
+    /// The desired LogicalCluster; `None` removes it.
     logical_cluster: Option<Value>,
     next: ReconcileOutcome,
 }
 
-/// Decides on a logical cluster that is being deleted, given what a sweep of its content does and leaves.
+/// Decides about a logical cluster that is being deleted, given the result of a sweep of its content.
 fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     let mut new = old.clone();
     new["status"]["phase"] = if has_terminators(old) { "Terminating" } else { "Deleting" }.into();
@@ -176,7 +177,7 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
         }
         set_condition(&mut conditions, Condition::met(kind), now);
         if has_terminators(old) {
-            // Its last change, when the terminators are done, brings it back.
+            // The change that removes the last terminator requeues the logical cluster.
             next = ReconcileOutcome::Done;
         }
     } else if let Some(message) = message(sweep) {
@@ -206,20 +207,20 @@ fn message(sweep: &Sweep) -> Option<String> {
     })
 }
 
-/// One pass over everything in a logical cluster.
+/// Sweeps all content of a logical cluster.
 async fn sweep(objects: &ObjectStore, cluster: &str) -> Result<Sweep, Status> {
     let mut tiers = Tiers::default();
     everything(objects, cluster, None, &mut |found| tiers.add(objects, found)).await?;
     Ok(tiers.into_sweep())
 }
 
-/// What is found, in the order in which it goes: a tier goes when nothing is left of those before it.
+/// The content by tier, in the order of deletion. A tier is deleted when nothing is left of those before it.
 #[derive(Default)]
 struct Tiers {
     content: Sweep,
-    /// Namespaces and CRDs, as they go.
+    /// Namespaces and CRDs, if they are removed in this pass.
     holders: Sweep,
-    /// Namespaces and CRDs, as they wait for what they hold: marked, so that nothing is added to them.
+    /// Namespaces and CRDs, if they wait for their content: they are marked, so that nothing is added to them.
     waiting_holders: Sweep,
     bound: Sweep,
     bindings: Sweep,
@@ -243,7 +244,7 @@ impl Tiers {
         let tier =
             tier_of(found.parts.group, found.parts.resource, &origin_of(&found.parts), found.parts.namespace);
         let sweep = match tier {
-            // Nothing else can go before a full commit of content has gone.
+            // No other tier is deleted while content fills a whole commit.
             Tier::Content => return self.content.add(objects, found),
             Tier::Holders => {
                 self.waiting_holders.mark_holder(objects, found);
@@ -253,7 +254,7 @@ impl Tiers {
             Tier::Bindings => &mut self.bindings,
             Tier::Roles => &mut self.roles,
         };
-        // When it is cut, it says so itself.
+        // A truncated sweep records that itself.
         let _ = sweep.add(objects, found);
         ControlFlow::Continue(())
     }

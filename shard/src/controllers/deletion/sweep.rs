@@ -1,4 +1,4 @@
-//! One pass over content that is to go: what is removed, what is marked, what is waited for.
+//! One pass over content that is deleted: objects that are removed, marked for deletion, or awaited.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,39 +15,38 @@ use serde_json::Value;
 use super::content::FoundObject;
 use crate::names::CLEANUP_FINALIZER;
 
-/// How many objects go in one commit, at most.
+/// Maximum number of objects in one commit.
 pub(in crate::controllers) const BATCH: usize = 256;
-/// How many bytes of marked objects go in one commit, roughly.
+/// Approximate maximum of the bytes of marked objects in one commit.
 const BATCH_BYTES: usize = 4 << 20;
-/// The finalizer of a namespace's content.
+/// The finalizer in a namespace's spec that keeps it until its content is deleted.
 pub(in crate::controllers) const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// The shortest and the longest time after which something that waits is looked at again.
+/// The shortest and the longest pause before waiting content is checked again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a pass does, and what it leaves behind.
+/// The mutations of a pass, and the objects that remain after it.
 #[derive(Debug, Default)]
 pub(in crate::controllers) struct Sweep {
     mutations: Vec<Mutation>,
     bytes: usize,
     is_truncated: bool,
-    /// Objects that stay, by `<resource>.<group>`.
+    /// Number of objects that remain, by `<resource>.<group>`.
     remaining: BTreeMap<String, u64>,
-    /// How many objects each finalizer keeps.
+    /// Number of objects that each finalizer keeps.
     finalizers: BTreeMap<String, u64>,
 }
 
 impl Sweep {
-    /// Takes an object: it goes at once, or is marked and stays while finalizers keep it. Breaks when no
-    /// more objects fit into the commit.
+    /// Adds an object: it is removed, or marked for deletion while finalizers keep it. Breaks if the commit is full.
     pub(in crate::controllers) fn add(
         &mut self,
         objects: &ObjectStore,
         found: &FoundObject<'_>,
     ) -> ControlFlow<()> {
         let head = found.object.and_then(|object| Head::parse(object).ok());
-        // What cannot be read has nobody who waits for it.
+        // An object that cannot be parsed has no known finalizers.
         let Some(head) = head else { return self.remove(found) };
         let finalizers = remaining_finalizers(found, &head);
         if finalizers.is_empty() {
@@ -64,24 +63,24 @@ impl Sweep {
         ControlFlow::Continue(())
     }
 
-    /// Marks an object that holds others and stays until those are gone.
+    /// Marks an object that remains until the objects in it are removed.
     pub(in crate::controllers) fn mark_holder(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) {
         let head = found.object.and_then(|object| Head::parse(object).ok());
         if head.is_some_and(|head| head.deletion_timestamp.is_none())
             && let Some(mark) = deletion_mark(objects, found)
         {
-            // The rest is marked by a later pass.
+            // Objects that do not fit are marked by a later pass.
             let _ = self.push(found, mark);
         }
         self.count(found);
     }
 
-    /// Takes an object that goes whatever keeps it.
+    /// Removes an object regardless of its finalizers.
     pub(in crate::controllers) fn remove(&mut self, found: &FoundObject<'_>) -> ControlFlow<()> {
         self.push(found, Change::Delete)
     }
 
-    /// Appends what another pass does and leaves, as far as it fits into the commit.
+    /// Appends the result of another pass, as far as it fits into the commit.
     pub(in crate::controllers) fn append(&mut self, other: Self) {
         for (all, more) in [(&mut self.remaining, other.remaining), (&mut self.finalizers, other.finalizers)]
         {
@@ -96,12 +95,12 @@ impl Sweep {
         self.mutations.extend(other.mutations.into_iter().take(fits));
     }
 
-    /// Whether nothing is left once the mutations are committed.
+    /// Whether no object remains after the mutations are committed.
     pub(in crate::controllers) fn leaves_nothing(&self) -> bool {
         !self.is_truncated && self.remaining.is_empty()
     }
 
-    /// Whether there is more to do than fits into one commit.
+    /// Whether some mutations did not fit into the commit.
     pub(in crate::controllers) fn is_truncated(&self) -> bool {
         self.is_truncated
     }
@@ -111,12 +110,12 @@ impl Sweep {
         self.mutations.is_empty()
     }
 
-    /// What is to be committed.
+    /// The mutations to commit.
     pub(in crate::controllers) fn into_mutations(self) -> Vec<Mutation> {
         self.mutations
     }
 
-    /// `configmaps. has 2 resource instances, …`, as Kubernetes and kcp describe it; `None` when nothing stays.
+    /// `configmaps. has 2 resource instances, …`, as in Kubernetes and kcp; `None` if no object remains.
     pub(in crate::controllers) fn remaining(&self) -> Option<String> {
         joined(&self.remaining, |name, count| format!("{name} has {count} resource instances"))
     }
@@ -148,8 +147,7 @@ impl Sweep {
     }
 }
 
-/// When something that has been waiting since `object`'s deletion is looked at again: the longer it has
-/// waited, the later.
+/// Pause before an object that is being deleted is checked again: a quarter of the time since its deletion began.
 pub(in crate::controllers) fn pause(object: &Value, now: Timestamp) -> Duration {
     let since =
         object["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
@@ -167,7 +165,7 @@ fn mark_for_deletion(object: &mut Value) {
     }
 }
 
-/// What keeps an object besides the finalizers whose work is done here.
+/// The finalizers that keep an object, without those that this deletion handles.
 fn remaining_finalizers(found: &FoundObject<'_>, head: &Head<'_>) -> Vec<String> {
     let (own, others) = match (found.parts.group, found.parts.resource) {
         ("", "namespaces") => (NAMESPACE_FINALIZER, namespace_finalizers(found)),

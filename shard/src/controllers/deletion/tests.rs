@@ -29,7 +29,7 @@ fn a_logical_cluster_is_sealed_before_it_is_removed() {
     let terminating = finalizer::HAS_TERMINATORS;
     let empty = Sweep::default();
     for (finalizers, terminators, content_deleted, expected) in [
-        // Nothing was said yet: the seal first.
+        // No condition yet: the logical cluster is sealed first.
         (
             &[ours][..],
             &[][..],
@@ -42,11 +42,11 @@ fn a_logical_cluster_is_sealed_before_it_is_removed() {
             Some(false),
             Some((&[ours], "Deleting", ReconcileOutcome::RequeueAfter(Duration::ZERO))),
         ),
-        // Sealed: it goes, unless others keep it.
+        // Sealed: it is removed, unless other finalizers keep it.
         (&[ours], &[], Some(true), None),
         (&[ours, "a/b"], &[], Some(true), Some((&["a/b"], "Deleting", ReconcileOutcome::Done))),
         (&["a/b"], &[], Some(true), Some((&["a/b"], "Deleting", ReconcileOutcome::Done))),
-        // Terminators are waited for, and their finalizer goes when they are done.
+        // Terminators are awaited. Their finalizer is removed when they are done.
         (&[ours], &["t"], Some(true), Some((&[ours, terminating], "Terminating", ReconcileOutcome::Done))),
         (
             &[ours, terminating],
@@ -58,14 +58,14 @@ fn a_logical_cluster_is_sealed_before_it_is_removed() {
     ] {
         let old = logical_cluster(finalizers, terminators, content_deleted);
         let plan = plan(&old, &empty, Timestamp::UNIX_EPOCH);
-        let seen = plan.logical_cluster.as_ref().map(|new| {
+        let found = plan.logical_cluster.as_ref().map(|new| {
             assert!(condition(new, DELETED).unwrap().0, "{new}");
             let labels = &new["metadata"]["labels"][fairlead_api::label::PHASE];
             assert_eq!(labels, &new["status"]["phase"], "the label follows the phase");
             (new["metadata"]["finalizers"].clone(), new["status"]["phase"].clone(), plan.next)
         });
         let expected = expected.map(|(finalizers, phase, next)| (json!(finalizers), json!(phase), next));
-        assert_eq!(seen, expected, "{finalizers:?} {terminators:?} {content_deleted:?}");
+        assert_eq!(found, expected, "{finalizers:?} {terminators:?} {content_deleted:?}");
     }
 }
 
@@ -109,7 +109,7 @@ async fn a_deleted_logical_cluster_leaves_no_keys() {
     shard.settle().await;
     let neighbours = [shard.keys("abcd"), shard.keys("ab")];
     shard.delete_cluster("abc").await;
-    shard.until("all keys are gone", || shard.keys("abc").is_empty()).await;
+    shard.until("all keys are removed", || shard.keys("abc").is_empty()).await;
     shard.settle().await;
     assert_eq!(shard.keys("abc"), Vec::<String>::new());
     assert_eq!([shard.keys("abcd"), shard.keys("ab")], neighbours);
@@ -122,11 +122,11 @@ async fn an_ordinary_workspace_is_removed_in_two_commits() {
     shard.settle().await;
     let before = shard.objects.store().revision();
     shard.delete_cluster("abc").await;
-    shard.until("it is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("it is removed", || shard.keys("abc").is_empty()).await;
     assert_eq!(
         shard.objects.store().revision().0,
         before.0 + 3,
-        "the mark, the content with the seal, the end"
+        "the mark, the content with the seal, the removal"
     );
 }
 
@@ -139,26 +139,26 @@ async fn finalizers_are_respected_and_reported() {
     shard.create("abc", "configmaps", held).await.unwrap();
     shard.create("abc", "configmaps", config_map("default", "free")).await.unwrap();
     shard.delete_cluster("abc").await;
-    let told = || condition(&shard.logical_cluster("abc").unwrap(), DELETED);
+    let reported = || condition(&shard.logical_cluster("abc").unwrap(), DELETED);
     let message = "Some resources are remaining: configmaps. has 1 resource instances, namespaces. has 2 resource \
                    instances; Some content in the logical cluster has finalizers remaining: example.com/f in 1 \
                    resource instances";
-    shard.until("it is told", || told().is_some()).await;
+    shard.until("the condition is set", || reported().is_some()).await;
     shard.settle().await;
-    assert_eq!(told().unwrap(), (false, "SomeResourcesRemain".to_owned(), message.to_owned()));
+    assert_eq!(reported().unwrap(), (false, "SomeResourcesRemain".to_owned(), message.to_owned()));
     assert_eq!(shard.get("abc", "configmaps", Some("default"), "free"), None);
     let held = shard.get("abc", "configmaps", Some("default"), "held").unwrap();
     assert!(held["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(shard.get("abc", "namespaces", None, "default").unwrap()["status"]["phase"], "Terminating");
     let administrator =
         shard.get("abc", "clusterrolebindings.rbac.authorization.k8s.io", None, "workspace-admin");
-    assert!(administrator.is_some(), "who removes the finalizer needs his role");
+    assert!(administrator.is_some(), "the role is needed to remove the finalizer");
     shard
         .change("abc", "configmaps", Some("default"), "held", |object| {
             object["metadata"]["finalizers"] = json!([])
         })
         .await;
-    shard.until("it is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("it is removed", || shard.keys("abc").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,14 +175,14 @@ async fn child_workspaces_are_marked_and_waited_for() {
     let child = || shard.get("abc", "workspaces.tenancy.kcp.io", None, "child");
     shard.until("it is marked", || child().unwrap()["metadata"]["deletionTimestamp"].is_string()).await;
     shard.settle().await;
-    assert!(child().is_some(), "its controller lets it go");
+    assert!(child().is_some(), "the controller of workspaces removes it");
     assert_eq!(shard.get("abc", "namespaces", None, "default"), None);
     shard
         .change("abc", "workspaces.tenancy.kcp.io", None, "child", |object| {
             object["metadata"]["finalizers"] = json!([]);
         })
         .await;
-    shard.until("it is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("it is removed", || shard.keys("abc").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ async fn other_finalizers_keep_the_logical_cluster_but_not_its_content() {
     shard.change("abc", "logicalclusters.core.kcp.io", None, "cluster", finalizers(both)).await;
     shard.delete_cluster("abc").await;
     let rest = || shard.logical_cluster("abc").unwrap()["metadata"]["finalizers"].clone();
-    shard.until("only the other is left", || rest() == json!(["example.com/f"])).await;
+    shard.until("only the other finalizer is left", || rest() == json!(["example.com/f"])).await;
     shard.settle().await;
     assert_eq!(shard.keys("abc").len(), 1);
     let refused = shard.create("abc", "namespaces", namespace("late")).await.unwrap_err();
@@ -216,12 +216,12 @@ async fn terminators_may_make_objects_until_they_are_done() {
         .await;
     set_terminators(&shard, &["root:t"]).await;
     shard.delete_cluster("abc").await;
-    shard.until("its content is gone", || shard.keys("abc").len() == 1).await;
+    shard.until("its content is removed", || shard.keys("abc").len() == 1).await;
     shard.settle().await;
     assert_eq!(shard.logical_cluster("abc").unwrap()["status"]["phase"], "Terminating");
     shard.create("abc", "namespaces", namespace("late")).await.unwrap();
     set_terminators(&shard, &[]).await;
-    shard.until("it is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("it is removed", || shard.keys("abc").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,14 +255,15 @@ async fn objects_created_during_the_deletion_are_removed() {
                         Err(status) if status.message.contains("logical cluster") => return,
                         Err(_) => 0,
                     };
-                    // The clock is paused and the hub is late by it: who only writes would hold it back.
+                    // The clock is paused and the hub delivers late by it, so a writer without pauses would stop the
+                    // hub.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 panic!("creates are never refused");
             })
         })
         .collect();
-    shard.until("there is something", || created.load(Ordering::Relaxed) > 40).await;
+    shard.until("some objects exist", || created.load(Ordering::Relaxed) > 40).await;
     shard.delete_cluster("abc").await;
     for writer in writers {
         writer.await.unwrap();
@@ -301,7 +302,7 @@ async fn content_without_a_logical_cluster_is_removed() {
     shard.settle().await;
     let key = shard.objects.key(&LOGICAL_CLUSTERS, &CUSTOM, "abc", None, LOGICAL_CLUSTER_NAME);
     shard.objects.store().commit(vec![Mutation::delete(key, Expect::Present)]).await.unwrap();
-    shard.until("the rest is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("its content is removed", || shard.keys("abc").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,12 +320,12 @@ async fn commits_of_a_large_deletion_are_bounded() {
     let before = shard.objects.store().revision();
     let mut commits = shard.objects.store().follow(before).unwrap();
     shard.delete_cluster("abc").await;
-    shard.until("it is gone", || shard.keys("abc").is_empty()).await;
+    shard.until("it is removed", || shard.keys("abc").is_empty()).await;
     let mut sizes = Vec::new();
     while commits.position() < shard.objects.store().revision() {
         sizes.push(commits.next().await.unwrap().events.len());
     }
-    // The commit of a sweep carries the LogicalCluster too, and marks of what waits.
+    // The commit of a sweep also contains the LogicalCluster and marks of waiting objects.
     assert!(sizes.iter().all(|size| *size <= sweep::BATCH + 2), "{sizes:?}");
     assert!(sizes.len() < 12, "{sizes:?}");
 }

@@ -1,8 +1,8 @@
-//! Namespaces: what each always holds, and how it goes with everything in it.
+//! Maintains the default objects of namespaces, and removes deleted namespaces with their content.
 //!
-//! A namespace that is marked for deletion refuses new objects, in one commit with its revision
-//! ([`NamespaceLifecycle`](fairlead_apiserver::registry::NamespaceLifecycle)). So what is found in it
-//! after the mark is all there will ever be: when that goes, the namespace goes in the same commit.
+//! A namespace that is marked for deletion refuses new objects, because a create depends on its revision
+//! ([`NamespaceLifecycle`](fairlead_apiserver::registry::NamespaceLifecycle)). So the objects that are found after the
+//! mark are all that can exist. The last of them and the namespace are removed in one commit.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::writes::Writes;
 /// Logical cluster and name of a namespace.
 pub(crate) type NamespaceKey = (Box<str>, Box<str>);
 
-/// The controller.
+/// Controller of Namespaces.
 pub(crate) struct Namespaces {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
-    /// The PEM that `kube-root-ca.crt` carries.
+    /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
 
 impl Namespaces {
-    /// The namespace to look at after an event of a Namespace, or of what each of them holds.
+    /// The namespace to reconcile after an event of a Namespace or of one of its default objects.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<NamespaceKey> {
         if event.resource == *NAMESPACES {
             return (!event.is_deletion()).then(|| ((*event.scope).into(), event.name.clone()));
@@ -62,7 +62,7 @@ impl Controller for Namespaces {
     const WORKERS: usize = 16;
 
     async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<ReconcileOutcome, Status> {
-        // The deletion of a logical cluster removes its content; see `deletion`.
+        // The `deletion` controller removes the content of a deleted logical cluster.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(ReconcileOutcome::Done);
         }
@@ -88,7 +88,7 @@ impl Controller for Namespaces {
 }
 
 impl Namespaces {
-    /// Sees to what a live namespace always holds.
+    /// Creates or restores the default objects of a namespace that is not being deleted.
     async fn fill(&self, stored: &StoredObject, name: &str) -> Result<ReconcileOutcome, Status> {
         if self.is_filled(&stored.scope, name)? {
             return Ok(ReconcileOutcome::Done);
@@ -96,13 +96,13 @@ impl Namespaces {
         let cluster = stored.scope.as_str();
         let namespace = &self.objects.tree(stored)?;
         let mut writes = Writes::new(&self.objects, &self.definitions);
-        for wanted in namespace_content(namespace, &self.serving_ca) {
-            let resource = writes.resource_of(&wanted)?;
-            match writes.stored(&resource, cluster, &wanted)? {
-                None => writes.create(cluster, wanted)?,
-                Some(found) if wanted["data"].is_object() => {
+        for desired in namespace_content(namespace, &self.serving_ca) {
+            let resource = writes.resource_of(&desired)?;
+            match writes.stored(&resource, cluster, &desired)? {
+                None => writes.create(cluster, desired)?,
+                Some(found) if desired["data"].is_object() => {
                     let mut present = self.objects.tree(&found)?;
-                    present["data"] = wanted["data"].clone();
+                    present["data"] = desired["data"].clone();
                     writes.replace(&resource, &found, present)?;
                 }
                 Some(_) => {}
@@ -116,7 +116,7 @@ impl Namespaces {
         Ok(if commit(writes).await?.is_some() { ReconcileOutcome::Done } else { ReconcileOutcome::Retry })
     }
 
-    /// Without building trees: most namespaces are filled in the commit that makes them.
+    /// Whether the default objects exist. It builds no trees, because most namespaces are created with these objects.
     fn is_filled(&self, scope: &Scope, name: &str) -> Result<bool, Status> {
         let get = |resource, object| self.objects.get(resource, &BUILT_IN, scope, Some(name), object);
         let Some(bundle) = get(&CONFIG_MAPS, "kube-root-ca.crt")? else { return Ok(false) };
@@ -141,7 +141,7 @@ struct WireData<'a> {
 /// The change to a terminating namespace, in the same commit as a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// As it shall be; `None`: it goes.
+    /// The desired namespace; `None` removes it.
     namespace: Option<Value>,
     next: ReconcileOutcome,
 }
@@ -163,7 +163,7 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     Plan { namespace: is_kept.then_some(new), next: ReconcileOutcome::Done }
 }
 
-/// The conditions of Kubernetes' namespace controller, in its order and words.
+/// Sets the conditions of Kubernetes' namespace controller, in its order and with its messages.
 fn set_conditions(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
     let remaining = sweep.remaining().map(|all| format!("Some resources are remaining: {all}"));
     let finalizers = sweep

@@ -54,20 +54,22 @@ async fn default_objects_of_a_namespace_are_restored() {
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
     let bundle = || shard.get("abc", "configmaps", Some("more"), "kube-root-ca.crt");
     let account = || shard.get("abc", "serviceaccounts", Some("more"), "default");
-    shard.until("it is filled", || bundle().is_some() && account().is_some()).await;
+    shard.until("its default objects exist", || bundle().is_some() && account().is_some()).await;
     shard.delete("abc", "serviceaccounts", Some("more"), "default").await;
-    shard.until("the account is back", || account().is_some()).await;
+    shard.until("the account is created again", || account().is_some()).await;
     shard.delete("abc", "configmaps", Some("more"), "kube-root-ca.crt").await;
-    shard.until("the bundle is back", || bundle().is_some()).await;
+    shard.until("the bundle is created again", || bundle().is_some()).await;
     shard
         .change("abc", "configmaps", Some("more"), "kube-root-ca.crt", |object| {
             object["data"] = json!({"x": "y"})
         })
         .await;
-    shard.until("the bundle is right", || bundle().unwrap()["data"] == json!({"ca.crt": SERVING_CA})).await;
+    shard
+        .until("the bundle is restored", || bundle().unwrap()["data"] == json!({"ca.crt": SERVING_CA}))
+        .await;
     let settled = shard.objects.store().revision();
     shard.settle().await;
-    assert_eq!(shard.objects.store().revision(), settled, "what is right is left alone");
+    assert_eq!(shard.objects.store().revision(), settled, "correct objects are not written again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,10 +87,10 @@ async fn deleting_a_namespace_deletes_its_objects() {
     shard.settle().await;
     let others = in_namespaces(&shard, &["more2", "mor", "default"]);
     shard.delete("abc", "namespaces", None, "more").await;
-    shard.until("it is gone", || shard.get("abc", "namespaces", None, "more").is_none()).await;
+    shard.until("it is removed", || shard.get("abc", "namespaces", None, "more").is_none()).await;
     assert_eq!(in_namespaces(&shard, &["more"]), Vec::<String>::new());
     shard.settle().await;
-    assert_eq!(in_namespaces(&shard, &["more"]), Vec::<String>::new(), "nothing comes back");
+    assert_eq!(in_namespaces(&shard, &["more"]), Vec::<String>::new(), "no object is created again");
     assert_eq!(in_namespaces(&shard, &["more2", "mor", "default"]), others);
 }
 
@@ -103,9 +105,9 @@ async fn finalizers_of_objects_in_a_namespace_are_awaited_and_reported() {
     shard.delete("abc", "namespaces", None, "more").await;
     shard.settle().await;
     let left = shard.get("abc", "namespaces", None, "more").unwrap();
-    let told = |kind: &str| condition(&left, kind).unwrap();
+    let reported = |kind: &str| condition(&left, kind).unwrap();
     assert_eq!(
-        told("NamespaceContentRemaining"),
+        reported("NamespaceContentRemaining"),
         (
             true,
             "SomeResourcesRemain".into(),
@@ -113,7 +115,7 @@ async fn finalizers_of_objects_in_a_namespace_are_awaited_and_reported() {
         )
     );
     assert_eq!(
-        told("NamespaceFinalizersRemaining"),
+        reported("NamespaceFinalizersRemaining"),
         (
             true,
             "SomeFinalizersRemain".into(),
@@ -121,14 +123,14 @@ async fn finalizers_of_objects_in_a_namespace_are_awaited_and_reported() {
                 .into()
         )
     );
-    assert!(!told("NamespaceDeletionContentFailure").0);
-    assert_eq!(in_namespaces(&shard, &["more"]).len(), 1, "what nobody holds is gone");
+    assert!(!reported("NamespaceDeletionContentFailure").0);
+    assert_eq!(in_namespaces(&shard, &["more"]).len(), 1, "objects without finalizers are removed");
     shard
         .change("abc", "configmaps", Some("more"), "held", |object| {
             object["metadata"]["finalizers"] = json!([])
         })
         .await;
-    shard.until("it is gone", || shard.get("abc", "namespaces", None, "more").is_none()).await;
+    shard.until("it is removed", || shard.get("abc", "namespaces", None, "more").is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,19 +149,20 @@ async fn objects_created_during_the_deletion_of_a_namespace_are_removed() {
                         Ok(()) => created.fetch_add(1, Ordering::Relaxed),
                         Err(status) => return assert!(matches!(status.code, 403 | 404), "{status}"),
                     };
-                    // The clock is paused and the hub is late by it: who only writes would hold it back.
+                    // The clock is paused and the hub delivers late by it, so a writer without pauses would stop the
+                    // hub.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 panic!("creates are never refused");
             })
         })
         .collect();
-    shard.until("there is something", || created.load(Ordering::Relaxed) > 40).await;
+    shard.until("some objects exist", || created.load(Ordering::Relaxed) > 40).await;
     shard.delete("abc", "namespaces", None, "more").await;
     for writer in writers {
         writer.await.unwrap();
     }
-    shard.until("it is gone", || shard.get("abc", "namespaces", None, "more").is_none()).await;
+    shard.until("it is removed", || shard.get("abc", "namespaces", None, "more").is_none()).await;
     assert_eq!(in_namespaces(&shard, &["more"]), Vec::<String>::new());
 }
 
@@ -169,7 +172,7 @@ async fn a_conflict_prevents_the_removal_of_a_namespace() {
     shard.workspace("abc").await;
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
     shard.create("abc", "configmaps", config_map("more", "a")).await.unwrap();
-    // A state that was read before somebody changed the object: the commit as a whole is refused.
+    // The sweep is based on a state that another writer has changed since: the whole commit is refused.
     shard.settle().await;
     let scope = Scope::new("abc");
     let stored = shard.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, "more").unwrap().unwrap();
