@@ -28,6 +28,7 @@ bench: build
 bench-gateway:
 	@deploy/tools.sh
 	cargo build --profile dist -p fairlead-gateway -p fairlead-bench --bins
+	cargo build --profile dist --manifest-path tests/bench/pingora/Cargo.toml --target-dir target --locked
 	@target/dist/bench-gateway $(ARGS)
 
 ## Generate the dashboards for Grafana from deploy/dashboards/source; a test fails if they are outdated.

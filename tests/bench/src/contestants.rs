@@ -27,12 +27,14 @@ pub(crate) enum Kind {
     Hyper,
     Haproxy,
     Nginx,
+    /// Stock pingora: the package `tests/bench/pingora`.
+    Pingora,
     Kcp,
     Direct,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Gateway,
         Self::Observed,
         Self::Limited,
@@ -40,12 +42,21 @@ impl Kind {
         Self::Hyper,
         Self::Haproxy,
         Self::Nginx,
+        Self::Pingora,
         Self::Kcp,
         Self::Direct,
     ];
     /// The contestants that take part by default.
-    pub(crate) const USUAL: [Self; 7] =
-        [Self::Gateway, Self::Appliance, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
+    pub(crate) const USUAL: [Self; 8] = [
+        Self::Gateway,
+        Self::Appliance,
+        Self::Hyper,
+        Self::Haproxy,
+        Self::Nginx,
+        Self::Pingora,
+        Self::Kcp,
+        Self::Direct,
+    ];
 
     /// The name in the table.
     pub(crate) fn name(self) -> &'static str {
@@ -57,13 +68,14 @@ impl Kind {
             Self::Hyper => "hyper",
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
+            Self::Pingora => "pingora",
             Self::Kcp => "kcp-front-proxy",
             Self::Direct => "direct",
         }
     }
 
     fn is_foreign(self) -> bool {
-        matches!(self, Self::Haproxy | Self::Nginx | Self::Kcp)
+        matches!(self, Self::Haproxy | Self::Nginx | Self::Pingora | Self::Kcp)
     }
 
     /// The command that installs it.
@@ -71,6 +83,7 @@ impl Kind {
         match self {
             Self::Haproxy => "apt-get install haproxy",
             Self::Nginx => "apt-get install nginx",
+            Self::Pingora => "make bench-gateway builds it",
             Self::Kcp => "name the program in $KCP_FRONT_PROXY",
             Self::Gateway | Self::Observed | Self::Limited | Self::Appliance | Self::Hyper | Self::Direct => {
                 "cargo build --release"
@@ -160,6 +173,7 @@ impl Environment {
             Kind::Hyper | Kind::Direct => Some(this_program()?),
             Kind::Haproxy => installed("haproxy"),
             Kind::Nginx => installed("nginx"),
+            Kind::Pingora => std::env::current_exe().ok().map(|path| path.with_file_name("stock-pingora")),
             Kind::Kcp => std::env::var_os("KCP_FRONT_PROXY").map(PathBuf::from),
         };
         let Some(path) = path.filter(|path| path.is_file()) else { return Ok(None) };
@@ -175,6 +189,7 @@ impl Environment {
             Kind::Appliance => setup.gateway(&[setup.observed(), setup.limited()])?,
             Kind::Haproxy => setup.haproxy()?,
             Kind::Nginx => setup.nginx()?,
+            Kind::Pingora => setup.pingora(),
             Kind::Kcp => setup.kcp_front_proxy()?,
             Kind::Hyper | Kind::Direct => setup.forwarder(),
         };

@@ -39,7 +39,7 @@ const IDENTIFIERS: &[(&str, &str)] = &[
     ("What", "a noun, such as LimitKind"),
     ("Whom", "a noun, such as QuotaSubject"),
     ("farewell", "goaway_handle"),
-    ("sample", "sample"),
+    ("is_drawn", "sample"),
 ];
 
 /// Names of modules and their replacements.
@@ -148,7 +148,7 @@ fn a_forbidden_identifier_is_found_in_code_only() {
     let text = "\
 // Seen from here.
 struct Kept { asked: Asked<What> }
-fn sample() -> &'static str { \"Whom\" }
+fn is_drawn() -> &'static str { \"Whom\" }
 #[cfg(test)]
 mod tests { struct Seen; }
 ";
@@ -158,7 +158,7 @@ mod tests { struct Seen; }
             "a.rs:2: `Kept`: say a noun, such as LogFields",
             "a.rs:2: `Asked`: say a noun, such as RequestView",
             "a.rs:2: `What`: say a noun, such as LimitKind",
-            "a.rs:3: `sample`: say sample",
+            "a.rs:3: `is_drawn`: say sample",
         ]
     );
 }

@@ -198,6 +198,22 @@ http {{
         Ok(vec!["-p".into(), self.directory.into(), "-c".into(), path.into()])
     }
 
+    pub(super) fn pingora(&self) -> Vec<OsString> {
+        let (serving, upstream) = (self.serving(), self.upstream());
+        let files = [
+            ("--certificate", serving.certificate),
+            ("--private-key", serving.key),
+            ("--client-ca", self.layout.client_ca()),
+            ("--upstream-certificate", upstream.certificate),
+            ("--upstream-private-key", upstream.key),
+            ("--server-ca", self.layout.serving_ca()),
+        ];
+        let ports = [("--port", self.port), ("--backend", self.backend)];
+        let files = files.into_iter().map(|(flag, path)| [OsString::from(flag), path.into()]);
+        let ports = ports.into_iter().map(|(flag, port)| [flag.into(), port.to_string().into()]);
+        files.chain(ports).flatten().collect()
+    }
+
     /// This program as the bare forwarder.
     pub(super) fn forwarder(&self) -> Vec<OsString> {
         vec![
