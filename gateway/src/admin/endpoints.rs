@@ -17,7 +17,7 @@ use crate::pipeline::RequestView;
 use crate::policy::listener::ShardPicks;
 use crate::request::Reference;
 use crate::request::response::LocalResponse;
-use crate::routing::placement::{PickError, PickRequest};
+use crate::routing::placement::{PlacementError, PlacementRequest};
 use crate::routing::resolver::{CallerKind, Route};
 use crate::telemetry::tail::Filter;
 
@@ -28,7 +28,7 @@ impl AdminApi {
     }
 
     /// The overall result of a probe, without details.
-    pub(crate) fn verdict(&self, uri: &Uri) -> LocalResponse {
+    pub(crate) fn overall_result(&self, uri: &Uri) -> LocalResponse {
         let probe = if uri.path().starts_with("/livez") { "/livez" } else { "/readyz" };
         let response = self.health.respond(probe, None);
         let code = response.map_or(StatusCode::NOT_FOUND, |response| response.status());
@@ -39,7 +39,7 @@ impl AdminApi {
         if let Err(refused) = self.may_read_metrics(identity, "/metrics").await {
             return refused;
         }
-        self.picker.note_shards(Instant::now().into_std());
+        self.scheduler.update_shard_metrics(Instant::now().into_std());
         let telemetry = &self.pipeline.forwarder.telemetry;
         match telemetry.metrics.text(&self.gateway_state(), &telemetry.top) {
             Ok(text) => {
@@ -66,14 +66,14 @@ impl AdminApi {
             Ok(true) => Ok(()),
             Ok(false) => Err(LocalResponse::forbidden(&known.user().name, "get", path)),
             Err(reason) => {
-                tracing::warn!(%reason, "the root shard could not be asked who may read metrics");
+                tracing::warn!(%reason, "the access review of a metrics reader failed");
                 Err(LocalResponse::status(&Status::internal("the access review failed"), "internal"))
             }
         }
     }
 
     /// Whether the client is an operator; `path` is for the error message.
-    pub(crate) fn is_operator(identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
+    pub(crate) fn require_operator(identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         match identity {
             RequestIdentity::PassThrough => Err(LocalResponse::unauthorized()),
             RequestIdentity::Authenticated(known) if !identity.is_in(OPERATORS) => {
@@ -89,9 +89,9 @@ impl AdminApi {
             return refused;
         }
         let figures = figures(&self.pipeline.forwarder.telemetry.metrics.families(), SystemTime::now());
-        let mut answer = LocalResponse::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
-        answer.forbid_storing();
-        answer
+        let mut response = LocalResponse::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
+        response.set_no_store();
+        response
     }
 
     /// Adds the logical cluster of the filter's workspace, if the table has it.
@@ -99,7 +99,7 @@ impl AdminApi {
         let reference = filter.workspace.as_deref().and_then(|workspace| Reference::parse(workspace).ok());
         if let Some(reference) = reference
             && let Route::Shard { cluster, .. } =
-                self.pipeline.routing.router.route(&reference, CallerKind::Anonymous).await
+                self.pipeline.routing.resolver.route(&reference, CallerKind::Anonymous).await
         {
             filter.cluster = Some(cluster);
         }
@@ -123,7 +123,7 @@ impl AdminApi {
     }
 
     /// Whether the client may request placements at its listener.
-    pub(crate) fn may_pick(
+    pub(crate) fn may_place_workspaces(
         &self,
         view: &RequestView<'_>,
         identity: &RequestIdentity,
@@ -145,24 +145,26 @@ impl AdminApi {
     }
 
     /// Responds to a shard's placement request.
-    pub(crate) fn pick_shard(&self, body: &[u8]) -> LocalResponse {
-        let request: PickRequest = match serde_json::from_slice(body) {
+    pub(crate) fn place_workspace(&self, body: &[u8]) -> LocalResponse {
+        let request: PlacementRequest = match serde_json::from_slice(body) {
             Ok(request) => request,
             Err(error) => {
-                return LocalResponse::bad_request(format!("the question does not decode: {error}"));
+                return LocalResponse::bad_request(format!("invalid request body: {error}"));
             }
         };
-        match self.picker.pick(&request, Instant::now().into_std()) {
+        match self.scheduler.pick(&request, Instant::now().into_std()) {
             Ok(pick) => match serde_json::to_vec(&pick) {
                 Ok(body) => LocalResponse::json(StatusCode::OK, body, "pick"),
                 Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
             },
-            Err(error @ (PickError::Invalid(_) | PickError::Selector(_))) => {
+            Err(error @ (PlacementError::Invalid(_) | PlacementError::Selector(_))) => {
                 LocalResponse::bad_request(error.to_string())
             }
-            Err(error @ PickError::NotListed) => LocalResponse::unavailable(&error.to_string(), "not_synced"),
-            Err(PickError::NotNow(reason)) => no_shard_now(&reason),
-            Err(PickError::NoShardFits(reason)) => no_shard_fits(&reason),
+            Err(error @ PlacementError::NotListed) => {
+                LocalResponse::unavailable(&error.to_string(), "not_synced")
+            }
+            Err(PlacementError::NotNow(reason)) => no_shard_now(&reason),
+            Err(PlacementError::NoShardFits(reason)) => no_shard_fits(&reason),
         }
     }
 }
@@ -183,8 +185,8 @@ fn no_shard_now(message: &str) -> LocalResponse {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "NoShardNow", "details": {"retryAfterSeconds": 1}, "code": 503,
     });
-    let mut answer =
+    let mut response =
         LocalResponse::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes(), "no_shard_now");
-    answer.response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    answer
+    response.response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// How long an allowed decision is cached, as in kcp.
+/// Lifetime of a cached decision that allows access, as in kcp.
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
 const DENIED_FOR: Duration = Duration::from_secs(30);
 /// Maximum number of cached decisions.
@@ -59,8 +59,9 @@ impl MetricsReaders {
         });
         let request = Request::new(Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews")
             .with_body("application/json", Bytes::from(review.to_string()));
-        let answer = self.root.request(request).await.map_err(|error| error.to_string())?;
-        let review: AccessReview = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        let response = self.root.request(request).await.map_err(|error| error.to_string())?;
+        let review: AccessReview =
+            serde_json::from_slice(&response.body).map_err(|error| error.to_string())?;
         let allowed = review.status.allowed;
         let mut known = self.known.lock();
         if known.len() >= MAX_READERS {

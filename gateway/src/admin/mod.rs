@@ -34,14 +34,14 @@ use crate::request::LocalEndpoint;
 use crate::request::decision_log::{Stage, StageResult};
 use crate::request::response::LocalResponse;
 use crate::routing::index::IndexReport;
-use crate::routing::placement::{PickSettings, Scheduler};
+use crate::routing::placement::{PlacementSettings, Scheduler};
 use metrics_readers::MetricsReaders;
 use status::CertificateFile;
 
 /// The endpoints of the gateway itself, with the state that they need.
 pub(crate) struct AdminApi {
     pipeline: Arc<RequestPipeline>,
-    picker: Arc<Scheduler>,
+    scheduler: Arc<Scheduler>,
     health: Health,
     index: Arc<IndexReport>,
     metrics_readers: MetricsReaders,
@@ -60,7 +60,7 @@ pub(crate) struct AdminApi {
 /// Parts of the gateway that the admin API needs.
 pub(crate) struct AdminParts {
     pub(crate) pipeline: Arc<RequestPipeline>,
-    pub(crate) picker: Arc<Scheduler>,
+    pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) health: Health,
     pub(crate) index: Arc<IndexReport>,
     /// A client for the root shard, which authorizes readers of metrics.
@@ -106,7 +106,7 @@ impl AdminApi {
     pub(crate) fn new(parts: AdminParts) -> Self {
         let AdminParts {
             pipeline,
-            picker,
+            scheduler,
             health,
             index,
             root,
@@ -117,7 +117,7 @@ impl AdminApi {
         } = parts;
         Self {
             pipeline,
-            picker,
+            scheduler,
             health,
             index,
             metrics_readers: MetricsReaders::new(root.with_prefix("/clusters/root")),
@@ -134,16 +134,16 @@ impl AdminApi {
     pub(crate) async fn call(&self, view: &RequestView<'_>, endpoint: LocalEndpoint) -> AdminReply {
         let reply = self.reply(view, endpoint).await.unwrap_or_else(AdminReply::Respond);
         match reply {
-            AdminReply::Respond(answer) => {
-                AdminReply::Respond(answer.into_wanted_form(view.headers, view.uri.query()))
+            AdminReply::Respond(response) => {
+                AdminReply::Respond(response.into_accepted_format(view.headers, view.uri.query()))
             }
             call @ AdminReply::Continue(_) => call,
         }
     }
 
     /// Sets the settings of placement.
-    pub(crate) fn set_placement(&self, settings: PickSettings) {
-        self.picker.set_settings(settings);
+    pub(crate) fn set_placement(&self, settings: PlacementSettings) {
+        self.scheduler.set_settings(settings);
     }
 
     /// Responds to a call whose body has been read.
@@ -156,7 +156,7 @@ impl AdminApi {
         body: &[u8],
     ) -> LocalResponse {
         match call {
-            AdminCall::Pick => self.pick_shard(body),
+            AdminCall::Pick => self.place_workspace(body),
             AdminCall::Explain => self.explain(connection, client, head, body).await,
             AdminCall::Tail => LocalResponse::not_found(),
         }
@@ -175,8 +175,8 @@ impl AdminApi {
             return Err(LocalResponse::from(Rejection::Impersonates));
         }
         let identify = || self.pipeline.identify(view);
-        let answer = match endpoint {
-            LocalEndpoint::Live | LocalEndpoint::Ready => self.answer_probe(view).await,
+        let response = match endpoint {
+            LocalEndpoint::Live | LocalEndpoint::Ready => self.respond_to_probe(view).await,
             LocalEndpoint::Metrics => self.metrics(&identify().await?).await,
             LocalEndpoint::Status => self.status(&identify().await?).await,
             LocalEndpoint::Figures => self.figures(&identify().await?).await,
@@ -185,7 +185,7 @@ impl AdminApi {
                 self.admin_page(view, &identity, file)?
             }
             LocalEndpoint::Tail => {
-                Self::is_operator(&identify().await?, crate::telemetry::tail::PATH)?;
+                Self::require_operator(&identify().await?, crate::telemetry::tail::PATH)?;
                 return Ok(AdminReply::Continue(AdminCall::Tail));
             }
             LocalEndpoint::Top => self.top_workspaces(&identify().await?).await,
@@ -194,24 +194,25 @@ impl AdminApi {
                 return Ok(AdminReply::Continue(AdminCall::Explain));
             }
             LocalEndpoint::ShardPicks => {
-                self.may_pick(view, &identify().await?)?;
+                self.may_place_workspaces(view, &identify().await?)?;
                 return Ok(AdminReply::Continue(AdminCall::Pick));
             }
         };
-        Ok(AdminReply::Respond(answer))
+        Ok(AdminReply::Respond(response))
     }
 
     /// The check details name shards and files. At a listener that authenticates before routing, unauthenticated clients get only
     /// the overall result.
-    async fn answer_probe(&self, view: &RequestView<'_>) -> LocalResponse {
+    async fn respond_to_probe(&self, view: &RequestView<'_>) -> LocalResponse {
         if authenticates_first(view) {
-            let verdict = self.verdict(view.uri);
-            let is_asked = matches!(view.uri.path(), "/livez" | "/readyz") && view.uri.query().is_none();
-            let says_all = is_asked && verdict.response.status() == StatusCode::OK;
-            if says_all
+            let overall_result = self.overall_result(view.uri);
+            let is_plain_probe =
+                matches!(view.uri.path(), "/livez" | "/readyz") && view.uri.query().is_none();
+            let is_sufficient = is_plain_probe && overall_result.response.status() == StatusCode::OK;
+            if is_sufficient
                 || !matches!(self.pipeline.identify(view).await, Ok(RequestIdentity::Authenticated(_)))
             {
-                return verdict;
+                return overall_result;
             }
         }
         self.probe(view.uri)

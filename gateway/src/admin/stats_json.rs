@@ -7,7 +7,7 @@ use prometheus::proto::{Metric, MetricFamily, MetricType};
 use serde_json::{Map, Value, json};
 
 /// The exported metric families.
-const TOLD: [&str; 9] = [
+const EXPORTED: [&str; 9] = [
     "fairlead_connections_open",
     "fairlead_gateway_local_responses_total",
     "fairlead_gateway_first_byte_duration_seconds",
@@ -22,13 +22,13 @@ const TOLD: [&str; 9] = [
 /// The response of `/services/fairlead/v1/figures`.
 pub(crate) fn figures(families: &[MetricFamily], now: SystemTime) -> Value {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let told = families.iter().filter(|family| TOLD.contains(&family.name()));
+    let exported = families.iter().filter(|family| EXPORTED.contains(&family.name()));
     let series = |family: &MetricFamily| {
         let kind = family.get_field_type();
         family.get_metric().iter().map(|metric| one(metric, kind)).collect::<Vec<_>>()
     };
     let families: Map<String, Value> =
-        told.map(|family| (family.name().to_owned(), series(family).into())).collect();
+        exported.map(|family| (family.name().to_owned(), series(family).into())).collect();
     json!({"time": seconds, "families": families})
 }
 
@@ -64,20 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histograms_and_gauges_are_told_and_other_families_are_not() {
+    fn exported_families_are_reported_and_others_are_not() {
         let registry = Registry::new();
-        let options = HistogramOpts::new(TOLD[4], "h").buckets(vec![0.1, 1.0]);
+        let options = HistogramOpts::new(EXPORTED[4], "h").buckets(vec![0.1, 1.0]);
         let stages = HistogramVec::new(options, &["stage"]).unwrap();
         [0.05, 0.5, 5.0].iter().for_each(|took| stages.with_label_values(&["a\"<b>"]).observe(*took));
-        let (told, other) = (IntGauge::new(TOLD[0], "g").unwrap(), IntGauge::new("other", "g").unwrap());
-        told.set(3);
+        let (exported, other) =
+            (IntGauge::new(EXPORTED[0], "g").unwrap(), IntGauge::new("other", "g").unwrap());
+        exported.set(3);
         registry.register(Box::new(stages)).unwrap();
-        registry.register(Box::new(told)).unwrap();
+        registry.register(Box::new(exported)).unwrap();
         registry.register(Box::new(other)).unwrap();
         let found = figures(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));
         let expected = json!({"time": 1.5, "families": {
-            TOLD[0]: [{"labels": {}, "value": 3.0}],
-            TOLD[4]: [{"labels": {"stage": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],
+            EXPORTED[0]: [{"labels": {}, "value": 3.0}],
+            EXPORTED[4]: [{"labels": {"stage": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],
         }});
         assert_eq!(found, expected);
     }

@@ -125,7 +125,7 @@ struct ReloadStatus {
 impl AdminApi {
     /// Responds to an operator.
     pub(crate) async fn status(&self, identity: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = Self::is_operator(identity, "/services/fairlead/v1/status") {
+        if let Err(refused) = Self::require_operator(identity, "/services/fairlead/v1/status") {
             return refused;
         }
         let files = self.certificate_files.load_full();
@@ -133,9 +133,9 @@ impl AdminApi {
         let certificates = tokio::task::spawn_blocking(read).await.unwrap_or_default();
         match serde_json::to_vec(&self.report(certificates)) {
             Ok(body) => {
-                let mut answer = LocalResponse::json(StatusCode::OK, body, "status");
-                answer.forbid_storing();
-                answer
+                let mut response = LocalResponse::json(StatusCode::OK, body, "status");
+                response.set_no_store();
+                response
             }
             Err(error) => LocalResponse::status(&fairlead_process::Status::internal(error), "internal"),
         }
@@ -144,13 +144,13 @@ impl AdminApi {
     /// Listeners with their own identity towards a shard for which the shard's circuit is open.
     fn listeners_with_open_circuit(&self, shard: &str) -> Vec<Arc<str>> {
         let listeners = self.listeners.load();
-        let cut_off = listeners.iter().filter(|shown| {
-            let connection_policy = shown.listener.connection_policy.load();
+        let open_circuits = listeners.iter().filter(|info| {
+            let connection_policy = info.listener.connection_policy.load();
             connection_policy.upstream_identity.as_ref().is_some_and(|upstream_identity| {
                 self.pipeline.forwarder.upstreams.is_circuit_open(shard, upstream_identity)
             })
         });
-        cut_off.map(|shown| Arc::clone(&shown.listener.name)).collect()
+        open_circuits.map(|info| Arc::clone(&info.listener.name)).collect()
     }
 
     fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
@@ -160,9 +160,9 @@ impl AdminApi {
         let shards = root.shards().map(|shard| {
             let mirrors = self.index.of(shard.index, now);
             let counts = root.counts(shard.index);
-            let standing = self.picker.standing(shard.index);
+            let placement = self.scheduler.status(shard.index);
             let server = servers.iter().find(|server| server.name == shard.spec.name);
-            let turns = |of: fn(&ShardReport) -> u32| server.map(of).filter(|count| *count < u32::MAX);
+            let occupancy = |of: fn(&ShardReport) -> u32| server.map(of).filter(|count| *count < u32::MAX);
             ShardStatus {
                 name: Arc::clone(&shard.spec.name),
                 url: Arc::clone(&shard.spec.url),
@@ -172,13 +172,13 @@ impl AdminApi {
                 workspaces: counts.clusters,
                 child_workspaces: counts.workspaces,
                 unschedulable: shard.spec.cordoned,
-                draining: shard.spec.marks.draining,
-                excluded: standing.as_ref().and_then(|standing| standing.exclusion),
-                weight: standing.as_ref().map(|standing| standing.weight),
-                capacity: standing.as_ref().and_then(|standing| standing.capacity),
-                reserved: standing.as_ref().map_or(0, |standing| standing.reserved),
-                requests_per_second: standing.as_ref().map_or(0.0, |standing| standing.rate),
-                busy: standing.as_ref().map_or(0.0, |standing| standing.busy),
+                draining: shard.spec.constraints.draining,
+                excluded: placement.as_ref().and_then(|placement| placement.exclusion),
+                weight: placement.as_ref().map(|placement| placement.weight),
+                capacity: placement.as_ref().and_then(|placement| placement.capacity),
+                reserved: placement.as_ref().map_or(0, |placement| placement.reserved),
+                requests_per_second: placement.as_ref().map_or(0.0, |placement| placement.rate),
+                busy: placement.as_ref().map_or(0.0, |placement| placement.busy),
                 lists: mirrors.relists,
                 watches: mirrors.restarts,
                 last_error: mirrors.last_error,
@@ -187,17 +187,17 @@ impl AdminApi {
                 circuit_open_for: self.listeners_with_open_circuit(&shard.spec.name),
                 addresses: server.map_or(0, |server| server.addresses.known),
                 ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
-                open: turns(|server| server.occupancy.open),
-                waiting: turns(|server| server.occupancy.waiting),
-                limit: turns(|server| server.occupancy.limit),
+                open: occupancy(|server| server.occupancy.open),
+                waiting: occupancy(|server| server.occupancy.waiting),
+                limit: occupancy(|server| server.occupancy.limit),
             }
         });
         let mut shards: Vec<ShardStatus> = shards.collect();
         shards.sort_by(|one, other| one.name.cmp(&other.name));
-        let reloads = self.reloads.statuses().into_iter().map(|standing| ReloadStatus {
-            object: standing.object,
-            loaded: seconds(standing.loaded),
-            failure: standing.failure,
+        let reloads = self.reloads.statuses().into_iter().map(|reload| ReloadStatus {
+            object: reload.object,
+            loaded: seconds(reload.loaded),
+            failure: reload.failure,
         });
         StatusReport {
             version: env!("CARGO_PKG_VERSION"),
@@ -213,18 +213,18 @@ impl AdminApi {
 }
 
 impl ListenerStatus {
-    fn of(shown: &ListenerInfo) -> Self {
-        let ListenerInfo { listener, address, config } = shown;
+    fn of(info: &ListenerInfo) -> Self {
+        let ListenerInfo { listener, address, config } = info;
         Self { name: Arc::clone(&listener.name), address: address.clone(), policy: policy(config) }
     }
 }
 
 fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
-    let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
+    let ejected = addresses.ejected.iter().map(|(address, ejection)| EjectedAddress {
         address: address.to_string(),
-        reason: out.fault,
-        failures: out.times,
-        for_seconds: out.since.elapsed().as_secs(),
+        reason: ejection.fault,
+        failures: ejection.times,
+        for_seconds: ejection.since.elapsed().as_secs(),
         excluded: addresses.excludes_ejected,
     });
     ejected.collect()
@@ -233,46 +233,42 @@ fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
 /// Summary of a listener's policy.
 fn policy(listener: &ListenerConfig) -> Vec<String> {
     let authentication = &listener.authentication;
-    let mut told = Vec::new();
-    let mut tell = |holds: bool, says: &dyn Fn() -> String| {
+    let mut items = Vec::new();
+    let mut add = |holds: bool, says: &dyn Fn() -> String| {
         if holds {
-            told.push(says());
+            items.push(says());
         }
     };
-    tell(listener.client_ca.is_some(), &|| "client certificates".to_owned());
-    tell(authentication.request_header.client_ca.is_some(), &|| {
-        "request headers of front proxies".to_owned()
-    });
-    tell(authentication.token_file.is_some(), &|| "token file".to_owned());
-    tell(!authentication.service_accounts.key_files.is_empty(), &|| "service accounts".to_owned());
+    add(listener.client_ca.is_some(), &|| "client certificates".to_owned());
+    add(authentication.request_header.client_ca.is_some(), &|| "request headers of front proxies".to_owned());
+    add(authentication.token_file.is_some(), &|| "token file".to_owned());
+    add(!authentication.service_accounts.key_files.is_empty(), &|| "service accounts".to_owned());
     if let Some(oidc) = &authentication.oidc {
-        tell(true, &|| format!("OIDC: {}", oidc.issuer_url));
+        add(true, &|| format!("OIDC: {}", oidc.issuer_url));
     }
-    tell(authentication.configuration.is_some(), &|| "structured authentication".to_owned());
-    tell(authentication.webhook.is_some(), &|| "token webhook".to_owned());
-    tell(authentication.workspaces, &|| "workspaces' own issuers".to_owned());
+    add(authentication.configuration.is_some(), &|| "structured authentication".to_owned());
+    add(authentication.webhook.is_some(), &|| "token webhook".to_owned());
+    add(authentication.workspaces, &|| "workspaces' own issuers".to_owned());
     let tokens = match listener.tokens {
         TokenPolicy::PassThrough => "other tokens go to shards",
         TokenPolicy::Refuse => "no other tokens",
     };
-    tell(true, &|| tokens.to_owned());
-    tell(listener.authenticate_before_routing, &|| "authenticates before routing".to_owned());
-    tell(!listener.hosts.is_empty(), &|| format!("hosts: {}", listener.hosts.join(", ")));
-    tell(listener.peers.allow.is_some(), &|| "listed peers only".to_owned());
-    tell(listener.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
-    tell(listener.deny.impersonation, &|| "no impersonation".to_owned());
-    tell(!listener.deny.users.is_empty(), &|| format!("refuses users: {}", listener.deny.users.join(", ")));
-    tell(!listener.deny.groups.is_empty(), &|| {
-        format!("refuses groups: {}", listener.deny.groups.join(", "))
-    });
-    tell(!authentication.drop_groups.is_empty(), &|| {
+    add(true, &|| tokens.to_owned());
+    add(listener.authenticate_before_routing, &|| "authenticates before routing".to_owned());
+    add(!listener.hosts.is_empty(), &|| format!("hosts: {}", listener.hosts.join(", ")));
+    add(listener.peers.allow.is_some(), &|| "listed peers only".to_owned());
+    add(listener.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
+    add(listener.deny.impersonation, &|| "no impersonation".to_owned());
+    add(!listener.deny.users.is_empty(), &|| format!("refuses users: {}", listener.deny.users.join(", ")));
+    add(!listener.deny.groups.is_empty(), &|| format!("refuses groups: {}", listener.deny.groups.join(", ")));
+    add(!authentication.drop_groups.is_empty(), &|| {
         format!("drops groups: {}", authentication.drop_groups.join(", "))
     });
-    tell(listener.quotas != fairlead_config::ListenerQuotasConfig::default(), &|| "quotas".to_owned());
-    tell(listener.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
-    tell(listener.placement_endpoint, &|| "answers shards' picks".to_owned());
-    tell(listener.admin_page, &|| "admin page".to_owned());
-    told
+    add(listener.quotas != fairlead_config::ListenerQuotasConfig::default(), &|| "quotas".to_owned());
+    add(listener.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
+    add(listener.placement_endpoint, &|| "placement endpoint".to_owned());
+    add(listener.admin_page, &|| "admin page".to_owned());
+    items
 }
 
 /// The certificates that the gateway presents, and the CA certificates that it trusts.

@@ -29,15 +29,15 @@ impl AdminApi {
         let lines = match Filter::of_query(head.uri.query().unwrap_or_default()) {
             Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
             Err(bad) => {
-                let answer = LocalResponse::bad_request(bad.to_string());
-                return send_local_response(forwarder, client, context, &head.method, answer).await;
+                let response = LocalResponse::bad_request(bad.to_string());
+                return send_local_response(forwarder, client, context, &head.method, response).await;
             }
         };
         match lines {
             Ok(lines) => stream(forwarder, client, context, lines).await,
             Err(error @ TooManySubscribers) => {
-                let answer = LocalResponse::unavailable(&error.to_string(), "busy");
-                send_local_response(forwarder, client, context, &head.method, answer).await
+                let response = LocalResponse::unavailable(&error.to_string(), "busy");
+                send_local_response(forwarder, client, context, &head.method, response).await
             }
         }
     }
@@ -51,7 +51,7 @@ async fn stream<C: DownstreamExchange>(
 ) -> u16 {
     let identity = context
         .stats
-        .with(|noted| noted.identity.clone())
+        .with(|annotations| annotations.identity.clone())
         .map_or(RequestIdentity::PassThrough, RequestIdentity::Authenticated);
     let ending = StreamDeadline::new(forwarder.drain(context.connection()), &identity, forwarder.number());
     tokio::select! {

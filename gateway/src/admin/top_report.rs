@@ -8,7 +8,7 @@ use crate::routing::table::Root;
 use crate::telemetry::top::{BusyCluster, Measure, TopWorkspaces};
 
 /// Number of workspaces listed per measure.
-const TOLD: usize = 100;
+const MAX_LISTED: usize = 100;
 
 /// The response of `/services/fairlead/v1/top`.
 #[derive(Debug, Serialize)]
@@ -44,8 +44,8 @@ impl TopReport {
     /// The report of the current state. Reads the whole table for the paths.
     pub(crate) fn of(top: &TopWorkspaces, table: &Root) -> Self {
         let now = Instant::now();
-        let [requests, bytes, errors] = Measure::ALL.map(|measure| top.by(measure, TOLD, now));
-        let watches = top.by_watches(TOLD);
+        let [requests, bytes, errors] = Measure::ALL.map(|measure| top.by(measure, MAX_LISTED, now));
+        let watches = top.by_watches(MAX_LISTED);
         let busy = [&requests, &bytes, &errors].into_iter().flatten().map(|busy| &*busy.cluster);
         let paths = table.paths(busy.chain(watches.iter().map(|(cluster, _)| &**cluster)));
         let path = |cluster: &str| paths.get(cluster).cloned();

@@ -14,7 +14,7 @@ use crate::routing::resolver::{CallerKind, Route, WorkspaceResolver};
 
 /// Finds objects on the shard of their logical cluster.
 pub(crate) struct ShardLookup {
-    router: Arc<WorkspaceResolver>,
+    resolver: Arc<WorkspaceResolver>,
     clients: ShardClients,
     /// By base URL: a client keeps its connections.
     known: ArcSwap<FxHashMap<Arc<str>, Client>>,
@@ -22,8 +22,8 @@ pub(crate) struct ShardLookup {
 
 impl ShardLookup {
     /// A lookup with the credentials of the index.
-    pub(crate) fn new(router: Arc<WorkspaceResolver>, clients: ShardClients) -> Self {
-        Self { router, clients, known: ArcSwap::default() }
+    pub(crate) fn new(resolver: Arc<WorkspaceResolver>, clients: ShardClients) -> Self {
+        Self { resolver, clients, known: ArcSwap::default() }
     }
 
     async fn look(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupError> {
@@ -32,12 +32,12 @@ impl ShardLookup {
             return Ok(None);
         };
         let failed = |reason: &dyn std::fmt::Display| LookupError::new(object, reason);
-        let (name, url, cluster) = match self.router.route(&reference, CallerKind::Gateway).await {
+        let (name, url, cluster) = match self.resolver.route(&reference, CallerKind::Gateway).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
-            Route::NotSynced | Route::Busy => {
+            Route::NotSynced | Route::TooManyWaiters => {
                 return Err(failed(&"the index has not seen its workspace yet"));
             }
-            Route::Mount(_) | Route::Unavailable | Route::Unknown => return Ok(None),
+            Route::Mount(_) | Route::Unavailable | Route::NotFound => return Ok(None),
         };
         let client = self.client(&name, &url).map_err(|error| failed(&error))?;
         let path = format!("/clusters/{cluster}{}", object.path());

@@ -1,4 +1,4 @@
-//! `make sim`: how evenly gateways spread workspaces, by policy. Fails when it is less evenly than promised.
+//! `make sim`: prints how evenly gateways spread workspaces, by policy. Fails when a promised limit is exceeded.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,9 +18,9 @@ fn main() -> ExitCode {
     };
     let all = PlacementPolicy::ALL.map(|policy| simulate(policy, &plan));
     println!("{}", table(&plan, &all));
-    let missed: Vec<String> = all.iter().filter_map(|figures| figures.missed()).collect();
-    for what in &missed {
-        println!("missed: {what}");
+    let violations: Vec<String> = all.iter().filter_map(|figures| figures.violation()).collect();
+    for violation in &violations {
+        println!("violation: {violation}");
     }
-    if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,7 +12,7 @@ use http::{Request, Version};
 use crate::auth::identity::RequestIdentity;
 use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::request::RequestClass;
-use crate::request::identity_headers::{IdentityHeaderNames, KcpStamping, TrustedIdentityHeaders};
+use crate::request::identity_headers::{IdentityHeaderNames, KcpIdentityHeaders, TrustedIdentityHeaders};
 
 /// Parses lines as header fields and rewrites them. The result must have the gateway's identity headers only, and no hop-by-hop
 /// field of the client.
@@ -57,15 +57,15 @@ fn forwarded(
     let path_and_query = PathAndQuery::from_static("/clusters/root/api");
     let trusted = names.map(|names| {
         let mut trusted = TrustedIdentityHeaders::default();
-        trusted.assertion(names);
+        trusted.add_backend(names);
         trusted
     });
     let decided = Forwarded {
         path_and_query: &path_and_query,
         identity,
-        asserted_by: names,
+        identity_header_names: names,
         trusted: trusted.as_ref(),
-        as_kcp: KcpStamping::default(),
+        as_kcp: KcpIdentityHeaders::default(),
         hops: None,
         client: IpAddr::V4(Ipv4Addr::LOCALHOST),
         class,

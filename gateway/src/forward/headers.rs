@@ -17,8 +17,8 @@ use http::uri::{self, PathAndQuery, Scheme};
 use crate::auth::identity::RequestIdentity;
 use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::MOUNT_HOPS;
-use crate::request::identity_headers::{IdentityHeaderNames, KcpStamping, TrustedIdentityHeaders};
-use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
+use crate::request::identity_headers::{IdentityHeaderNames, KcpIdentityHeaders, TrustedIdentityHeaders};
+use crate::request::{RequestClass, is_hop_by_hop, nominated_headers};
 
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
@@ -26,9 +26,9 @@ const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 pub(crate) struct Forwarded<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
     pub(crate) identity: &'f RequestIdentity,
-    pub(crate) asserted_by: Option<&'f IdentityHeaderNames>,
+    pub(crate) identity_header_names: Option<&'f IdentityHeaderNames>,
     pub(crate) trusted: Option<&'f TrustedIdentityHeaders>,
-    pub(crate) as_kcp: KcpStamping,
+    pub(crate) as_kcp: KcpIdentityHeaders,
     pub(crate) hops: Option<u32>,
     pub(crate) client: IpAddr,
     pub(crate) class: RequestClass,
@@ -60,7 +60,7 @@ impl Hop {
     /// Reads the client's headers.
     pub(crate) fn of(incoming: &HeaderMap) -> Self {
         Self {
-            nominated: connection_nominations(incoming).collect(),
+            nominated: nominated_headers(incoming).collect(),
             trailers: incoming.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers"),
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn prepare(
     };
     append_forwarded_for(headers, forwarded.client)?;
     let keeps_uid = forwarded.as_kcp.keeps_uid
-        && !forwarded.asserted_by.is_some_and(|names| names.include(&X_REMOTE_UID));
+        && !forwarded.identity_header_names.is_some_and(|names| names.contains(&X_REMOTE_UID));
     let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
         + forwarded.trusted.map_or(0, |trusted| strip_trusted_headers(headers, trusted));
@@ -94,7 +94,7 @@ pub(crate) fn prepare(
         if identity.method().is_bearer_token() {
             remove_bearer_token(headers);
         }
-        match forwarded.asserted_by {
+        match forwarded.identity_header_names {
             None => identity.headers().map_err(InvalidIdentity::clone)?.stamp(headers),
             // Written anew for each request: backends with header names of their own are rare.
             Some(IdentityHeaderNames { user, group, extra_prefix }) => {
@@ -108,7 +108,7 @@ pub(crate) fn prepare(
     if forwarded.as_kcp.nominations_last {
         let states = |name: &&HeaderName| {
             is_identity_header(name.as_str())
-                || forwarded.trusted.is_some_and(|trusted| trusted.include(name))
+                || forwarded.trusted.is_some_and(|trusted| trusted.contains(name))
         };
         hop.nominated.iter().filter(states).for_each(|name| _ = headers.remove(name));
     }
@@ -118,7 +118,7 @@ pub(crate) fn prepare(
 /// Removes the client's own copies of further headers that backends trust.
 fn strip_trusted_headers(headers: &mut HeaderMap, trusted: &TrustedIdentityHeaders) -> usize {
     let before = headers.len();
-    for name in headers.keys().filter(|name| trusted.include(name)).cloned().collect::<Vec<_>>() {
+    for name in headers.keys().filter(|name| trusted.contains(name)).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
     before - headers.len()
@@ -206,11 +206,11 @@ mod tests {
         identity: &RequestIdentity,
         class: RequestClass,
     ) -> (Vec<String>, usize) {
-        forwarded_as(KcpStamping::default(), fields, identity, class)
+        forwarded_as(KcpIdentityHeaders::default(), fields, identity, class)
     }
 
     fn forwarded_as(
-        as_kcp: KcpStamping,
+        as_kcp: KcpIdentityHeaders,
         fields: &[(&str, &str)],
         identity: &RequestIdentity,
         class: RequestClass,
@@ -228,7 +228,7 @@ mod tests {
         let decided = Forwarded {
             path_and_query,
             identity,
-            asserted_by: None,
+            identity_header_names: None,
             trusted: None,
             as_kcp,
             hops: None,
@@ -302,19 +302,19 @@ mod tests {
             (false, true, ""),
             (true, true, "x-remote-group"),
         ] {
-            let stamping = KcpStamping { nominations_last, keeps_uid };
+            let stamping = KcpIdentityHeaders { nominations_last, keeps_uid };
             let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
             let left = |line: &&&str| without.is_empty() || !line.starts_with(without);
             assert_eq!(lines, STAMPED.iter().filter(left).copied().collect::<Vec<_>>(), "{stamping:?}");
         }
-        let stamping = KcpStamping { nominations_last: false, keeps_uid: true };
+        let stamping = KcpIdentityHeaders { nominations_last: false, keeps_uid: true };
         let (lines, _) = forwarded_as(stamping, &fields[1..], &alice(), RequestClass::Read);
         assert_eq!(lines, [&STAMPED[..3], &["x-remote-uid: 0"], &STAMPED[3..]].concat());
     }
 
     #[test]
     fn as_kcp_only_what_says_who_asks_can_be_taken_away() {
-        let stamping = KcpStamping { nominations_last: true, keeps_uid: true };
+        let stamping = KcpIdentityHeaders { nominations_last: true, keeps_uid: true };
         let fields = [("connection", "te, x-forwarded-for, x-remote-user"), ("te", "trailers")];
         let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
         assert_eq!(lines, [&["te: trailers"], &STAMPED[..3]].concat());
@@ -334,7 +334,7 @@ mod tests {
             let decided = Forwarded {
                 path_and_query: &PathAndQuery::from_static("/"),
                 identity: &alice(),
-                asserted_by: Some(&names),
+                identity_header_names: Some(&names),
                 trusted: None,
                 as_kcp: stamping,
                 hops: None,

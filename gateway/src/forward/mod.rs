@@ -31,7 +31,7 @@ use fairlead_config::{KcpBehaviour, SlowClientsConfig};
 use fairlead_process::Drain;
 
 use crate::policy::connection::Connection;
-use crate::request::identity_headers::KcpStamping;
+use crate::request::identity_headers::KcpIdentityHeaders;
 use crate::telemetry::Telemetry;
 use crate::upstream::Upstreams;
 
@@ -70,9 +70,9 @@ impl Forwarder {
     }
 
     /// Which of kcp's ways of stamping identity headers are configured.
-    pub(crate) fn kcp_stamping(&self) -> KcpStamping {
+    pub(crate) fn kcp_stamping(&self) -> KcpIdentityHeaders {
         let as_kcp = self.as_kcp.load();
-        KcpStamping {
+        KcpIdentityHeaders {
             nominations_last: as_kcp.contains(&KcpBehaviour::IdentityHeadersFirst),
             keeps_uid: as_kcp.contains(&KcpBehaviour::RemoteUid),
         }

@@ -26,7 +26,7 @@ pub(crate) struct Forward {
     /// The identity that is asserted to the upstream.
     pub(crate) identity: RequestIdentity,
     /// Names of the identity headers, where they are not `X-Remote-*`.
-    pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
+    pub(crate) identity_header_names: Option<Arc<IdentityHeaderNames>>,
     /// Shard of the logical cluster in the path, if a backend that is not that shard serves the request.
     pub(crate) about: Option<Arc<str>>,
     /// Further headers that backends trust; the client's own are removed.
@@ -71,7 +71,7 @@ impl Forward {
         upstream: Arc<Upstream>,
         path_and_query: String,
         identity: RequestIdentity,
-        asserted_by: Option<Arc<IdentityHeaderNames>>,
+        identity_header_names: Option<Arc<IdentityHeaderNames>>,
     ) -> Result<Self, LocalResponse> {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
             .map_err(|error| LocalResponse::bad_request(format!("malformed request path: {error}")))?;
@@ -79,7 +79,7 @@ impl Forward {
             upstream,
             path_and_query,
             identity,
-            asserted_by,
+            identity_header_names,
             about: None,
             trusted: None,
             hops: None,

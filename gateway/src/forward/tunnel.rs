@@ -98,7 +98,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
             Err(failure) => match failure.answer(forwarder.upstreams.unreachable()) {
                 Some(answer) => {
                     let head = &upgrade.head;
-                    let answer = answer.into_wanted_form(&head.headers, head.uri.query());
+                    let answer = answer.into_accepted_format(&head.headers, head.uri.query());
                     let answer = match &upgrade.forward.allowed_origin {
                         Some(origin) => origin.decorate(answer),
                         None => answer,
@@ -168,7 +168,7 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
     let decided = Forwarded {
         path_and_query: &forward.path_and_query,
         identity: &forward.identity,
-        asserted_by: forward.asserted_by.as_deref(),
+        identity_header_names: forward.identity_header_names.as_deref(),
         trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),
         hops: forward.hops,

@@ -239,7 +239,7 @@ fn without_claims(mut trailers: HeaderMap, trusted: Option<&TrustedIdentityHeade
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
             || impersonates(name.as_str())
             || is_word_of_carriers(name.as_str())
-            || trusted.is_some_and(|trusted| trusted.include(name))
+            || trusted.is_some_and(|trusted| trusted.contains(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
         trailers.remove(name);

@@ -26,7 +26,7 @@ pub(crate) fn as_sent(
     let decided = Forwarded {
         path_and_query: &forward.path_and_query,
         identity: &forward.identity,
-        asserted_by: forward.asserted_by.as_deref(),
+        identity_header_names: forward.identity_header_names.as_deref(),
         trusted: forward.trusted.as_deref(),
         as_kcp: forwarder.kcp_stamping(),
         hops: forward.hops,

@@ -55,7 +55,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
     }
     telemetry::on_request(&forwarder.telemetry, &mut context, head);
     let decided = match refusal(&client_address, fault, &head.method) {
-        Some(answer) => Decided::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
+        Some(answer) => Decided::Respond(answer.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
             let stats = &context.stats;

@@ -15,9 +15,10 @@ use crate::forward::target::Forward;
 use crate::pipeline::{Action, RequestPipeline, RequestView};
 use crate::request::decision_log::{Stage, StageResult};
 use crate::request::response::LocalResponse;
-use crate::request::resume::resumes;
+use crate::request::resume::resumes_from_revision;
 use crate::request::{
-    ClusterPaths, ClusterTarget, OtherPath, PathError, Reference, RequestPath, cluster_path, cluster_within,
+    ClusterPaths, ClusterTarget, OtherPath, PathError, Reference, RequestPath, cluster_below_prefix,
+    cluster_path,
 };
 use crate::routing::mapping::{Paths, Target};
 use crate::routing::resolver::{CallerKind, Route};
@@ -131,8 +132,8 @@ impl RequestPipeline {
             text.push('?');
             text.push_str(query);
         }
-        let asserted_by = paths.asserted_to_shards.clone();
-        let forward = Forward::new(upstream, text, identity, asserted_by)?;
+        let identity_header_names = paths.shard_identity_header_names.clone();
+        let forward = Forward::new(upstream, text, identity, identity_header_names)?;
         Ok(Action::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
     }
 
@@ -154,7 +155,7 @@ impl RequestPipeline {
             let reference = match (&matched.cluster, paths.clusters) {
                 (_, ClusterPaths::Ordinary) => Ok(None),
                 (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
-                (None, _) => cluster_within(matched.rest),
+                (None, _) => cluster_below_prefix(matched.rest),
             };
             match reference.map_err(|_| unknown_workspace(view))? {
                 Some(reference) => Some(self.route(view, &reference).await?),
@@ -184,7 +185,7 @@ impl RequestPipeline {
                 (shard, view.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
         };
-        let forward = Forward::new(upstream, text, identity, mapping.asserted_by.clone())?;
+        let forward = Forward::new(upstream, text, identity, mapping.identity_header_names.clone())?;
         Ok(Action::Forward(Forward { about, workspace, ..forward }))
     }
 
@@ -195,7 +196,7 @@ impl RequestPipeline {
         } else {
             CallerKind::Anonymous
         };
-        let route = self.routing.router.route_telling(reference, caller, view.steps).await;
+        let route = self.routing.resolver.route_with_trace(reference, caller, view.steps).await;
         view.stats.stage(RequestStage::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
@@ -214,10 +215,10 @@ impl RequestPipeline {
                 "the workspaces of all shards are not known yet",
                 "not_synced",
             )),
-            Route::Busy => {
+            Route::TooManyWaiters => {
                 Err(LocalResponse::unavailable("too many requests wait for new workspaces", "busy"))
             }
-            Route::Unknown => Err(unknown_workspace(view)),
+            Route::NotFound => Err(unknown_workspace(view)),
         }
     }
 }
@@ -248,7 +249,7 @@ const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharde
 
 /// Refuses a watch or page that resumes from a resourceVersion of the shard on which the logical cluster was before.
 fn may_go_on(view: &RequestView<'_>) -> Result<(), LocalResponse> {
-    if resumes(view.class, view.uri.query()) {
+    if resumes_from_revision(view.class, view.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";
         return Err(LocalResponse::status(&Status::expired(message), "moved"));
     }

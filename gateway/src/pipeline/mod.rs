@@ -77,14 +77,14 @@ impl RequestView<'_> {
     /// Logs a decision, in a dry run.
     pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
         if let Some(steps) = self.steps {
-            steps.tell(at, outcome, says);
+            steps.record(at, outcome, says);
         }
     }
 
     /// Logs several decisions, in a dry run.
     fn tell_all(&self, at: Stage, outcome: StageResult, say: impl FnOnce() -> Vec<String>) {
         if let Some(steps) = self.steps {
-            say().into_iter().for_each(|says| steps.tell(at, outcome, || says));
+            say().into_iter().for_each(|says| steps.record(at, outcome, || says));
         }
     }
 
@@ -125,13 +125,13 @@ impl RequestPipeline {
         };
         if let Err(exceeded) = admitted {
             let answer = self.limited(view, exceeded);
-            return Action::Respond(answer.into_wanted_form(view.headers, view.uri.query()));
+            return Action::Respond(answer.into_accepted_format(view.headers, view.uri.query()));
         }
         // Health checkers use the IP address as host, so the host filter does not apply to probes.
         if !is_probe && let Err(turned) = screen(view) {
             view.tell(Stage::Host, StageResult::Refused, || turned.to_string());
             return Action::Respond(
-                LocalResponse::from(turned).into_wanted_form(view.headers, view.uri.query()),
+                LocalResponse::from(turned).into_accepted_format(view.headers, view.uri.query()),
             );
         }
         let origin = match local {
@@ -165,7 +165,7 @@ impl RequestPipeline {
                 Action::Forward(Forward { allowed_origin: origin, ..forward })
             }
             (Ok(Action::Respond(answer)) | Err(answer), origin) => {
-                let answer = answer.into_wanted_form(view.headers, view.uri.query());
+                let answer = answer.into_accepted_format(view.headers, view.uri.query());
                 Action::Respond(match origin {
                     Some(origin) => origin.decorate(answer),
                     None => answer,

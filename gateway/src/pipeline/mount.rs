@@ -69,7 +69,7 @@ impl RequestPipeline {
                 Some(query) => format!("{path}?{query}"),
                 None => path,
             };
-            Forward::new(upstream, text, identity, paths.asserted_to_shards.clone())?
+            Forward::new(upstream, text, identity, paths.shard_identity_header_names.clone())?
         } else {
             let mapping = paths.find(&path).map(|(mapping, _)| mapping);
             let Some((mapping, backend)) =
@@ -80,7 +80,7 @@ impl RequestPipeline {
             };
             view.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
             let text = backend.path_and_query(&path, view.uri.query());
-            Forward::new(self.backend(backend)?, text, identity, mapping.asserted_by.clone())?
+            Forward::new(self.backend(backend)?, text, identity, mapping.identity_header_names.clone())?
         };
         Ok(Action::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
     }
@@ -99,8 +99,8 @@ impl RequestPipeline {
             (ServicesPolicy::RootShard, _) => {
                 let root = self
                     .routing
-                    .router
-                    .route_telling(&Reference::root(), CallerKind::Anonymous, view.steps)
+                    .resolver
+                    .route_with_trace(&Reference::root(), CallerKind::Anonymous, view.steps)
                     .await;
                 if !matches!(root, Route::Shard { .. }) {
                     return Err(LocalResponse::unavailable("the root shard is not known yet", "not_synced"));
@@ -114,19 +114,22 @@ impl RequestPipeline {
                 let reference = scope.and_then(|segment| Reference::parse(segment).ok());
                 match reference {
                     Some(reference) => {
-                        self.routing.router.route_telling(&reference, CallerKind::Anonymous, view.steps).await
+                        self.routing
+                            .resolver
+                            .route_with_trace(&reference, CallerKind::Anonymous, view.steps)
+                            .await
                     }
-                    None => Route::Unknown,
+                    None => Route::NotFound,
                 }
             }
         };
         match route {
             Route::Shard { name, url, .. } => self.upstream(&name, &url),
-            Route::NotSynced | Route::Busy => Err(LocalResponse::unavailable(
+            Route::NotSynced | Route::TooManyWaiters => Err(LocalResponse::unavailable(
                 "the workspaces of all shards are not known yet",
                 "not_synced",
             )),
-            Route::Mount(_) | Route::Unavailable | Route::Unknown => {
+            Route::Mount(_) | Route::Unavailable | Route::NotFound => {
                 view.tell(Stage::Mapping, StageResult::Refused, || {
                     "the path names no logical cluster whose shard could serve it".to_owned()
                 });

@@ -11,7 +11,7 @@ use fairlead_config::{ListenerConfig, Networks};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use http::header::{HeaderMap, HeaderName, InvalidHeaderName};
 
-use crate::request::{begins_alike, is_alike};
+use crate::request::{has_header_prefix, is_same_header};
 
 /// Addresses of the client and the proxies that forwarded a request.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -156,8 +156,8 @@ pub(crate) fn is_word_of_carriers(name: &str) -> bool {
         "x-real-ip",
     ];
     may_be_word(name)
-        && (ADDRESSES.iter().any(|known| is_alike(name, known))
-            || begins_alike(name, "cf-connecting-ip")
+        && (ADDRESSES.iter().any(|known| is_same_header(name, known))
+            || has_header_prefix(name, "cf-connecting-ip")
             || is_word_of_certificates(name))
 }
 
@@ -174,7 +174,7 @@ fn is_word_of_certificates(name: &str) -> bool {
         "x-forwarded-tls-client-cert",
         "x-ssl-client",
     ];
-    may_be_word(name) && BEGINNINGS.iter().any(|known| begins_alike(name, known))
+    may_be_word(name) && BEGINNINGS.iter().any(|known| has_header_prefix(name, known))
 }
 
 /// A quick check by the first letter, which excludes most headers.

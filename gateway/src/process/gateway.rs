@@ -33,8 +33,8 @@ use crate::process::settings::{
     paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
 };
 use crate::routing::Routing;
-use crate::routing::index::{IndexParts, IndexReport, what_is_missing};
-use crate::routing::placement::{PickMetrics, PickSettings, Scheduler, UpstreamSignals};
+use crate::routing::index::{IndexParts, IndexReport, describe_missing_lists};
+use crate::routing::placement::{PlacementMetrics, PlacementSettings, Scheduler, UpstreamSignals};
 use crate::routing::resolver::{IndexStatus, MissWaitPolicy, WorkspaceResolver};
 use crate::routing::shard_credentials::{ShardClientsError, ShardKubeconfigError, shard_clients};
 use crate::routing::table::TableWriter;
@@ -264,10 +264,11 @@ impl Gateway {
 
         let writer = TableWriter::new();
         let table = writer.table();
-        let patience = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
+        let miss_policy = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
         let report: Arc<IndexReport> = Arc::default();
-        let freshness = Arc::clone(&report) as Arc<dyn IndexStatus>;
-        let router = Arc::new(WorkspaceResolver::new(Arc::clone(&table), Arc::clone(&freshness), patience));
+        let index_status = Arc::clone(&report) as Arc<dyn IndexStatus>;
+        let resolver =
+            Arc::new(WorkspaceResolver::new(Arc::clone(&table), Arc::clone(&index_status), miss_policy));
         let upstreams = Arc::new(Upstreams::new(
             credential,
             own_credentials(config, reloads)?,
@@ -275,12 +276,12 @@ impl Gateway {
             shard_metrics(&gateway_metrics),
             names.clone(),
         ));
-        let picker = Arc::new(Scheduler::new(
+        let scheduler = Arc::new(Scheduler::new(
             Arc::clone(&table),
-            freshness,
+            index_status,
             Arc::clone(&upstreams) as Arc<dyn UpstreamSignals>,
-            PickSettings::new(config.placement.clone()),
-            PickMetrics::new(metrics)?,
+            PlacementSettings::new(config.placement.clone()),
+            PlacementMetrics::new(metrics)?,
         ));
         let health = Health::new();
         health.ping(&[Probe::Live]);
@@ -289,11 +290,11 @@ impl Gateway {
         let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
             let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
-            if is_enough || *seen.borrow() { Ok(()) } else { Err(what_is_missing(&shards.load())) }
+            if is_enough || *seen.borrow() { Ok(()) } else { Err(describe_missing_lists(&shards.load())) }
         });
         if let Some(limit) = config.index.max_age {
             let (report, table) = (Arc::clone(&report), Arc::clone(&table));
-            health.check("index-age", &[Probe::Ready], move || report.is_younger(limit.get(), &table.load()));
+            health.check("index-age", &[Probe::Ready], move || report.check_age(limit.get(), &table.load()));
         }
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
@@ -310,12 +311,12 @@ impl Gateway {
                 Ok(())
             }
         });
-        router.set_labels_behind_mounts(behind_mounts(config));
+        resolver.set_labels_behind_mounts(behind_mounts(config));
         let authentication = workspace_authentication(config);
         let index = IndexParts {
             writer,
-            router: Arc::clone(&router),
-            picker: Arc::clone(&picker),
+            resolver: Arc::clone(&resolver),
+            scheduler: Arc::clone(&scheduler),
             upstreams: Arc::clone(&upstreams),
             clients: clients.clone(),
             options: index_options(config),
@@ -333,7 +334,7 @@ impl Gateway {
             tail: Arc::default(),
         });
         let routing =
-            Arc::new(Routing { table, router, paths, mounts: ArcSwap::from_pointee(mount_rules(config)) });
+            Arc::new(Routing { table, resolver, paths, mounts: ArcSwap::from_pointee(mount_rules(config)) });
         routing.paths.set_listener_trusted_headers(listener_trusted_headers(config));
         let traces = telemetry.traces.prepare(&config.tracing);
         telemetry.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
@@ -348,7 +349,7 @@ impl Gateway {
         let backlog_budget = Arc::new(BacklogBudget::new(stalled_stream_budget(config)));
         let admin = Arc::new(AdminApi::new(AdminParts {
             pipeline: Arc::clone(&pipeline),
-            picker,
+            scheduler,
             health,
             index: report,
             root: clients.root.clone(),
@@ -360,7 +361,7 @@ impl Gateway {
         let app = Arc::new(HttpServer::new(Arc::clone(&pipeline), Arc::clone(&admin)));
 
         let lookup: Arc<dyn ServiceAccountLookup> =
-            Arc::new(ShardLookup::new(Arc::clone(&pipeline.routing.router), clients));
+            Arc::new(ShardLookup::new(Arc::clone(&pipeline.routing.resolver), clients));
         let workers = Arc::new(Workers::start());
         let acme = Acme::of(config, reloads, metrics, names)?;
         let listeners = ListenerManager::new(ListenerParts {
@@ -449,21 +450,21 @@ impl Gateway {
         self.opened.apply(prepared);
         self.pipeline.routing.paths.set_listener_trusted_headers(trusted);
         self.listeners = self.opened.addresses();
-        let patience = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
-        self.pipeline.routing.router.set_miss_wait_policy(patience);
+        let miss_policy = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
+        self.pipeline.routing.resolver.set_miss_wait_policy(miss_policy);
         self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
         self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));
         self.admin.backlog_budget.set_limit(stalled_stream_budget(&config));
         self.pipeline.header_limits.store(Arc::new(header_limits(&config)));
         self.telemetry().metrics.set_connections_limit(config.limits.max_connections);
-        self.admin.set_placement(PickSettings::new(config.placement.clone()));
+        self.admin.set_placement(PlacementSettings::new(config.placement.clone()));
         self.pipeline.cors.store(Arc::new(cors));
         if let Err(error) = self.telemetry().access_log.apply(log) {
             tracing::error!(%error, "there is no room for the access log's thread");
         }
         self.telemetry().traces.apply(traces);
         self.pipeline.routing.mounts.store(Arc::new(mount_rules(&config)));
-        self.pipeline.routing.router.set_labels_behind_mounts(behind_mounts(&config));
+        self.pipeline.routing.resolver.set_labels_behind_mounts(behind_mounts(&config));
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.pipeline.routing.paths.set_built_in(config.paths.services);
         }

@@ -13,7 +13,7 @@ use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::HeaderLimits;
 use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::routing::index::{IndexOptions, ShardSelection, WorkspaceAuthentication};
-use crate::routing::mapping::{LivePaths, RootPath};
+use crate::routing::mapping::{LivePaths, RootPathPolicy};
 use crate::routing::mount::MountRules;
 use crate::routing::resolver::LabelsBehindMounts;
 use crate::upstream::{
@@ -131,8 +131,8 @@ pub(super) fn paths(
             let (root_shard, as_kcp) = (root_shard.clone(), Arc::clone(as_kcp));
             reloads.register_naming("mapping file", watched, move || {
                 let is_alone = as_kcp.load().contains(&KcpBehaviour::RootPath);
-                let read = read_by.read(&file, if is_alone { RootPath::Alone } else { RootPath::Beside });
-                if read.is_ok() && read_by.load().leads_services_to(&root_shard) {
+                let read = read_by.read(&file, if is_alone { RootPathPolicy::Refuse } else { RootPathPolicy::Allow });
+                if read.is_ok() && read_by.load().maps_services_to(&root_shard) {
                     tracing::warn!(
                         "the mapping file leads /services/ to the root shard, which serves the virtual workspaces of no \
                          other shard; without a mapping file each shard serves its own (paths.services)"
@@ -152,12 +152,12 @@ pub(super) fn listener_trusted_headers(config: &GatewayConfig) -> TrustedIdentit
     for listener in &config.listeners {
         let headers = &listener.authentication.request_header;
         let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
-        names.into_iter().flatten().for_each(|name| trusted.name(name));
-        headers.extra_header_prefixes.iter().for_each(|prefix| trusted.prefix(prefix));
+        names.into_iter().flatten().for_each(|name| trusted.add_name(name));
+        headers.extra_header_prefixes.iter().for_each(|prefix| trusted.add_prefix(prefix));
         let address = listener.peers.client_address_header.as_ref();
         // The gateway itself sends this header to servers and appends to the client's value.
         if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
-            trusted.name(name);
+            trusted.add_name(name);
         }
     }
     trusted

@@ -5,7 +5,7 @@ use http::{Method, Version};
 use percent_encoding::percent_decode_str;
 
 use crate::request::LocalEndpoint;
-use crate::request::headers::connection_nominations;
+use crate::request::headers::nominated_headers;
 use crate::request::resource::is_collection_anywhere;
 
 /// The class of a request.
@@ -32,8 +32,8 @@ impl RequestClass {
         headers: &HeaderMap,
     ) -> Self {
         match *method {
-            _ if asks_for_upgrade(version, headers) => Self::Upgrade,
-            Method::GET if query.is_some_and(|query| streams(path, query)) => Self::Watch,
+            _ if requests_upgrade(version, headers) => Self::Upgrade,
+            Method::GET if query.is_some_and(|query| is_streaming(path, query)) => Self::Watch,
             Method::GET | Method::HEAD | Method::OPTIONS => Self::Read,
             _ => Self::Write,
         }
@@ -58,7 +58,7 @@ impl RequestClass {
 /// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer of another version of HTTP, alone or among
 /// others, does not count: such clients continue with HTTP/1.1 just as well. A client that spoke HTTP/2 to a shard
 /// through the tunnel could set the identity headers itself.
-fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
+fn requests_upgrade(version: Version, headers: &HeaderMap) -> bool {
     let protocols = || {
         let values = headers.get_all(header::UPGRADE).iter();
         values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
@@ -66,7 +66,7 @@ fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_11
         && protocols().next().is_some()
         && !protocols().any(is_http)
-        && connection_nominations(headers).any(|name| name == header::UPGRADE)
+        && nominated_headers(headers).any(|name| name == header::UPGRADE)
 }
 
 /// `h2c`, `h2`, `HTTP/2.0`, `TLS/1.3` (RFC 2817), and other names with these prefixes.
@@ -76,7 +76,7 @@ fn is_http(protocol: &[u8]) -> bool {
     begins(b"h2") || begins(b"h3") || begins(b"http") || begins(b"tls") || protocol.is_empty()
 }
 
-fn streams(path: &str, query: &str) -> bool {
+fn is_streaming(path: &str, query: &str) -> bool {
     let is_watch = || {
         matches!(LocalEndpoint::parse(path), Some(LocalEndpoint::Tail))
             || is_collection_anywhere(&percent_decode_str(path).decode_utf8_lossy())
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_told_from_mere_offers() {
+    fn upgrades_are_distinguished_from_offers() {
         use RequestClass::{Upgrade, Write};
         for (version, connection, upgrade, expected) in [
             (Version::HTTP_11, "Upgrade", "websocket", Upgrade),

@@ -25,7 +25,7 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// The set for a path whose escapes stay as they are.
-pub(super) const ENCODED_AGAIN: &AsciiSet = &ENCODED.remove(b'%');
+pub(super) const ENCODED_EXCEPT_PERCENT: &AsciiSet = &ENCODED.remove(b'%');
 
 pub(super) fn encode(decoded: &[u8]) -> String {
     percent_encode(decoded, ENCODED).to_string()
@@ -97,22 +97,22 @@ pub(super) fn is_clean_bytes(path: &[u8]) -> bool {
 
 /// The shortest equivalent of a rooted path; a trailing slash stays (the rule of Go's `ServeMux`).
 pub(super) fn clean(path: &[u8]) -> Vec<u8> {
-    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut stack: Vec<&[u8]> = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {
         match segment {
             b"" | b"." => {}
             b".." => {
-                kept.pop();
+                stack.pop();
             }
-            _ => kept.push(segment),
+            _ => stack.push(segment),
         }
     }
     let mut cleaned = Vec::with_capacity(path.len());
-    for segment in &kept {
+    for segment in &stack {
         cleaned.push(b'/');
         cleaned.extend_from_slice(segment);
     }
-    if kept.is_empty() || path.ends_with(b"/") {
+    if stack.is_empty() || path.ends_with(b"/") {
         cleaned.push(b'/');
     }
     cleaned

@@ -61,13 +61,13 @@ pub(crate) struct DecisionLog {
 }
 
 /// Maximum number of entries: a path may have thousands of labels.
-const MOST: usize = 500;
+const MAX_ENTRIES: usize = 500;
 
 impl DecisionLog {
     /// Adds an entry.
-    pub(crate) fn tell(&self, stage: Stage, result: StageResult, message: impl FnOnce() -> String) {
+    pub(crate) fn record(&self, stage: Stage, result: StageResult, message: impl FnOnce() -> String) {
         let mut entries = self.entries.lock();
-        if entries.len() < MOST {
+        if entries.len() < MAX_ENTRIES {
             entries.push(TraceEntry { stage, result, message: message() });
         }
     }
@@ -80,7 +80,7 @@ impl DecisionLog {
 
 impl Observer for DecisionLog {
     fn on_verdict(&self, authenticator: &'static str, verdict: &Verdict) {
-        let (outcome, says) = match verdict {
+        let (outcome, message) = match verdict {
             // The authenticators of the union have reported their verdicts already.
             Verdict::Declined(_) | Verdict::Refused(_) | Verdict::Accepted(_) if authenticator == UNION => {
                 return;
@@ -88,28 +88,28 @@ impl Observer for DecisionLog {
             Verdict::Accepted(identity) => {
                 (StageResult::Passed, format!("accepted as {:?}", identity.user().name))
             }
-            Verdict::NoOpinion => (StageResult::Info, "shown nothing that it judges".to_owned()),
+            Verdict::NoOpinion => (StageResult::Info, "no credential for this authenticator".to_owned()),
             Verdict::Declined(reason) => (StageResult::Refused, format!("not accepted: {reason}")),
             Verdict::Refused(reason) => {
-                (StageResult::Refused, format!("refused, and nobody else is asked: {reason}"))
+                (StageResult::Refused, format!("refused, later authenticators are skipped: {reason}"))
             }
         };
-        self.tell(Stage::Credential, outcome, || format!("{authenticator}: {says}"));
+        self.record(Stage::Credential, outcome, || format!("{authenticator}: {message}"));
     }
 
     fn on_cached_identity(&self, authenticator: &'static str, identity: &Identity) {
-        self.tell(Stage::Credential, StageResult::Passed, || {
+        self.record(Stage::Credential, StageResult::Passed, || {
             let name = &identity.user().name;
-            format!("{authenticator}: accepted as {name:?} a moment ago, so nobody is asked again")
+            format!("{authenticator}: accepted as {name:?} from the cache")
         });
     }
 
     fn on_accepted(&self, before: &Identity, after: &Identity) {
-        let kept = &after.user().groups;
-        let dropped = before.user().groups.iter().filter(|group| !kept.contains(group)).cloned();
+        let remaining = &after.user().groups;
+        let dropped = before.user().groups.iter().filter(|group| !remaining.contains(group)).cloned();
         let dropped: Vec<String> = dropped.collect();
         if !dropped.is_empty() {
-            self.tell(Stage::Identity, StageResult::Info, || {
+            self.record(Stage::Identity, StageResult::Info, || {
                 format!("groups dropped at this listener: {}", dropped.join(", "))
             });
         }
@@ -125,12 +125,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_bounded() {
-        let steps = DecisionLog::default();
+    fn entries_are_bounded() {
+        let log = DecisionLog::default();
         for number in 0..10_000 {
-            steps.tell(Stage::Workspace, StageResult::Passed, || number.to_string());
+            log.record(Stage::Workspace, StageResult::Passed, || number.to_string());
         }
-        let (entries, _) = steps.into_parts();
-        assert_eq!((entries.len(), entries[499].message.as_str()), (MOST, "499"));
+        let (entries, _) = log.into_parts();
+        assert_eq!((entries.len(), entries[499].message.as_str()), (MAX_ENTRIES, "499"));
     }
 }

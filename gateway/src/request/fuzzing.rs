@@ -2,7 +2,7 @@
 
 use http::uri::PathAndQuery;
 
-use crate::request::path::{ClusterPaths, RequestPath, cluster_path, cluster_within};
+use crate::request::path::{ClusterPaths, RequestPath, cluster_below_prefix, cluster_path};
 use crate::request::path_error::PathError;
 
 /// Parses a path. A forwarded path must be canonical, and a redirect must not lead to endless redirects.
@@ -37,7 +37,7 @@ pub fn path(input: &[u8]) {
         }
         // The logical cluster in a token's claim is parsed like one in a path.
         Ok(RequestPath::Other(other)) => {
-            let _ = cluster_within(other.raw);
+            let _ = cluster_below_prefix(other.raw);
             let led = cluster_path(raw, other.raw);
             assert!(
                 !matches!(parse(&led), Err(PathError::Unclean(_) | PathError::Malformed(_))),

@@ -72,20 +72,20 @@ pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
 
 /// Whether two names in lower case are equal. Underscores count as dashes, because some servers cannot tell them
 /// apart.
-pub(crate) fn is_alike(name: &str, wanted: &str) -> bool {
-    name.len() == wanted.len() && begins_alike(name, wanted)
+pub(crate) fn is_same_header(name: &str, wanted: &str) -> bool {
+    name.len() == wanted.len() && has_header_prefix(name, wanted)
 }
 
-/// Whether a name has this prefix, by the rule of [`is_alike`].
-pub(crate) fn begins_alike(name: &str, beginning: &str) -> bool {
+/// Whether a name has this prefix, by the rule of [`is_same_header`].
+pub(crate) fn has_header_prefix(name: &str, prefix: &str) -> bool {
     let dashed = |byte| if byte == b'_' { b'-' } else { byte };
     let same = |(one, other): (u8, u8)| dashed(one) == dashed(other);
-    name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(same)
+    name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(same)
 }
 
 /// The fields that the sender's `Connection` header nominates as hop-by-hop. Invalid field names
 /// are skipped.
-pub(crate) fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+pub(crate) fn nominated_headers(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     headers
         .get_all(header::CONNECTION)
         .iter()
@@ -130,7 +130,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append("connection", HeaderValue::from_static("close, X-Remote-Group ,,bad name"));
         headers.append("connection", HeaderValue::from_static("x-remote-extra-a%2fb"));
-        let names: Vec<_> = connection_nominations(&headers).map(|name| name.to_string()).collect();
+        let names: Vec<_> = nominated_headers(&headers).map(|name| name.to_string()).collect();
         assert_eq!(names, ["close", "x-remote-group", "x-remote-extra-a%2fb"]);
     }
 }

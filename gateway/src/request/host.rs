@@ -10,54 +10,54 @@ use http::uri::Authority;
 pub(crate) type HostError = &'static str;
 
 const MISSING: HostError = "a request over HTTP/1.1 must have a Host header";
-const UNNAMED: HostError = "the request names no authority";
+const NO_AUTHORITY: HostError = "the request names no authority";
 const SEVERAL: HostError = "the request has several Host headers";
 const INVALID: HostError = "the Host header is not a host with an optional port";
 const CONTRADICTION: HostError = "the request names two different authorities";
 
 /// HTTP/2 (RFC 9113, 8.3.1): `:authority`, `Host`, or both and the same.
 pub(crate) fn fault_over_http2(head: &Parts) -> Option<HostError> {
-    match (named(&head.headers), head.uri.authority()) {
+    match (host_header(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
-        (Ok(None), None) => Some(UNNAMED),
-        (Ok(Some(host)), None) => faulty(host).then_some(INVALID),
-        (Ok(None), Some(authority)) => has_user(authority).then_some(INVALID),
+        (Ok(None), None) => Some(NO_AUTHORITY),
+        (Ok(Some(host)), None) => is_invalid(host).then_some(INVALID),
+        (Ok(None), Some(authority)) => has_userinfo(authority).then_some(INVALID),
         (Ok(Some(host)), Some(authority)) => contradiction(host, authority),
     }
 }
 
 /// HTTP/1 (RFC 9112, 3.2): one `Host`, the same as the authority of the target if that has one. HTTP/1.0 does without.
 pub(crate) fn fault_over_http1(head: &Parts) -> Option<HostError> {
-    match (named(&head.headers), head.uri.authority()) {
+    match (host_header(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
         (Ok(None), None) => (head.version == http::Version::HTTP_11).then_some(MISSING),
         (Ok(None), Some(_)) => Some(MISSING),
-        (Ok(Some(host)), None) => faulty(host).then_some(INVALID),
+        (Ok(Some(host)), None) => is_invalid(host).then_some(INVALID),
         (Ok(Some(host)), Some(authority)) => contradiction(host, authority),
     }
 }
 
-fn named(headers: &HeaderMap) -> Result<Option<&HeaderValue>, HostError> {
+fn host_header(headers: &HeaderMap) -> Result<Option<&HeaderValue>, HostError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() { Err(SEVERAL) } else { Ok(host) }
 }
 
 fn contradiction(host: &HeaderValue, authority: &Authority) -> Option<HostError> {
-    if has_user(authority) || faulty(host) {
+    if has_userinfo(authority) || is_invalid(host) {
         return Some(INVALID);
     }
     let same = host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
     (!same).then_some(CONTRADICTION)
 }
 
-fn faulty(host: &HeaderValue) -> bool {
+fn is_invalid(host: &HeaderValue) -> bool {
     let authority = host.to_str().ok().and_then(|host| Authority::from_str(host).ok());
-    authority.is_none_or(|authority| has_user(&authority))
+    authority.is_none_or(|authority| has_userinfo(&authority))
 }
 
 /// Userinfo before the host is not part of a request target, and can make one host look like another.
-fn has_user(authority: &Authority) -> bool {
+fn has_userinfo(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }
 
@@ -85,7 +85,7 @@ mod tests {
             ("https://a/x", &[][..], None),
             ("https://a/x", &["A"], None),
             ("/x", &["a:6443"], None),
-            ("/x", &[], Some(UNNAMED)),
+            ("/x", &[], Some(NO_AUTHORITY)),
             ("https://a/x", &["b"], Some(CONTRADICTION)),
             ("https://a/x", &["a", "a"], Some(SEVERAL)),
             ("https://u@a/x", &[], Some(INVALID)),

@@ -3,7 +3,7 @@
 use fairlead_authn::is_identity_header;
 use http::header::HeaderName;
 
-use crate::request::headers::{begins_alike, is_alike};
+use crate::request::headers::{has_header_prefix, is_same_header};
 
 /// Names of the headers that carry the identity to a backend, in lower case. The default is
 /// `X-Remote-User`, `X-Remote-Group` and `X-Remote-Extra-`.
@@ -19,7 +19,7 @@ pub(crate) struct IdentityHeaderNames {
 
 impl IdentityHeaderNames {
     /// Whether this header carries the identity.
-    pub(crate) fn include(&self, name: &HeaderName) -> bool {
+    pub(crate) fn contains(&self, name: &HeaderName) -> bool {
         *name == self.user || *name == self.group || name.as_str().starts_with(&*self.extra_prefix)
     }
 }
@@ -37,24 +37,24 @@ pub(crate) struct TrustedIdentityHeaders {
 
 impl TrustedIdentityHeaders {
     /// Adds a header name. `X-Remote-*` are stripped in any case and are not added.
-    pub(crate) fn name(&mut self, name: &str) {
+    pub(crate) fn add_name(&mut self, name: &str) {
         if !is_identity_header(name) {
             self.names.push(name.to_ascii_lowercase().into());
         }
     }
 
     /// Adds a prefix. An empty prefix would match every header and is ignored.
-    pub(crate) fn prefix(&mut self, prefix: &str) {
+    pub(crate) fn add_prefix(&mut self, prefix: &str) {
         if !prefix.is_empty() && !is_identity_header(prefix) {
             self.prefixes.push(prefix.to_ascii_lowercase().into());
         }
     }
 
     /// Adds the identity headers of a backend.
-    pub(crate) fn assertion(&mut self, names: &IdentityHeaderNames) {
-        self.name(names.user.as_str());
-        self.name(names.group.as_str());
-        self.prefix(&names.extra_prefix);
+    pub(crate) fn add_backend(&mut self, names: &IdentityHeaderNames) {
+        self.add_name(names.user.as_str());
+        self.add_name(names.group.as_str());
+        self.add_prefix(&names.extra_prefix);
     }
 
     /// Adds the headers of another set.
@@ -70,16 +70,16 @@ impl TrustedIdentityHeaders {
     }
 
     /// Whether the set has this header, by exact name or by prefix.
-    pub(crate) fn include(&self, name: &HeaderName) -> bool {
+    pub(crate) fn contains(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
-        self.names.iter().any(|wanted| is_alike(name, wanted))
-            || self.prefixes.iter().any(|prefix| begins_alike(name, prefix))
+        self.names.iter().any(|wanted| is_same_header(name, wanted))
+            || self.prefixes.iter().any(|prefix| has_header_prefix(name, prefix))
     }
 }
 
 /// kcp's insecure treatment of identity headers. Off unless the configuration enables it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct KcpStamping {
+pub(crate) struct KcpIdentityHeaders {
     /// The fields that the client's `Connection` header nominates are removed after the gateway has set the identity headers, so
     /// they may be among the removed ones.
     pub(crate) nominations_last: bool,

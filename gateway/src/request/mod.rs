@@ -19,11 +19,12 @@ pub(crate) mod resume;
 
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{
-    HeaderLimits, MOUNT_HOPS, begins_alike, connection_nominations, is_alike, is_hop_by_hop, target_size,
+    HeaderLimits, MOUNT_HOPS, has_header_prefix, is_hop_by_hop, is_same_header, nominated_headers,
+    target_size,
 };
 pub(crate) use path::{
-    AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, Reference, RequestPath, cluster_path,
-    cluster_within,
+    AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, Reference, RequestPath,
+    cluster_below_prefix, cluster_path,
 };
 pub(crate) use path_error::PathError;
 pub(crate) use priority::Priority;

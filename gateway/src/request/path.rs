@@ -10,7 +10,7 @@ use fairlead_names::{home_cluster_name, is_dns_label};
 use percent_encoding::{percent_decode_str, percent_encode};
 
 use crate::request::clean::{
-    ENCODED_AGAIN, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain,
+    ENCODED_EXCEPT_PERCENT, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain,
 };
 use crate::request::path_error::PathError;
 
@@ -79,7 +79,7 @@ pub(crate) enum LocalEndpoint {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AdminFile {
     /// The address without the trailing slash, which is redirected.
-    Elsewhere,
+    Redirect,
     Page,
     Style,
     Script,
@@ -103,7 +103,7 @@ impl<'a> RequestPath<'a> {
         check_bytes(raw)?;
         if !is_clean(raw) {
             let cleaned = clean(raw.as_bytes());
-            return Err(PathError::Unclean(percent_encode(&cleaned, ENCODED_AGAIN).to_string()));
+            return Err(PathError::Unclean(percent_encode(&cleaned, ENCODED_EXCEPT_PERCENT).to_string()));
         }
         if clusters == ClusterPaths::Resolved
             && let Some(below) = raw.strip_prefix("/clusters/")
@@ -154,7 +154,7 @@ impl<'a> RequestPath<'a> {
 ///
 /// # Errors
 /// [`PathError::InvalidCluster`] for a segment that cannot name a logical cluster.
-pub(crate) fn cluster_within(below: &str) -> Result<Option<Reference<'_>>, PathError> {
+pub(crate) fn cluster_below_prefix(below: &str) -> Result<Option<Reference<'_>>, PathError> {
     let found = cluster_in(below)?;
     // A backend that decodes the path first might find another logical cluster.
     if below.contains('%') {
@@ -198,7 +198,7 @@ impl LocalEndpoint {
             "/livez" | "/livez/ping" => Self::Live,
             "/readyz" | "/readyz/informer-sync" => Self::Ready,
             "/metrics" => Self::Metrics,
-            "/services/fairlead/admin" => Self::Admin(AdminFile::Elsewhere),
+            "/services/fairlead/admin" => Self::Admin(AdminFile::Redirect),
             "/services/fairlead/admin/" => Self::Admin(AdminFile::Page),
             "/services/fairlead/admin/style.css" => Self::Admin(AdminFile::Style),
             "/services/fairlead/admin/script.js" => Self::Admin(AdminFile::Script),
@@ -428,7 +428,7 @@ mod tests {
             ("/apiexport/%20/clusters/foo/x", "foo"),
             ("/apiexport/clusters/foo/apis/%63lusters/bar", "foo"),
         ] {
-            let found = match cluster_within(below) {
+            let found = match cluster_below_prefix(below) {
                 Ok(Some(reference)) => reference.to_string(),
                 Ok(None) => "none".to_owned(),
                 Err(_) => "403".to_owned(),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_paths_like_any_other_where_nothing_resolves_them() {
+    fn clusters_paths_are_ordinary_when_they_are_not_resolved() {
         for raw in ["/clusters/root", "/clusters/*/api", "/clusters/Root/x"] {
             let parsed = RequestPath::parse(raw, ClusterPaths::Ordinary);
             assert_eq!(parsed, Ok(RequestPath::Other(OtherPath { raw })));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_ids_are_told_from_names() {
+    fn generated_ids_are_distinguished_from_names() {
         for (text, expected) in [
             ("2hzqkbz7v4xk1d0q", true),
             ("v1u4alow0iv9:a", true),
@@ -486,7 +486,7 @@ mod tests {
         /// A forwarded path is clean, parsing it again gives the same path, and it holds nothing that a second parser could read
         /// differently.
         #[test]
-        fn what_is_forwarded_is_canonical(raw in "/(clusters|services)/[a-z:%/.2efE\\\\0-9 ]{0,40}") {
+        fn forwarded_paths_are_canonical(raw in "/(clusters|services)/[a-z:%/.2efE\\\\0-9 ]{0,40}") {
             match RequestPath::parse(&raw, ClusterPaths::Resolved) {
                 Ok(RequestPath::Cluster(target)) => {
                     let forwarded = format!("/clusters/id{}", target.rest);

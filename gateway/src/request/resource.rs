@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn collections_are_told_wherever_they_are() {
+    fn collections_are_recognized_after_any_prefix() {
         for (path, expected) in [
             ("/clusters/root:org/api/v1/configmaps", true),
             ("/clusters/*/apis/apps/v1/namespaces/a/deployments", true),

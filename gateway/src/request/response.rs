@@ -37,7 +37,7 @@ impl LocalResponse {
     }
 
     /// Encodes a `Status` as the `Accept` header of the request demands.
-    pub(crate) fn into_wanted_form(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
+    pub(crate) fn into_accepted_format(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
         if let Some(status) = &self.status {
             let format = StatusFormat::accepted_by(headers, query);
             if format != StatusFormat::Json {
@@ -58,7 +58,7 @@ impl LocalResponse {
     }
 
     /// Adds `Cache-Control: no-store`.
-    pub(crate) fn forbid_storing(&mut self) {
+    pub(crate) fn set_no_store(&mut self) {
         self.response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 
@@ -99,13 +99,13 @@ impl LocalResponse {
 
     /// 502: the shard's response is invalid or incomplete.
     pub(crate) fn bad_gateway() -> Self {
-        let message = "the shard broke off before it answered";
+        let message = "the shard closed the connection before it responded";
         Self::status(&Status::new(502, StatusReason::Unknown, message), "bad_gateway")
     }
 
     /// 504: the shard did not respond in time.
     pub(crate) fn gateway_timeout() -> Self {
-        Self::status(&Status::timeout("the shard did not answer in time", 1), "gateway_timeout")
+        Self::status(&Status::timeout("the shard did not respond in time", 1), "gateway_timeout")
     }
 
     /// 400.
@@ -136,7 +136,7 @@ impl LocalResponse {
 
     /// 508: mounts form a cycle.
     pub(crate) fn loop_detected() -> Self {
-        let message = "the workspace is mounted, and its mounts lead round in circles";
+        let message = "the workspace is mounted, and its mounts form a cycle";
         Self::status(&Status::new(508, StatusReason::Unknown, message), "mount_loop")
     }
 
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_workspace_reads_as_kcp_says_it() {
+    fn the_response_for_an_unknown_workspace_is_that_of_kcp() {
         let answer = LocalResponse::no_such_workspace(&Method::GET, "/clusters/root:nope/api");
         let expected = concat!(
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"#,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_reads_as_go_says_it() {
+    fn a_redirect_is_that_of_go() {
         let answer = LocalResponse::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
         assert_eq!(answer.response.headers()[LOCATION], "/clusters/root/api?a=b&c=d");
         let expected = "<a href=\"/clusters/root/api?a=b&amp;c=d\">Temporary Redirect</a>.\n\n";

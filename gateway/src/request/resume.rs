@@ -7,14 +7,14 @@ use crate::request::RequestClass;
 
 /// Whether a request resumes from an earlier one: a watch from a revision, a list from a page or at one
 /// exact revision. Reads the query only.
-pub(crate) fn resumes(class: RequestClass, query: Option<&str>) -> bool {
+pub(crate) fn resumes_from_revision(class: RequestClass, query: Option<&str>) -> bool {
     let Some(query) = query else {
         return false;
     };
-    let has = |name: &str, what: fn(&str) -> bool| {
+    let has = |name: &str, test: fn(&str) -> bool| {
         query.split('&').any(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            percent_decode_str(key).eq(name.bytes()) && what(&percent_decode_str(value).decode_utf8_lossy())
+            percent_decode_str(key).eq(name.bytes()) && test(&percent_decode_str(value).decode_utf8_lossy())
         })
     };
     let from_revision = has("resourceVersion", |version| !matches!(version, "" | "0"));
@@ -22,7 +22,7 @@ pub(crate) fn resumes(class: RequestClass, query: Option<&str>) -> bool {
         RequestClass::Watch => from_revision,
         RequestClass::Read => {
             has("continue", |token| !token.is_empty())
-                || (from_revision && has("resourceVersionMatch", |how| how == "Exact"))
+                || (from_revision && has("resourceVersionMatch", |value| value == "Exact"))
         }
         RequestClass::Write | RequestClass::Upgrade => false,
     }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_from_a_revision() {
+    fn resuming_requests_are_detected() {
         use RequestClass::{Read, Upgrade, Watch, Write};
         for (class, query, expected) in [
             (Watch, "watch=1&resourceVersion=7", true),
@@ -56,8 +56,8 @@ mod tests {
             (Write, "resourceVersion=7&continue=abc", false),
             (Upgrade, "watch=1&resourceVersion=7", false),
         ] {
-            assert_eq!(resumes(class, Some(query)), expected, "{class:?} {query}");
+            assert_eq!(resumes_from_revision(class, Some(query)), expected, "{class:?} {query}");
         }
-        assert!(!resumes(Watch, None));
+        assert!(!resumes_from_revision(Watch, None));
     }
 }

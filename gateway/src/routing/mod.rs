@@ -25,7 +25,7 @@ pub(crate) struct Routing {
     /// Logical clusters and their shards.
     pub(crate) table: Arc<RoutingTable>,
     /// Resolves workspace references.
-    pub(crate) router: Arc<WorkspaceResolver>,
+    pub(crate) resolver: Arc<WorkspaceResolver>,
     /// Path prefixes and their targets.
     pub(crate) paths: Arc<LivePaths>,
     /// Hosts that mount URLs may name.

@@ -26,10 +26,10 @@ use crate::routing::table::{Missing, Resolution, RoutingTable, ShardIndex, Table
 pub(crate) struct MissWaitPolicy {
     /// Maximum wait for a miss.
     pub(crate) wait: Duration,
-    /// How long a miss stays cached after a wait without success.
-    pub(crate) memory: Duration,
+    /// Lifetime of a cached miss after a wait without success.
+    pub(crate) miss_ttl: Duration,
     /// Maximum wait for a cached miss. Not zero: the workspace may have been created since.
-    pub(crate) wait_remembered: Duration,
+    pub(crate) wait_after_miss: Duration,
     /// Maximum number of requests that wait at the same time.
     pub(crate) waiters: usize,
     /// Maximum number of waiting requests per address (IPv6: per /64). Credentials are not verified yet, so one client
@@ -41,8 +41,8 @@ impl Default for MissWaitPolicy {
     fn default() -> Self {
         Self {
             wait: Duration::from_millis(500),
-            memory: Duration::from_millis(1000),
-            wait_remembered: Duration::from_millis(100),
+            miss_ttl: Duration::from_millis(1000),
+            wait_after_miss: Duration::from_millis(100),
             waiters: 4096,
             waiters_per_address: 256,
         }
@@ -64,7 +64,7 @@ pub(crate) enum Route {
         cluster: Arc<str>,
         /// The type of its workspace, `path:name`.
         workspace_type: Option<Arc<str>>,
-        /// Whether another shard owned it recently: see [`resumes`](crate::request::resume::resumes).
+        /// Whether another shard owned it recently: see [`resumes_from_revision`](crate::request::resume::resumes_from_revision).
         recently_moved: bool,
     },
     /// A server with this URL.
@@ -74,9 +74,9 @@ pub(crate) enum Route {
     /// Not all shards have been read yet: 503, the client may retry.
     NotSynced,
     /// Not found: 403.
-    Unknown,
+    NotFound,
     /// Not found, and too many requests are waiting already: 503, the client may retry.
-    Busy,
+    TooManyWaiters,
 }
 
 /// Treatment of labels behind a mount: `root:a:mount:x`.
@@ -108,8 +108,8 @@ pub(crate) trait IndexStatus: Send + Sync {
 /// Resolves workspace references.
 pub(crate) struct WorkspaceResolver {
     table: Arc<RoutingTable>,
-    freshness: Arc<dyn IndexStatus>,
-    patience: ArcSwap<MissWaitPolicy>,
+    index_status: Arc<dyn IndexStatus>,
+    miss_policy: ArcSwap<MissWaitPolicy>,
     ignores_behind_mounts: AtomicBool,
     waiting: AtomicUsize,
     waiting_by_address: Mutex<FxHashMap<IpAddr, usize>>,
@@ -121,7 +121,7 @@ pub(crate) struct WorkspaceResolver {
 struct Miss {
     appeared: Arc<Notify>,
     waiters: usize,
-    remembered_until: Option<Instant>,
+    cached_until: Option<Instant>,
 }
 
 /// Maximum number of cached misses; further misses are not cached.
@@ -131,13 +131,13 @@ impl WorkspaceResolver {
     /// A resolver for a table.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
-        freshness: Arc<dyn IndexStatus>,
-        patience: MissWaitPolicy,
+        index_status: Arc<dyn IndexStatus>,
+        miss_policy: MissWaitPolicy,
     ) -> Self {
         Self {
             table,
-            freshness,
-            patience: ArcSwap::from_pointee(patience),
+            index_status,
+            miss_policy: ArcSwap::from_pointee(miss_policy),
             ignores_behind_mounts: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             waiting_by_address: Mutex::default(),
@@ -151,8 +151,8 @@ impl WorkspaceResolver {
     }
 
     /// Sets the limits on waiting.
-    pub(crate) fn set_miss_wait_policy(&self, patience: MissWaitPolicy) {
-        self.patience.store(Arc::new(patience));
+    pub(crate) fn set_miss_wait_policy(&self, miss_policy: MissWaitPolicy) {
+        self.miss_policy.store(Arc::new(miss_policy));
     }
 
     /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
@@ -161,19 +161,19 @@ impl WorkspaceResolver {
         reference: &'r Reference<'_>,
         caller: CallerKind,
     ) -> impl Future<Output = Route> + Send + 'r {
-        self.route_telling(reference, caller, None)
+        self.route_with_trace(reference, caller, None)
     }
 
     /// As [`WorkspaceResolver::route`], with a trace of the steps. A traced miss is not cached.
-    pub(crate) async fn route_telling(
+    pub(crate) async fn route_with_trace(
         &self,
         reference: &Reference<'_>,
         caller: CallerKind,
-        steps: Option<&DecisionLog>,
+        trace: Option<&DecisionLog>,
     ) -> Route {
         let began = Instant::now();
-        if let Some(steps) = steps {
-            self.tell_walk(reference, steps);
+        if let Some(trace) = trace {
+            self.trace_lookup(reference, trace);
         }
         loop {
             let missing = match self.resolve(reference) {
@@ -182,20 +182,20 @@ impl WorkspaceResolver {
             };
             let may_appear = missing.below_known || reference.is_id_shaped();
             if caller == CallerKind::Anonymous || !may_appear {
-                if let Some(steps) = steps {
-                    steps.tell(Stage::Workspace, StageResult::Info, || not_waited_for(caller));
+                if let Some(trace) = trace {
+                    trace.record(Stage::Workspace, StageResult::Info, || no_wait_message(caller));
                 }
-                return self.verdict(missing);
+                return self.final_miss(missing);
             }
-            let patience = self.patience.load();
-            let is_remembered = self.is_remembered(missing.key);
-            let wait = if is_remembered { patience.wait_remembered } else { patience.wait };
-            drop(patience);
-            if let Some(steps) = steps {
-                steps.tell(Stage::Workspace, StageResult::Info, || waited_for(wait, is_remembered));
+            let miss_policy = self.miss_policy.load();
+            let is_cached_miss = self.is_cached_miss(missing.key);
+            let wait = if is_cached_miss { miss_policy.wait_after_miss } else { miss_policy.wait };
+            drop(miss_policy);
+            if let Some(trace) = trace {
+                trace.record(Stage::Workspace, StageResult::Info, || wait_message(wait, is_cached_miss));
             }
             let Some(waiter) = Waiter::register(self, missing.key, caller.address()) else {
-                return Route::Busy;
+                return Route::TooManyWaiters;
             };
             let appeared = waiter.appeared.notified();
             tokio::pin!(appeared);
@@ -210,10 +210,10 @@ impl WorkspaceResolver {
                 return match self.resolve(reference) {
                     Ok(route) => route,
                     Err(missing) => {
-                        if steps.is_none() {
-                            self.remember(missing.key);
+                        if trace.is_none() {
+                            self.cache_miss(missing.key);
                         }
-                        self.verdict(missing)
+                        self.final_miss(missing)
                     }
                 };
             }
@@ -221,8 +221,8 @@ impl WorkspaceResolver {
     }
 
     /// A miss is final only while the watches that would report the record are open.
-    fn verdict(&self, missing: Missing) -> Route {
-        if self.freshness.is_watching(missing.shard) { Route::Unknown } else { Route::NotSynced }
+    fn final_miss(&self, missing: Missing) -> Route {
+        if self.index_status.is_watching(missing.shard) { Route::NotFound } else { Route::NotSynced }
     }
 
     /// Wakes the waiters for these keys and removes the keys from the cached misses. The index calls it after
@@ -234,7 +234,7 @@ impl WorkspaceResolver {
         }
         for key in keys {
             let Some(miss) = misses.get_mut(key) else { continue };
-            miss.remembered_until = None;
+            miss.cached_until = None;
             miss.appeared.notify_waiters();
             if miss.waiters == 0 {
                 misses.remove(key);
@@ -246,7 +246,7 @@ impl WorkspaceResolver {
         let root = self.table.load();
         Ok(match root.resolve(reference) {
             // A shard that lost its URL, with kcp's behaviour enabled.
-            Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::Unknown,
+            Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::NotFound,
             Resolution::Found(found) => Route::Shard {
                 index: found.shard.index,
                 name: Arc::clone(&found.shard.spec.name),
@@ -255,114 +255,112 @@ impl WorkspaceResolver {
                 workspace_type: found.workspace_type.cloned(),
                 recently_moved: found.recently_moved,
             },
-            Resolution::Mount(mount) => match mount.behind {
+            Resolution::Mount(mount) => match mount.missing_behind {
                 Some(missing) if !self.ignores_behind_mounts.load(Ordering::Relaxed) => return Err(missing),
                 _ if mount.unavailable => Route::Unavailable,
                 _ => Route::Mount(mount.url.into()),
             },
             Resolution::Unavailable => Route::Unavailable,
             Resolution::NotSynced => Route::NotSynced,
-            Resolution::Unknown(missing) => return Err(missing),
+            Resolution::NotFound(missing) => return Err(missing),
         })
     }
 
     /// Adds the steps of the look-up on the current view to the trace.
-    fn tell_walk(&self, reference: &Reference<'_>, steps: &DecisionLog) {
+    fn trace_lookup(&self, reference: &Reference<'_>, trace: &DecisionLog) {
         let root = self.table.load();
-        let resolution = root.resolve_telling(reference, &mut |walked| {
-            steps.tell(Stage::Workspace, StageResult::Passed, || walked.to_string());
+        let resolution = root.resolve_with_trace(reference, &mut |step| {
+            trace.record(Stage::Workspace, StageResult::Passed, || step.to_string());
         });
         match resolution {
             Resolution::Found(found) if found.recently_moved => {
-                steps.tell(Stage::Workspace, StageResult::Info, || {
-                    "it has moved here from another shard a moment ago: watches have to list again".to_owned()
+                trace.record(Stage::Workspace, StageResult::Info, || {
+                    "it was relocated from another shard recently: watches have to list again".to_owned()
                 });
             }
             Resolution::Found(_) => {}
             Resolution::Mount(mount) => {
-                let behind = mount.behind.map_or("", |_| "; nothing is to be found behind a mount");
+                let missing_behind = mount.missing_behind.map_or("", |_| "; no workspaces exist behind a mount");
                 let state = if mount.unavailable { "it, or something above it, is not ready" } else { "ready" };
-                let outcome = if mount.unavailable || mount.behind.is_some() { StageResult::Refused } else { StageResult::Passed };
-                steps.tell(Stage::Mount, outcome, || format!("mounted from {}: {state}{behind}", mount.url));
+                let outcome = if mount.unavailable || mount.missing_behind.is_some() { StageResult::Refused } else { StageResult::Passed };
+                trace.record(Stage::Mount, outcome, || format!("mounted from {}: {state}{missing_behind}", mount.url));
             }
-            Resolution::Unavailable => steps.tell(Stage::Workspace, StageResult::Refused, || {
+            Resolution::Unavailable => trace.record(Stage::Workspace, StageResult::Refused, || {
                 "a workspace of this path is Unavailable, and so is everything below it; by its id it can be reached"
                     .to_owned()
             }),
-            Resolution::NotSynced => steps.tell(Stage::Workspace, StageResult::Refused, || {
+            Resolution::NotSynced => trace.record(Stage::Workspace, StageResult::Refused, || {
                 "it is not there, but not all shards have been read yet".to_owned()
             }),
-            Resolution::Unknown(missing) => steps.tell(Stage::Workspace, StageResult::Refused, || match missing.shard {
+            Resolution::NotFound(missing) => trace.record(Stage::Workspace, StageResult::Refused, || match missing.shard {
                 Some(_) => "the logical cluster has no workspace of that name".to_owned(),
                 None => "no shard has a logical cluster of that id".to_owned(),
             }),
         }
     }
 
-    fn is_remembered(&self, key: TableKey) -> bool {
+    fn is_cached_miss(&self, key: TableKey) -> bool {
         let misses = self.misses.lock();
-        misses.get(&key).and_then(|miss| miss.remembered_until).is_some_and(|until| Instant::now() < until)
+        misses.get(&key).and_then(|miss| miss.cached_until).is_some_and(|until| Instant::now() < until)
     }
 
-    fn remember(&self, key: TableKey) {
+    fn cache_miss(&self, key: TableKey) {
         let now = Instant::now();
         let mut misses = self.misses.lock();
         if misses.len() >= MAX_MISSES {
-            misses
-                .retain(|_, miss| miss.waiters > 0 || miss.remembered_until.is_some_and(|until| now < until));
+            misses.retain(|_, miss| miss.waiters > 0 || miss.cached_until.is_some_and(|until| now < until));
         }
         if misses.len() < MAX_MISSES
             && let Some(miss) = misses.get_mut(&key)
         {
-            miss.remembered_until = Some(now + self.patience.load().memory);
+            miss.cached_until = Some(now + self.miss_policy.load().miss_ttl);
         }
     }
 }
 
-fn not_waited_for(caller: CallerKind) -> String {
+fn no_wait_message(caller: CallerKind) -> String {
     match caller {
-        CallerKind::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
+        CallerKind::Anonymous => "requests without a credential do not wait for it to appear".to_owned(),
         CallerKind::WithCredentials(_) | CallerKind::Gateway => {
-            "a name at the top is no generated id: it is not about to appear".to_owned()
+            "the first label is not a generated id, so it is not about to appear".to_owned()
         }
     }
 }
 
-fn waited_for(wait: Duration, is_remembered: bool) -> String {
-    let reason =
-        if is_remembered { ", less than usual because it was asked for in vain a moment ago" } else { "" };
+fn wait_message(wait: Duration, is_cached_miss: bool) -> String {
+    let reason = if is_cached_miss { ", less than usual because it was not found recently" } else { "" };
     format!("it may be about to appear: waits up to {} ms{reason}", wait.as_millis())
 }
 
 /// A waiting request; deregistered when dropped, also when its client has disconnected.
 struct Waiter<'r> {
-    router: &'r WorkspaceResolver,
+    resolver: &'r WorkspaceResolver,
     key: TableKey,
     appeared: Arc<Notify>,
-    _place: Place<'r>,
+    _permit: WaiterPermit<'r>,
 }
 
 impl<'r> Waiter<'r> {
-    fn register(router: &'r WorkspaceResolver, key: TableKey, address: Option<IpAddr>) -> Option<Self> {
-        let place = Place::take(router, address)?;
-        let mut misses = router.misses.lock();
+    fn register(resolver: &'r WorkspaceResolver, key: TableKey, address: Option<IpAddr>) -> Option<Self> {
+        let permit = WaiterPermit::take(resolver, address)?;
+        let mut misses = resolver.misses.lock();
         let miss = misses.entry(key).or_insert_with(|| Miss {
             appeared: Arc::default(),
             waiters: 0,
-            remembered_until: None,
+            cached_until: None,
         });
         miss.waiters += 1;
         let appeared = Arc::clone(&miss.appeared);
-        Some(Self { router, key, appeared, _place: place })
+        Some(Self { resolver, key, appeared, _permit: permit })
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut misses = self.router.misses.lock();
+        let mut misses = self.resolver.misses.lock();
         if let Some(miss) = misses.get_mut(&self.key) {
             miss.waiters -= 1;
-            if miss.waiters == 0 && miss.remembered_until.is_none() {
+            if miss.waiters == 0 && miss.cached_until.is_none() {
                 misses.remove(&self.key);
             }
         }
@@ -370,37 +368,37 @@ impl Drop for Waiter<'_> {
 }
 
 /// A permit to wait, returned when dropped.
-struct Place<'r> {
-    router: &'r WorkspaceResolver,
+struct WaiterPermit<'r> {
+    resolver: &'r WorkspaceResolver,
     network: Option<IpAddr>,
 }
 
-impl<'r> Place<'r> {
-    fn take(router: &'r WorkspaceResolver, address: Option<IpAddr>) -> Option<Self> {
-        let policy = router.patience.load();
-        let mut place = Self { router, network: None };
+impl<'r> WaiterPermit<'r> {
+    fn take(resolver: &'r WorkspaceResolver, address: Option<IpAddr>) -> Option<Self> {
+        let policy = resolver.miss_policy.load();
+        let mut permit = Self { resolver, network: None };
         // From here on, dropping the permit returns it.
-        if router.waiting.fetch_add(1, Ordering::Relaxed) >= policy.waiters {
+        if resolver.waiting.fetch_add(1, Ordering::Relaxed) >= policy.waiters {
             return None;
         }
         if let Some(network) = address.map(network_of) {
-            let mut waiting = router.waiting_by_address.lock();
+            let mut waiting = resolver.waiting_by_address.lock();
             let count = waiting.entry(network).or_default();
             if *count >= policy.waiters_per_address {
                 return None;
             }
             *count += 1;
-            place.network = Some(network);
+            permit.network = Some(network);
         }
-        Some(place)
+        Some(permit)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterPermit<'_> {
     fn drop(&mut self) {
-        self.router.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.resolver.waiting.fetch_sub(1, Ordering::Relaxed);
         if let Some(network) = self.network {
-            let mut waiting = self.router.waiting_by_address.lock();
+            let mut waiting = self.resolver.waiting_by_address.lock();
             if let Some(count) = waiting.get_mut(&network) {
                 *count -= 1;
                 if *count == 0 {
@@ -431,7 +429,7 @@ mod tests {
 
     struct World {
         writer: TableWriter,
-        router: Arc<WorkspaceResolver>,
+        resolver: Arc<WorkspaceResolver>,
         shard: ShardIndex,
         watching: Arc<AtomicBool>,
     }
@@ -443,24 +441,24 @@ mod tests {
     }
 
     impl World {
-        fn new(patience: MissWaitPolicy) -> Self {
+        fn new(miss_policy: MissWaitPolicy) -> Self {
             let mut writer = TableWriter::new();
             let spec = ShardSpec {
                 name: "root".into(),
                 url: "https://root.example".into(),
                 labels: Arc::default(),
                 cordoned: false,
-                marks: crate::routing::table::PlacementConstraints::default(),
+                constraints: crate::routing::table::PlacementConstraints::default(),
             };
             let shard = writer.put_shard(spec).unwrap();
             writer.shards_listed();
             let watching = Arc::new(AtomicBool::new(true));
-            let router = Arc::new(WorkspaceResolver::new(
+            let resolver = Arc::new(WorkspaceResolver::new(
                 writer.table(),
                 Arc::clone(&watching) as Arc<dyn IndexStatus>,
-                patience,
+                miss_policy,
             ));
-            let mut world = Self { writer, router, shard, watching };
+            let mut world = Self { writer, resolver, shard, watching };
             world.apply(vec![
                 Change::ListClusters(Page::whole(vec![cluster("root")])),
                 Change::ListWorkspaces(Page::whole(Vec::new())),
@@ -470,23 +468,23 @@ mod tests {
 
         fn apply(&mut self, changes: Vec<Change>) {
             let keys = self.writer.apply(changes.into_iter().map(|change| (self.shard, change)).collect());
-            self.router.appeared(&keys);
+            self.resolver.appeared(&keys);
         }
 
-        fn ask(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {
-            self.ask_from(reference, "10.0.0.1".parse().unwrap())
+        fn route(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {
+            self.route_from(reference, "10.0.0.1".parse().unwrap())
         }
 
-        fn ask_from(&self, reference: &'static str, address: IpAddr) -> tokio::task::JoinHandle<String> {
-            let router = Arc::clone(&self.router);
+        fn route_from(&self, reference: &'static str, address: IpAddr) -> tokio::task::JoinHandle<String> {
+            let resolver = Arc::clone(&self.resolver);
             tokio::spawn(async move {
                 let reference = Reference::parse(reference).unwrap();
-                outcome(router.route(&reference, CallerKind::WithCredentials(address)).await)
+                outcome(resolver.route(&reference, CallerKind::WithCredentials(address)).await)
             })
         }
 
         async fn until_waiting(&self, count: usize) {
-            while self.router.waiting.load(Ordering::Relaxed) < count {
+            while self.resolver.waiting.load(Ordering::Relaxed) < count {
                 tokio::task::yield_now().await;
             }
         }
@@ -517,107 +515,111 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_miss_waits_for_every_step_of_its_path() {
         let mut world = World::new(MissWaitPolicy::default());
-        let answers: Vec<_> = (0..10).map(|_| world.ask("root:new")).collect();
+        let responses: Vec<_> = (0..10).map(|_| world.route("root:new")).collect();
         world.until_waiting(10).await;
         world.apply(vec![workspace("root", "new", ID)]);
         // The workspace is there, its logical cluster is not.
         world.until_waiting(10).await;
         world.apply(vec![Change::PutCluster(cluster(ID))]);
-        for answer in answers {
-            assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+        for response in responses {
+            assert_eq!(response.await.unwrap(), format!("root/{ID}"));
         }
-        assert!(world.router.misses.lock().is_empty());
+        assert!(world.resolver.misses.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_generated_id_waits_and_a_name_does_not() {
         let mut world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
-        assert_eq!(world.ask("org").await.unwrap(), "Unknown");
-        assert_eq!(world.ask("system:admin").await.unwrap(), "Unknown");
+        assert_eq!(world.route("org").await.unwrap(), "NotFound");
+        assert_eq!(world.route("system:admin").await.unwrap(), "NotFound");
         assert_eq!(start.elapsed(), Duration::ZERO);
-        let answer = world.ask(ID);
+        let response = world.route(ID);
         world.until_waiting(1).await;
         world.apply(vec![Change::PutCluster(cluster(ID))]);
-        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+        assert_eq!(response.await.unwrap(), format!("root/{ID}"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_did_not_appear_is_remembered_until_it_does() {
+    async fn a_miss_is_cached_until_the_workspace_appears() {
         let mut world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
-        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(world.route("root:nope").await.unwrap(), "NotFound");
         assert_eq!(start.elapsed(), Duration::from_millis(500));
-        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
-        assert_eq!(start.elapsed(), Duration::from_millis(600), "remembered");
+        assert_eq!(world.route("root:nope").await.unwrap(), "NotFound");
+        assert_eq!(start.elapsed(), Duration::from_millis(600), "cached");
         // Its creation has been seen, so a request for it waits again.
         world.apply(vec![leading_to("root", "nope", WorkspaceTarget::Pending)]);
-        let answer = world.ask("root:nope");
+        let response = world.route("root:nope");
         world.until_waiting(1).await;
         world.apply(vec![workspace("root", "nope", ID), Change::PutCluster(cluster(ID))]);
-        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+        assert_eq!(response.await.unwrap(), format!("root/{ID}"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_miss_is_not_remembered_for_ever() {
+    async fn a_cached_miss_expires() {
         let world = World::new(MissWaitPolicy::default());
-        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(world.route("root:nope").await.unwrap(), "NotFound");
         tokio::time::advance(Duration::from_millis(1001)).await;
         let start = Instant::now();
-        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(world.route("root:nope").await.unwrap(), "NotFound");
         assert_eq!(start.elapsed(), Duration::from_millis(500));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiters_are_bounded_and_leave_when_their_client_does() {
+    async fn waiters_are_bounded_and_released_on_disconnect() {
         let world = World::new(MissWaitPolicy { waiters: 2, ..MissWaitPolicy::default() });
-        let first = world.ask("root:a");
-        let second = world.ask("root:b");
+        let first = world.route("root:a");
+        let second = world.route("root:b");
         world.until_waiting(2).await;
-        assert_eq!(world.ask("root:c").await.unwrap(), "Busy");
+        assert_eq!(world.route("root:c").await.unwrap(), "TooManyWaiters");
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        assert_eq!(world.router.waiting.load(Ordering::Relaxed), 1);
-        assert_eq!(world.ask("root:c").await.unwrap(), "Unknown");
-        assert_eq!(second.await.unwrap(), "Unknown");
+        assert_eq!(world.resolver.waiting.load(Ordering::Relaxed), 1);
+        assert_eq!(world.route("root:c").await.unwrap(), "NotFound");
+        assert_eq!(second.await.unwrap(), "NotFound");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_address_cannot_take_every_place_to_wait() {
+    async fn one_address_cannot_use_up_the_limit_of_waiters() {
         let policy = MissWaitPolicy { waiters: 4, waiters_per_address: 2, ..MissWaitPolicy::default() };
         let mut world = World::new(policy);
         let from = |address: &str| address.parse::<IpAddr>().unwrap();
-        let first = world.ask_from("root:a", from("2001:db8::1"));
-        let second = world.ask_from("root:b", from("2001:db8::2"));
+        let first = world.route_from("root:a", from("2001:db8::1"));
+        let second = world.route_from("root:b", from("2001:db8::2"));
         world.until_waiting(2).await;
-        assert_eq!(world.ask_from("root:c", from("2001:db8::3")).await.unwrap(), "Busy", "the same /64");
-        assert_eq!(world.router.waiting.load(Ordering::Relaxed), 2, "a refused request takes no place");
-        let other = world.ask_from("root:new", from("10.0.0.2"));
+        assert_eq!(
+            world.route_from("root:c", from("2001:db8::3")).await.unwrap(),
+            "TooManyWaiters",
+            "the same /64"
+        );
+        assert_eq!(world.resolver.waiting.load(Ordering::Relaxed), 2, "a refused request takes no place");
+        let other = world.route_from("root:new", from("10.0.0.2"));
         world.until_waiting(3).await;
         world.apply(vec![workspace("root", "new", ID), Change::PutCluster(cluster(ID))]);
         assert_eq!(other.await.unwrap(), format!("root/{ID}"));
-        assert_eq!((first.await.unwrap(), second.await.unwrap()), ("Unknown".into(), "Unknown".into()));
-        assert!(world.router.waiting_by_address.lock().is_empty());
-        assert_eq!(world.ask_from("root:c", from("2001:db8::3")).await.unwrap(), "Unknown");
+        assert_eq!((first.await.unwrap(), second.await.unwrap()), ("NotFound".into(), "NotFound".into()));
+        assert!(world.resolver.waiting_by_address.lock().is_empty());
+        assert_eq!(world.route_from("root:c", from("2001:db8::3")).await.unwrap(), "NotFound");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_unknown_while_a_watch_is_cut() {
+    async fn nothing_is_not_found_while_a_watch_is_down() {
         let world = World::new(MissWaitPolicy::default());
         world.watching.store(false, Ordering::Relaxed);
         for reference in ["root:new", ID, "name"] {
-            assert_eq!(world.ask(reference).await.unwrap(), "NotSynced", "{reference}");
+            assert_eq!(world.route(reference).await.unwrap(), "NotSynced", "{reference}");
         }
         world.watching.store(true, Ordering::Relaxed);
-        assert_eq!(world.ask("root:new").await.unwrap(), "Unknown");
+        assert_eq!(world.route("root:new").await.unwrap(), "NotFound");
     }
 
     #[tokio::test(start_paused = true)]
     async fn labels_behind_a_mount_are_a_miss_unless_they_are_ignored() {
         let url = "https://x.example/clusters/y";
         for (behind_mounts, unavailable, expected) in [
-            (LabelsBehindMounts::Refused, false, ["Mount(\"https://x.example/clusters/y\")", "Unknown"]),
-            (LabelsBehindMounts::Refused, true, ["Unavailable", "Unknown"]),
+            (LabelsBehindMounts::Refused, false, ["Mount(\"https://x.example/clusters/y\")", "NotFound"]),
+            (LabelsBehindMounts::Refused, true, ["Unavailable", "NotFound"]),
             (LabelsBehindMounts::Ignored, false, ["Mount(\"https://x.example/clusters/y\")"; 2]),
             (LabelsBehindMounts::Ignored, true, ["Unavailable"; 2]),
         ] {
@@ -629,19 +631,19 @@ mod tests {
                 unavailable,
             };
             world.apply(vec![Change::PutWorkspace(mount)]);
-            world.router.set_labels_behind_mounts(behind_mounts);
+            world.resolver.set_labels_behind_mounts(behind_mounts);
             for (reference, expected) in ["root:m", "root:m:x:y"].into_iter().zip(expected) {
-                assert_eq!(world.ask(reference).await.unwrap(), expected, "{reference} {behind_mounts:?}");
+                assert_eq!(world.route(reference).await.unwrap(), expected, "{reference} {behind_mounts:?}");
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_shows_no_credential_does_not_wait() {
+    async fn an_anonymous_request_does_not_wait() {
         let world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
         let reference = Reference::parse("root:new").unwrap();
-        assert_eq!(world.router.route(&reference, CallerKind::Anonymous).await, Route::Unknown);
+        assert_eq!(world.resolver.route(&reference, CallerKind::Anonymous).await, Route::NotFound);
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

@@ -139,8 +139,8 @@ async fn every_branch_is_told() {
     #[rustfmt::skip]
     let cases: Vec<(Value, &str, &[&str])> = vec![
         (with_alice(org), "alpha as alice", &[
-            "listener passed internal at 127.0.0.1:", "certificates of clients say who they are",
-            "proves that it has the certificate's key, is taken as done",
+            "listener passed internal at 127.0.0.1:", "client certificates authenticate",
+            "proves that it has the certificate's key, is assumed",
             "path passed workspace root:org, and in it /api",
             "workspace passed logical cluster root is on shard root",
             "workspace passed workspace org leads to logical cluster 0rg0000000000001",
@@ -151,23 +151,23 @@ async fn every_branch_is_told() {
         (json!({"path": org}), "alpha as nobody", &["the shard gets it as it is"]),
         (json!({"path": org, "certificate": stranger}), "401 unauthorized", &["credential refused client certificate: not accepted"]),
         (with_alice("/clusters/root:nope/api"), "403 unknown_workspace", &["no workspace of that name", "waits up to 20 ms"]),
-        (json!({"path": "/clusters/root:nope/api"}), "403 unknown_workspace", &["without a credential nobody waits"]),
+        (json!({"path": "/clusters/root:nope/api"}), "403 unknown_workspace", &["without a credential do not wait"]),
         (with_alice("/clusters/unknown/api"), "403 unknown_workspace", &["no shard has a logical cluster of that id", "not about to appear"]),
         (with_alice("/clusters/Bad/api"), "403 unknown_workspace", &["path refused not a logical cluster"]),
         (with_alice("/clusters/root//api"), "307 redirect", &["not clean: clients are sent to /clusters/root/api"]),
         (with_alice("/clusters/root:away/api"), "503 unavailable_workspace", &["workspace away leads to logical cluster 0rg0000000000001, and is Unavailable", "by its id it can be reached"]),
         (with_alice("/clusters/root:mount/api"), "*mount", &["workspace mount is mounted", "mount passed mounted from https://"]),
-        (with_alice("/clusters/root:mount:x/api"), "403 unknown_workspace", &["nothing is to be found behind a mount"]),
+        (with_alice("/clusters/root:mount:x/api"), "403 unknown_workspace", &["no workspaces exist behind a mount"]),
         (with_alice("/services/apiexport/root:org/x/clusters/*/api"), "alpha as alice", &["/services/ leads to the virtual workspaces of the shard of its logical cluster"]),
         (with_alice("/services/x/api"), "404 no_service", &["names no logical cluster whose shard could serve it"]),
         (with_alice("/elsewhere"), "404 unmapped", &["nothing is mapped to this path"]),
         (with_alice("/livez"), "200 probe", &["the gateway answers it itself"]),
         (with_alice(PATH), "403 forbidden", &["the gateway answers it itself"]),
         (json!({"path": org, "method": "CONNECT", "certificate": alice}), "405 method", &[]),
-        (json!({"path": org, "certificate": alice, "headers": {"impersonate-user": "bob"}}), "alpha as alice", &["acts for \"bob\""]),
+        (json!({"path": org, "certificate": alice, "headers": {"impersonate-user": "bob"}}), "alpha as alice", &["impersonates \"bob\""]),
         (strict(json!({})), "alpha as bob", &[
             "judges credentials before it looks for a workspace", "token file: accepted as \"bob\"",
-            "no certificate says here who somebody is",
+            "client certificates do not authenticate",
         ]),
         (strict(json!({"token": "bad"})), "401 unauthorized", &["token file: not accepted: the bearer token is not known"]),
         (strict(json!({"token": "banned"})), "403 turned_away", &["identity refused this user is not let in here"]),
@@ -175,7 +175,7 @@ async fn every_branch_is_told() {
         (strict(json!({"serverName": "other.example.com"})), "421 misdirected", &["host refused"]),
         (strict(json!({"headers": {"impersonate-user": "bob"}})), "403 turned_away", &["impersonation is not allowed here"]),
         (strict(json!({"peer": "198.51.100.1"})), "closed", &["peer refused a connection from 198.51.100.1 is closed at once"]),
-        (strict(json!({"peer": "192.0.2.1", "headers": {"cf-connecting-ip": "203.0.113.9"}})), "alpha as bob", &["the client is 203.0.113.9"]),
+        (strict(json!({"peer": "192.0.2.1", "headers": {"cf-connecting-ip": "203.0.113.9"}})), "alpha as bob", &["the client address is 203.0.113.9"]),
         (strict(json!({"headers": {"cf-connecting-ip": "nobody"}})), "400 bad_request", &[]),
         (limited(org), "alpha as alice", &["quota info you: 5 more requests at once, 1 per second", "0 of 2 requests at a time now"]),
         (limited("/clusters/root:org/api/v1/pods?watch=true"), "429 limited", &["quota refused too many open watches"]),
@@ -219,7 +219,7 @@ async fn a_rehearsal_costs_nobody_anything() {
     for _ in 0..2 {
         let missing = json!({"path": "/clusters/root:nope/api", "certificate": alice.certificate});
         let told = Foretold::ask(&world, world.address, &missing).await.steps().join("\n");
-        assert!(told.contains("waits up to") && !told.contains("in vain a moment ago"), "{told}");
+        assert!(told.contains("waits up to") && !told.contains("not found recently"), "{told}");
     }
 }
 
@@ -234,11 +234,11 @@ async fn only_operators_ask_and_bad_questions_are_named() {
     }
     let client = world.http2(Some(&operator)).await;
     for (method, path, body, code, says) in [
-        (Method::GET, PATH, "", 400, "no path is asked about"),
+        (Method::GET, PATH, "", 400, "the path is missing"),
         (Method::GET, "/services/fairlead/v1/explain?path=/a&token=x", "", 400, "by POST"),
         (Method::POST, PATH, "{}", 400, "missing field `path`"),
         (Method::POST, PATH, r#"{"path": "/a", "passwort": 1}"#, 400, "unknown field"),
-        (Method::POST, PATH, r#"{"path": "/a b"}"#, 400, "no request has such a target"),
+        (Method::POST, PATH, r#"{"path": "/a b"}"#, 400, "invalid request target"),
         (Method::POST, PATH, r#"{"path": "/a", "certificate": "x"}"#, 400, "no certificate in it"),
         (
             Method::POST,

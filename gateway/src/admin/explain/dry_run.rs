@@ -28,12 +28,12 @@ pub(crate) struct DryRun {
 }
 
 /// Processes a request up to the point where it would be sent to a server.
-pub(crate) async fn rehearse(
+pub(crate) async fn dry_run(
     admin: &AdminApi,
     connection: &Connection,
     mut head: Parts,
     stats: &RequestStats,
-    steps: &DecisionLog,
+    log: &DecisionLog,
 ) -> DryRun {
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
@@ -43,21 +43,23 @@ pub(crate) async fn rehearse(
     if let Ok(client) = client_address
         && client != peer
     {
-        steps.tell(Stage::Peer, StageResult::Info, || format!("the peer says that the client is {client}"));
+        log.record(Stage::Peer, StageResult::Info, || {
+            format!("the client address is {client}, according to the peer")
+        });
     }
     let is_http2 = head.version == Version::HTTP_2;
     let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };
     let decision = match refusal(&client_address, fault, &head.method) {
-        Some(answer) => Action::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
+        Some(response) => Action::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &head;
-            let (identity, address, steps) = (None, client, Some(steps));
+            let (identity, address, steps) = (None, client, Some(log));
             let view =
                 RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
             match admin.pipeline.decide(&view).await {
                 // Endpoints of the gateway itself are called, except those with a body or a stream.
                 Action::Admin(endpoint) => match admin.call(&view, endpoint).await {
-                    AdminReply::Respond(answer) => Action::Respond(answer),
+                    AdminReply::Respond(response) => Action::Respond(response),
                     AdminReply::Continue(_) => Action::Admin(endpoint),
                 },
                 action => action,
@@ -70,8 +72,8 @@ pub(crate) async fn rehearse(
     match as_sent(&admin.pipeline.forwarder, forward, &mut head, client, class) {
         Ok(_) => DryRun { decision, class, client, sent: Some(head) },
         Err(failure) => {
-            let answer = failure.answer(admin.pipeline.forwarder.upstreams.unreachable());
-            let decision = Action::Respond(answer.unwrap_or_else(LocalResponse::bad_gateway));
+            let response = failure.answer(admin.pipeline.forwarder.upstreams.unreachable());
+            let decision = Action::Respond(response.unwrap_or_else(LocalResponse::bad_gateway));
             DryRun { decision, class, client, sent: None }
         }
     }

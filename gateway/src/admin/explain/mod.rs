@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::admin::AdminApi;
 use crate::admin::ListenerInfo;
-use crate::admin::explain::dry_run::{DryRun, rehearse};
+use crate::admin::explain::dry_run::{DryRun, dry_run};
 use crate::auth::identity::RequestIdentity;
 use crate::forward::target::Forward;
 use crate::pipeline::{Action, RequestView};
@@ -102,42 +102,42 @@ impl AdminApi {
         view: &RequestView<'_>,
         identity: &RequestIdentity,
     ) -> Result<(), LocalResponse> {
-        Self::is_operator(identity, PATH)?;
+        Self::require_operator(identity, PATH)?;
         match *view.method {
             Method::GET | Method::POST => Ok(()),
             _ => Err(LocalResponse::status(&Status::unknown_method(), "method")),
         }
     }
 
-    /// Responds to an operator at `connection`, whose address is `asker`.
+    /// Responds to an operator at `connection`, whose address is `requester`.
     pub(crate) async fn explain(
         &self,
         connection: &Connection,
-        asker: IpAddr,
+        requester: IpAddr,
         head: &Parts,
         body: &[u8],
     ) -> LocalResponse {
-        let question = match head.method {
-            Method::POST => ExplainRequest::of_body(body),
-            _ => ExplainRequest::of_query(head.uri.query().unwrap_or_default()),
+        let request = match head.method {
+            Method::POST => ExplainRequest::from_body(body),
+            _ => ExplainRequest::from_query(head.uri.query().unwrap_or_default()),
         };
-        let question = match question {
-            Ok(question) => question,
+        let request = match request {
+            Ok(request) => request,
             Err(error) => return LocalResponse::bad_request(error.to_string()),
         };
         let listeners = self.listeners.load();
-        let wanted = question.listener.as_deref().unwrap_or(&connection.listener.name);
-        let Some(open) = listeners.iter().find(|open| *open.listener.name == *wanted) else {
+        let name = request.listener.as_deref().unwrap_or(&connection.listener.name);
+        let Some(open) = listeners.iter().find(|open| *open.listener.name == *name) else {
             let names: Vec<&str> = listeners.iter().map(|open| &*open.listener.name).collect();
-            let message = format!("there is no listener {wanted:?}, only {}", names.join(", "));
+            let message = format!("there is no listener {name:?}, only {}", names.join(", "));
             return LocalResponse::status(&Status::new(404, StatusReason::NotFound, message), "no_listener");
         };
-        match self.rehearse(open, &question, (asker, connection)).await {
+        match self.dry_run(open, &request, (requester, connection)).await {
             Ok(explanation) => match serde_json::to_vec(&explanation) {
                 Ok(body) => {
-                    let mut answer = LocalResponse::json(StatusCode::OK, body, "explain");
-                    answer.forbid_storing();
-                    answer
+                    let mut response = LocalResponse::json(StatusCode::OK, body, "explain");
+                    response.set_no_store();
+                    response
                 }
                 Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
             },
@@ -145,35 +145,35 @@ impl AdminApi {
         }
     }
 
-    async fn rehearse(
+    async fn dry_run(
         &self,
         open: &ListenerInfo,
-        question: &ExplainRequest,
-        (asker, at): (IpAddr, &Connection),
+        request: &ExplainRequest,
+        (requester, at): (IpAddr, &Connection),
     ) -> Result<Explanation, request::InvalidExplainRequest> {
-        let (steps, seen) = (DecisionLog::default(), RequestStats::default());
-        let head = question.head(&open.listener)?;
-        let rehearsal = |class, client| ExplainedRequest {
+        let (log, stats) = (DecisionLog::default(), RequestStats::default());
+        let head = request.head(&open.listener)?;
+        let explained = |class, client| ExplainedRequest {
             method: head.method.to_string(),
             url: head.uri.to_string(),
             listener: Arc::clone(&open.listener.name),
             class,
             client,
         };
-        tell_listener(open, question, &steps);
-        let peer = question.peer.unwrap_or(asker);
+        record_listener(open, request, &log);
+        let peer = request.peer.unwrap_or(requester);
         let is_closed = {
             let peers = &open.listener.connection_policy.load().peers;
             peers.is_limited() && !peers.admit(peer)
         };
         if is_closed {
-            let outcome = if question.peer.is_some() { StageResult::Refused } else { StageResult::Info };
-            steps.tell(Stage::Peer, outcome, || {
+            let outcome = if request.peer.is_some() { StageResult::Refused } else { StageResult::Info };
+            log.record(Stage::Peer, outcome, || {
                 format!("a connection from {peer} is closed at once at this listener")
             });
-            if question.peer.is_some() {
-                let request = rehearsal("none", peer);
-                let (steps, _) = steps.into_parts();
+            if request.peer.is_some() {
+                let request = explained("none", peer);
+                let (steps, _) = log.into_parts();
                 return Ok(Explanation {
                     request,
                     steps,
@@ -184,12 +184,13 @@ impl AdminApi {
                 });
             }
         }
-        let connection = question.connection(&open.listener, at.drain.clone(), peer)?;
-        let rehearsed = rehearse(self, &connection, head.clone(), &seen, &steps).await;
-        let request = rehearsal(rehearsed.class.as_str(), rehearsed.client);
-        let (forward, response) = self.end(&rehearsed, &steps);
-        let (identity, cluster) = seen.with(|noted| (noted.identity.clone(), noted.cluster.clone()));
-        let (steps, dropped_groups) = steps.into_parts();
+        let connection = request.connection(&open.listener, at.drain.clone(), peer)?;
+        let dry_run_result = dry_run(self, &connection, head.clone(), &stats, &log).await;
+        let request = explained(dry_run_result.class.as_str(), dry_run_result.client);
+        let (forward, response) = self.end(&dry_run_result, &log);
+        let (identity, cluster) =
+            stats.with(|annotations| (annotations.identity.clone(), annotations.cluster.clone()));
+        let (steps, dropped_groups) = log.into_parts();
         let user = identity.map(|identity| {
             let user = identity.user();
             User {
@@ -206,21 +207,21 @@ impl AdminApi {
 
     fn end(
         &self,
-        rehearsed: &DryRun,
-        steps: &DecisionLog,
+        dry_run_result: &DryRun,
+        log: &DecisionLog,
     ) -> (Option<Destination>, Option<ExplainedResponse>) {
-        match &rehearsed.decision {
+        match &dry_run_result.decision {
             Action::Forward(forward) => {
-                self.tell_server(forward, rehearsed, steps);
-                let sent = rehearsed.sent.as_ref();
+                self.record_server(forward, dry_run_result, log);
+                let sent = dry_run_result.sent.as_ref();
                 let destination = Destination {
                     url: format!("{}{}", forward.upstream.base(), forward.path_and_query),
                     server: Arc::clone(&forward.upstream.name),
-                    headers: sent.map(|sent| shown(&sent.headers)).unwrap_or_default(),
+                    headers: sent.map(|sent| without_secrets(&sent.headers)).unwrap_or_default(),
                 };
                 (Some(destination), None)
             }
-            Action::Respond(answer) => (None, Some(ExplainedResponse::of(answer))),
+            Action::Respond(response) => (None, Some(ExplainedResponse::of(response))),
             Action::Admin(_) => {
                 let message = "the gateway responds itself".to_owned();
                 let (status_reason, location) = (None, None);
@@ -238,7 +239,7 @@ impl AdminApi {
         }
     }
 
-    fn tell_server(&self, forward: &Forward, rehearsed: &DryRun, steps: &DecisionLog) {
+    fn record_server(&self, forward: &Forward, dry_run_result: &DryRun, log: &DecisionLog) {
         let root = self.pipeline.routing.table.load();
         if let Some(shard) = root.shards().find(|shard| shard.spec.name == forward.upstream.name) {
             let mirrors = self.index.of(shard.index, Instant::now());
@@ -251,54 +252,55 @@ impl AdminApi {
                 "its workspaces are NOT watched"
             };
             let outcome = if mirrors.watching { StageResult::Passed } else { StageResult::Info };
-            steps.tell(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
+            log.record(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
         let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
-        let (outcome, says) = match outlook.trouble {
+        let (outcome, message) = match outlook.trouble {
             Some(trouble) => {
                 (StageResult::Info, format!("{trouble}: without an open connection the response is 503"))
             }
-            None => (StageResult::Passed, "it can be connected to, as far as is known".to_owned()),
+            None => (StageResult::Passed, "it can be connected to, as far as the gateway knows".to_owned()),
         };
-        steps.tell(Stage::Shard, outcome, || says);
-        if let Some(turns) = outlook.occupancy {
-            let waits = if turns.waiting > 0 || turns.open >= turns.limit {
-                "would wait for its turn"
+        log.record(Stage::Shard, outcome, || message);
+        if let Some(occupancy) = outlook.occupancy {
+            let waits = if occupancy.waiting > 0 || occupancy.open >= occupancy.limit {
+                "would be queued"
             } else {
                 "no wait"
             };
-            steps.tell(Stage::Shard, StageResult::Info, || {
-                let (open, limit, waiting) = (turns.open, turns.limit, turns.waiting);
-                format!("it works on {open} of at most {limit} requests at a time, {waiting} wait: {waits}")
+            log.record(Stage::Shard, StageResult::Info, || {
+                let (open, limit, waiting) = (occupancy.open, occupancy.limit, occupancy.waiting);
+                format!("{open} of at most {limit} concurrent requests, {waiting} queued: {waits}")
             });
         }
-        let sent = rehearsed.sent.as_ref();
-        if let Some(whom) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
-            steps.tell(Stage::Shard, StageResult::Info, || {
-                format!("acts for {whom:?}: whether the user may, the shard decides")
+        let sent = dry_run_result.sent.as_ref();
+        if let Some(user) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
+            log.record(Stage::Shard, StageResult::Info, || {
+                format!("impersonates {user:?}; the shard authorizes this")
             });
         }
     }
 }
 
 /// Adds the properties of the listener to the trace.
-fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &DecisionLog) {
+fn record_listener(open: &ListenerInfo, request: &ExplainRequest, log: &DecisionLog) {
     let ListenerInfo { listener, address, .. } = open;
-    steps.tell(Stage::Listener, StageResult::Passed, || {
-        let meaning = match listener.connection_policy.load().certificates {
-            ClientCertificateUse::Identity => "certificates of clients say who they are",
-            ClientCertificateUse::Transport => "no certificate says here who somebody is",
+    log.record(Stage::Listener, StageResult::Passed, || {
+        let authentication = match listener.connection_policy.load().certificates {
+            ClientCertificateUse::Identity => "client certificates authenticate",
+            ClientCertificateUse::Transport => "client certificates do not authenticate",
         };
-        format!("{} at {address}: {meaning}", listener.name)
+        format!("{} at {address}: {authentication}", listener.name)
     });
-    if question.certificate.is_some() {
-        steps.tell(Stage::Listener, StageResult::Info, || {
-            "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
+    if request.certificate.is_some() {
+        log.record(Stage::Listener, StageResult::Info, || {
+            "the TLS handshake, in which the client proves that it has the certificate's key, is assumed"
+                .to_owned()
         });
     }
     if listener.connection_policy.load().peers.proxy_protocol {
-        steps.tell(Stage::Peer, StageResult::Info, || {
-            "connections say before TLS from whom they are".to_owned()
+        log.record(Stage::Peer, StageResult::Info, || {
+            "connections begin with a PROXY protocol header".to_owned()
         });
     }
 }
@@ -316,7 +318,7 @@ fn credential_kind(method: AuthenticationMethod) -> &'static str {
 }
 
 /// The headers, with the values of secrets omitted.
-fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
+fn without_secrets(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL];
     let shown = headers.iter().map(|(name, value)| {
         let value = if secret.contains(name) {
@@ -330,13 +332,13 @@ fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 impl ExplainedResponse {
-    fn of(answer: &LocalResponse) -> Self {
-        let body: Value = serde_json::from_slice(answer.response.body()).unwrap_or_default();
+    fn of(response: &LocalResponse) -> Self {
+        let body: Value = serde_json::from_slice(response.response.body()).unwrap_or_default();
         let text = |key: &str| body["kind"].as_str().filter(|kind| *kind == "Status").and(body[key].as_str());
-        let location = answer.response.headers().get(http::header::LOCATION);
+        let location = response.response.headers().get(http::header::LOCATION);
         Self {
-            code: answer.response.status().as_u16(),
-            reason: answer.reason,
+            code: response.response.status().as_u16(),
+            reason: response.reason,
             status_reason: text("reason").map(str::to_owned),
             message: text("message").map(str::to_owned),
             location: location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned()),

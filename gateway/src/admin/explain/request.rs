@@ -41,21 +41,21 @@ pub(super) struct ExplainRequest {
 /// The parameters are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidExplainRequest {
-    #[error("the question does not decode: {0}")]
+    #[error("invalid body: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
-        "the query has {0:?}, which is none of path, method, listener, host, serverName and peer; a credential is asked about by POST, in the body"
+        "unknown query parameter {0:?}; known are path, method, listener, host, serverName and peer; credentials are sent by POST, in the body"
     )]
     Parameter(String),
-    #[error("peer {0:?} is no address")]
+    #[error("peer {0:?} is not an IP address")]
     Peer(String),
-    #[error("no path is asked about: say ?path=/clusters/...")]
+    #[error("the path is missing: add ?path=/clusters/...")]
     NoPath,
-    #[error("no request has such a target: {0}")]
+    #[error("invalid request target: {0}")]
     Target(#[from] http::Error),
-    #[error("no header is called so: {0}")]
+    #[error("invalid header name: {0}")]
     HeaderName(#[from] InvalidHeaderName),
-    #[error("a header's value cannot be sent: {0}")]
+    #[error("invalid header value: {0}")]
     HeaderValue(#[from] InvalidHeaderValue),
     #[error("the certificate is not PEM: {0}")]
     Certificate(rustls_pki_types::pem::Error),
@@ -64,28 +64,26 @@ pub(super) enum InvalidExplainRequest {
 }
 
 impl ExplainRequest {
-    pub(super) fn of_body(body: &[u8]) -> Result<Self, InvalidExplainRequest> {
+    pub(super) fn from_body(body: &[u8]) -> Result<Self, InvalidExplainRequest> {
         Ok(serde_json::from_slice(body)?)
     }
 
-    pub(super) fn of_query(query: &str) -> Result<Self, InvalidExplainRequest> {
-        let mut question = Self::default();
+    pub(super) fn from_query(query: &str) -> Result<Self, InvalidExplainRequest> {
+        let mut request = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned();
             match name {
-                "path" => question.path = value,
-                "method" => question.method = Some(value),
-                "listener" => question.listener = Some(value),
-                "host" => question.host = Some(value),
-                "serverName" => question.server_name = Some(value),
-                "peer" => {
-                    question.peer = Some(value.parse().map_err(|_| InvalidExplainRequest::Peer(value))?)
-                }
+                "path" => request.path = value,
+                "method" => request.method = Some(value),
+                "listener" => request.listener = Some(value),
+                "host" => request.host = Some(value),
+                "serverName" => request.server_name = Some(value),
+                "peer" => request.peer = Some(value.parse().map_err(|_| InvalidExplainRequest::Peer(value))?),
                 other => return Err(InvalidExplainRequest::Parameter(other.to_owned())),
             }
         }
-        Ok(question)
+        Ok(request)
     }
 
     /// The head of the request as a listener would receive it.
@@ -93,12 +91,12 @@ impl ExplainRequest {
         if self.path.is_empty() {
             return Err(InvalidExplainRequest::NoPath);
         }
-        let usual;
+        let default_host;
         let host = match &self.host {
             Some(host) => host,
             None => {
-                usual = listener.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
-                &usual
+                default_host = listener.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
+                &default_host
             }
         };
         let target = format!("https://{host}{}", self.path);
@@ -159,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_taken_from_a_url() {
+    fn a_secret_in_a_url_is_refused() {
         for (query, expected) in [
             ("path=/clusters/root%3Aorg/api%3Fwatch=1&listener=edge", Ok("/clusters/root:org/api?watch=1")),
             ("path=/a+b", Ok("/a b")),
@@ -167,13 +165,13 @@ mod tests {
             ("path=/a&certificate=x", Err("certificate")),
             ("path=/a&peer=nowhere", Err("nowhere")),
         ] {
-            match (ExplainRequest::of_query(query), expected) {
-                (Ok(question), Ok(path)) => assert_eq!(question.path, path, "{query}"),
+            match (ExplainRequest::from_query(query), expected) {
+                (Ok(request), Ok(path)) => assert_eq!(request.path, path, "{query}"),
                 (Err(error), Err(word)) => {
-                    let told = error.to_string();
+                    let message = error.to_string();
                     assert!(
-                        told.contains(&format!("{word:?}")) && !told.contains("s3cret"),
-                        "{query}: {told}"
+                        message.contains(&format!("{word:?}")) && !message.contains("s3cret"),
+                        "{query}: {message}"
                     );
                 }
                 (found, _) => panic!("{query}: {}", found.is_ok()),

@@ -52,12 +52,12 @@ impl AdminApi {
         if !view.connection.listener.policy.load().admin_page {
             return Err(LocalResponse::not_found());
         }
-        Self::is_operator(identity, PATH)?;
+        Self::require_operator(identity, PATH)?;
         if !matches!(*view.method, Method::GET | Method::HEAD) {
             return Err(LocalResponse::status(&Status::unknown_method(), "method"));
         }
         let (kind, text) = match file {
-            AdminFile::Elsewhere => return Ok(LocalResponse::redirect(view.method, PATH, None)),
+            AdminFile::Redirect => return Ok(LocalResponse::redirect(view.method, PATH, None)),
             AdminFile::Page => ("text/html; charset=utf-8", PAGE),
             AdminFile::Style => ("text/css; charset=utf-8", STYLE),
             AdminFile::Script => ("text/javascript; charset=utf-8", SCRIPT),

@@ -1,16 +1,16 @@
-// The admin page of the gateway. Everything that is shown comes from elsewhere, so it becomes text, never markup.
+// The admin page of the gateway. All displayed data is untrusted, so it is inserted as text, never as markup.
 'use strict';
 
 const API = '/services/fairlead/v1/';
 const SHARDS = '/clusters/root/apis/core.kcp.io/v1alpha1/shards/';
 const CORDON = 'experimental.core.kcp.io/unschedulable';
 const DRAIN = 'fairlead.dev/drain';
-const EVERY = 2000;
-const KEPT = 150;
+const POLL_INTERVAL = 2000;
+const MAX_SAMPLES = 150;
 const STAGES = ['accept', 'tls', 'auth', 'route', 'queue', 'upstream_connect'];
 
 const samples = [];
-const state = { paused: false, failing: 0, status: null, top: null, turn: 0, timer: 0, asking: false, busy: new Set() };
+const state = { paused: false, failing: 0, status: null, top: null, polls: 0, timer: 0, polling: false, busy: new Set() };
 
 // ---- Elements
 
@@ -27,7 +27,7 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-function drawn(name, attributes = {}, ...children) {
+function svgElement(name, attributes = {}, ...children) {
   const made = document.createElementNS('http://www.w3.org/2000/svg', name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
@@ -36,7 +36,7 @@ function drawn(name, attributes = {}, ...children) {
 
 const tag = (text, tone = '') => element('span', { className: 'tag', data: { tone } }, text);
 
-// Rows stay where they are while what they say changes, so that nobody loses his place.
+// Updates the rows of a table in place, so that focus and scroll position stay.
 function fill(table, items, key, cells) {
   const body = id(table).tBodies[0];
   const known = new Map([...body.rows].map((row) => [row.dataset.key, row]));
@@ -66,7 +66,7 @@ const named = (text) => element('td', { className: text.length < 40 ? 'name' : '
 const cell = (...children) => element('td', {}, ...children);
 const number = (text) => element('td', { className: 'number' }, text);
 
-// ---- Words
+// ---- Formatting
 
 const count = new Intl.NumberFormat('en');
 const rate = (value) => (value >= 100 ? count.format(Math.round(value)) : value >= 10 ? value.toFixed(1) : value > 0 ? value.toFixed(2) : '0');
@@ -94,50 +94,50 @@ function span(seconds) {
 
 const day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
 
-// ---- Asking
+// ---- Polling
 
-class Refused extends Error {}
+class HttpError extends Error {}
 
-async function ask(path, options = {}) {
-  const answer = await fetch(path, { cache: 'no-store', credentials: 'same-origin', ...options });
-  const text = await answer.text();
+async function requestJson(path, options = {}) {
+  const response = await fetch(path, { cache: 'no-store', credentials: 'same-origin', ...options });
+  const text = await response.text();
   let body = null;
-  try { body = JSON.parse(text); } catch { /* told below */ }
-  if (!answer.ok || body === null) {
-    const says = body && body.message ? body.message : text.trim().slice(0, 300) || answer.statusText;
-    throw new Refused(`${answer.status}: ${says}`);
+  try { body = JSON.parse(text); } catch { /* handled below */ }
+  if (!response.ok || body === null) {
+    const message = body && body.message ? body.message : text.trim().slice(0, 300) || response.statusText;
+    throw new HttpError(`${response.status}: ${message}`);
   }
   return body;
 }
 
 async function poll() {
   clearTimeout(state.timer);
-  if (state.paused || document.hidden || state.asking) return;
-  state.asking = true;
+  if (state.paused || document.hidden || state.polling) return;
+  state.polling = true;
   try {
-    const wantsTop = state.turn++ % 2 === 0;
+    const wantsTop = state.polls++ % 2 === 0;
     const [status, figures, top] = await Promise.all([
-      ask(`${API}status`), ask(`${API}figures`), wantsTop ? ask(`${API}top`) : state.top,
+      requestJson(`${API}status`), requestJson(`${API}figures`), wantsTop ? requestJson(`${API}top`) : state.top,
     ]);
     Object.assign(state, { status, top, failing: 0 });
     const last = samples[samples.length - 1];
-    // A gateway that began anew counts from nothing.
+    // Counters start at zero when the gateway restarts.
     if (last && total(figures, 'proxy_request_duration_seconds') < total(last, 'proxy_request_duration_seconds')) samples.length = 0;
     samples.push(figures);
-    if (samples.length > KEPT) samples.shift();
+    if (samples.length > MAX_SAMPLES) samples.shift();
     show();
-    live('live', status.draining ? 'live, draining' : 'live');
+    setLiveState('live', status.draining ? 'live, draining' : 'live');
   } catch (error) {
     state.failing += 1;
-    live('lost', error instanceof Refused ? `refused: ${error.message}` : 'the gateway does not answer');
+    setLiveState('lost', error instanceof HttpError ? `refused: ${error.message}` : 'the gateway does not respond');
   } finally {
-    state.asking = false;
-    if (!state.paused && !document.hidden) state.timer = setTimeout(poll, EVERY * Math.min(1 + state.failing, 5));
+    state.polling = false;
+    if (!state.paused && !document.hidden) state.timer = setTimeout(poll, POLL_INTERVAL * Math.min(1 + state.failing, 5));
   }
 }
 
-function live(how, text) {
-  id('live').dataset.state = how;
+function setLiveState(value, text) {
+  id('live').dataset.state = value;
   if (id('live-text').textContent !== text) id('live-text').textContent = text;
 }
 
@@ -147,7 +147,7 @@ function alarm(text) {
   id('alarm').hidden = false;
 }
 
-// ---- Figures
+// ---- Statistics
 
 const family = (figures, name) => figures.families[name] || [];
 const fits = (labels, wanted) => Object.entries(wanted).every(([key, value]) => labels[key] === value);
@@ -160,8 +160,8 @@ function perSecond(name, wanted, test) {
   return Math.max(0, total(now, name, wanted, test) - total(then, name, wanted, test)) / (now.time - then.time);
 }
 
-// What histograms of one family say together, as bucket bounds and how many there were between two samples.
-function between(then, now, name, wanted) {
+// Sum of the histograms of one family: bucket bounds and cumulative counts between two samples.
+function histogramDelta(then, now, name, wanted) {
   const bounds = [], counts = [];
   let all = 0;
   const add = (figures, sign) => {
@@ -188,25 +188,25 @@ function quantile({ bounds, counts, all }, share) {
   return low + (bounds[place] - low) * ((rank - below) / Math.max(counts[place] - below, 1));
 }
 
-// Over ten seconds, so that few requests still make a line.
-function course(name, wanted, share) {
+// Each point covers ten seconds, so that a low rate of requests still results in a line.
+function timeline(name, wanted, share) {
   return samples.slice(1).map((now, place) => {
     const then = samples[Math.max(0, place - 4)];
-    return { at: now.time, value: quantile(between(then, now, name, wanted), share) };
+    return { at: now.time, value: quantile(histogramDelta(then, now, name, wanted), share) };
   });
 }
 
 function latest(name, wanted, share) {
   if (samples.length === 0) return null;
   const now = samples[samples.length - 1], then = samples.length > 1 ? samples[Math.max(0, samples.length - 31)] : null;
-  return quantile(between(then, now, name, wanted), share);
+  return quantile(histogramDelta(then, now, name, wanted), share);
 }
 
-// ---- Showing
+// ---- Display
 
 function show() {
   const { status } = state;
-  id('about').textContent = `version ${status.version}, up for ${span(status.uptimeSeconds)}${status.synced ? '' : ', not everything has been read yet'}`;
+  id('about').textContent = `version ${status.version}, up for ${span(status.uptimeSeconds)}${status.synced ? '' : ', not all shards have been read yet'}`;
   showTiles();
   showShards(status.shards);
   showWorkspaces();
@@ -249,7 +249,7 @@ function shardTags(shard) {
 
 function shareOf(shard, most) {
   const width = most > 0 ? (100 * shard.workspaces) / most : 0;
-  const bar = drawn('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, drawn('rect', { width, height: 10 }));
+  const bar = svgElement('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, svgElement('rect', { width, height: 10 }));
   const of = shard.capacity ? ` of ${count.format(shard.capacity)}` : '';
   return element('div', { className: 'share' }, bar, element('span', {}, count.format(shard.workspaces) + of));
 }
@@ -276,11 +276,11 @@ function showShards(shards) {
   });
 }
 
-const WHAT = {
-  Cordon: 'It gets no new workspaces. Those that it has stay, and are served as before.',
+const ACTION_TEXTS = {
+  Cordon: 'It gets no new workspaces. Existing ones stay and are served as before.',
   Uncordon: 'It gets new workspaces again.',
-  Drain: 'It gets no new workspaces, because it is to be emptied. Those that it has stay until somebody moves them.',
-  'End drain': 'It is no longer to be emptied, and gets new workspaces again.',
+  Drain: 'It gets no new workspaces, because it is being drained. Existing ones stay until they are moved.',
+  'End drain': 'It is no longer being drained and gets new workspaces again.',
 };
 
 function action(shard, name, text, annotation, isSet) {
@@ -291,16 +291,16 @@ function action(shard, name, text, annotation, isSet) {
 }
 
 async function change(shard, text, annotation, isSet) {
-  if (!(await confirmed(`${text} shard ${shard.name}?`, WHAT[text], text))) return;
+  if (!(await confirmed(`${text} shard ${shard.name}?`, ACTION_TEXTS[text], text))) return;
   state.busy.add(shard.name);
   showShards(state.status.shards);
   try {
     const body = JSON.stringify({ metadata: { annotations: { [annotation]: isSet ? null : 'true' } } });
     const headers = { 'content-type': 'application/merge-patch+json' };
-    await ask(SHARDS + encodeURIComponent(shard.name), { method: 'PATCH', headers, body });
+    await requestJson(SHARDS + encodeURIComponent(shard.name), { method: 'PATCH', headers, body });
     id('alarm').hidden = true;
   } catch (error) {
-    alarm(`${text} of shard ${shard.name} was not done. ${error.message}`);
+    alarm(`${text} of shard ${shard.name} failed. ${error.message}`);
   } finally {
     state.busy.delete(shard.name);
     showShards(state.status.shards);
@@ -314,10 +314,10 @@ function confirmed(title, text, verb) {
   id('confirm-text').textContent = text;
   id('confirm-yes').textContent = verb;
   return new Promise((resolve) => {
-    let answer = false;
-    id('confirm-yes').onclick = () => { answer = true; dialog.close(); };
+    let isConfirmed = false;
+    id('confirm-yes').onclick = () => { isConfirmed = true; dialog.close(); };
     id('confirm-no').onclick = () => dialog.close();
-    dialog.onclose = () => resolve(answer);
+    dialog.onclose = () => resolve(isConfirmed);
     dialog.showModal();
     id('confirm-no').focus();
   });
@@ -374,7 +374,7 @@ function showReloads(reloads) {
   const sorted = [...reloads].sort((one, other) => Boolean(other.failure) - Boolean(one.failure) || other.loaded - one.loaded);
   fill('reloads', sorted, (one) => one.object, (one) => [
     cell(one.object, one.failure ? element('small', {}, one.failure) : null),
-    cell(`${span(Math.max(0, now - one.loaded))} ago`, one.failure ? ' ' : null, one.failure ? tag('the last good one is in effect', 'bad') : null),
+    cell(`${span(Math.max(0, now - one.loaded))} ago`, one.failure ? ' ' : null, one.failure ? tag('the previous version is in effect', 'bad') : null),
   ]);
 }
 
@@ -383,9 +383,9 @@ function showReloads(reloads) {
 function showPlots() {
   const chosen = (name) => Number(document.querySelector(`input[name="${name}"]:checked`).value);
   const phase = chosen('stages-quantile'), shard = chosen('latency-quantile');
-  plot('stages', STAGES.map((name) => ({ name, points: course('fairlead_gateway_stage_duration_seconds', { stage: name }, phase) })));
+  plot('stages', STAGES.map((name) => ({ name, points: timeline('fairlead_gateway_stage_duration_seconds', { stage: name }, phase) })));
   plot('latency', state.status.shards.slice(0, 8).map(({ name }) => (
-    { name, points: course('fairlead_gateway_request_duration_seconds', { shard: name, class: 'read' }, shard) })));
+    { name, points: timeline('fairlead_gateway_request_duration_seconds', { shard: name, class: 'read' }, shard) })));
 }
 
 function plot(place, series) {
@@ -393,21 +393,21 @@ function plot(place, series) {
   const values = series.flatMap((one) => one.points.map((point) => point.value)).filter((value) => value > 0);
   const low = Math.floor(Math.log10(Math.min(...values, 1e-4))), high = Math.ceil(Math.log10(Math.max(...values, 1e-2)));
   const until = samples[samples.length - 1]?.time ?? 0;
-  // As long as there is something to see, and at least a minute.
-  const shown = Math.min(Math.max(until - (samples[0]?.time ?? until), 60), (KEPT * EVERY) / 1000), from = until - shown;
+  // The time range of the samples, at least a minute.
+  const shown = Math.min(Math.max(until - (samples[0]?.time ?? until), 60), (MAX_SAMPLES * POLL_INTERVAL) / 1000), from = until - shown;
   const step = (shown <= 90 ? 15 : shown <= 180 ? 30 : 60) * (width < 420 ? 2 : 1);
   const x = (at) => left + ((at - from) / (until - from)) * (width - left - right);
   const y = (value) => height - bottom - ((Math.log10(Math.max(value, 10 ** low)) - low) / (high - low)) * (height - top - bottom);
-  const said = series.map((one) => `${one.name} ${time(one.points.at(-1)?.value ?? null)}`).join(', ');
-  const svg = drawn('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${id(`${place}-title`).textContent}, now: ${said}` });
+  const summary = series.map((one) => `${one.name} ${time(one.points.at(-1)?.value ?? null)}`).join(', ');
+  const svg = svgElement('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${id(`${place}-title`).textContent}, now: ${summary}` });
   for (let power = low; power <= high; power += 1) {
     const at = y(10 ** power);
-    const label = drawn('text', { x: left - 8, y: at + 4, 'text-anchor': 'end' });
+    const label = svgElement('text', { x: left - 8, y: at + 4, 'text-anchor': 'end' });
     label.append(time(10 ** power));
-    svg.append(drawn('line', { class: 'grid', x1: left, x2: width - right, y1: at, y2: at }), label);
+    svg.append(svgElement('line', { class: 'grid', x1: left, x2: width - right, y1: at, y2: at }), label);
   }
   for (let ago = 0; ago <= shown; ago += step) {
-    const label = drawn('text', { x: x(until - ago), y: height - 4, 'text-anchor': ago === 0 ? 'end' : x(until - ago) < left + 20 ? 'start' : 'middle' });
+    const label = svgElement('text', { x: x(until - ago), y: height - 4, 'text-anchor': ago === 0 ? 'end' : x(until - ago) < left + 20 ? 'start' : 'middle' });
     label.append(ago === 0 ? 'now' : step % 60 !== 0 ? `−${ago} s` : `−${ago / 60} min`);
     svg.append(label);
   }
@@ -419,20 +419,20 @@ function plot(place, series) {
       if (!isOn) path += 'h0.1';
       isOn = true;
     }
-    svg.append(drawn('path', { class: `series s${number % 8}`, d: path || 'M0,0' }));
+    svg.append(svgElement('path', { class: `series s${number % 8}`, d: path || 'M0,0' }));
   });
   const legend = element('ul', { className: 'legend' });
   const label = (at) => series.forEach((one, number) => {
     legend.children[number].lastChild.textContent = time(one.points[at]?.value ?? null);
   });
   series.forEach((one, number) => {
-    const mark = drawn('svg', { viewBox: '0 0 26 10', 'aria-hidden': 'true' }, drawn('path', { class: `series s${number % 8}`, d: 'M1,5H25', fill: 'none', 'stroke-width': 2.5 }));
+    const mark = svgElement('svg', { viewBox: '0 0 26 10', 'aria-hidden': 'true' }, svgElement('path', { class: `series s${number % 8}`, d: 'M1,5H25', fill: 'none', 'stroke-width': 2.5 }));
     const isEmpty = one.points.every((point) => point.value === null);
     legend.append(element('li', { className: isEmpty ? 'none' : '' }, mark, element('span', {}, one.name), element('b', {}, '–')));
   });
   const last = samples.length - 2;
   label(last);
-  const rule = drawn('line', { class: 'rule', y1: top, y2: height - bottom, visibility: 'hidden' });
+  const rule = svgElement('line', { class: 'rule', y1: top, y2: height - bottom, visibility: 'hidden' });
   svg.append(rule);
   svg.onpointermove = (event) => {
     const box = svg.getBoundingClientRect();
@@ -450,24 +450,24 @@ function plot(place, series) {
   id(place).replaceChildren(svg, legend);
 }
 
-// ---- Explaining
+// ---- Explain
 
 async function explain(event) {
   event.preventDefault();
-  const about = id('explain-path').value.trim();
+  const target = id('explain-path').value.trim();
   const credential = id('explain-credential').value.trim();
-  const path = about.startsWith('/') ? about : `/clusters/${about}`;
-  const question = { path, method: id('explain-method').value };
-  if (id('explain-listener').value) question.listener = id('explain-listener').value;
+  const path = target.startsWith('/') ? target : `/clusters/${target}`;
+  const body = { path, method: id('explain-method').value };
+  if (id('explain-listener').value) body.listener = id('explain-listener').value;
   if (credential.includes('-----BEGIN')) {
     const found = credential.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g);
-    question.certificate = (found || ['']).join('\n');
-  } else if (credential) question.token = credential;
+    body.certificate = (found || ['']).join('\n');
+  } else if (credential) body.token = credential;
   const place = id('explained');
-  place.replaceChildren(element('p', { className: 'quiet' }, 'Asking…'));
+  place.replaceChildren(element('p', { className: 'quiet' }, 'Loading…'));
   try {
     const headers = { 'content-type': 'application/json' };
-    place.replaceChildren(...explained(await ask(`${API}explain`, { method: 'POST', headers, body: JSON.stringify(question) })));
+    place.replaceChildren(...explained(await requestJson(`${API}explain`, { method: 'POST', headers, body: JSON.stringify(body) })));
   } catch (error) {
     place.replaceChildren(element('p', { className: 'verdict', data: { tone: 'bad' } }, error.message));
   }
@@ -482,10 +482,10 @@ function explained({ request, steps, user, forward, response }) {
   } else shown.push(element('p', { className: 'verdict', data: { tone: 'bad' } }, 'The connection is closed without a response'));
   if (user) {
     const dropped = user.droppedGroups.length ? `; dropped: ${user.droppedGroups.join(', ')}` : '';
-    shown.push(element('p', {}, `User ${user.name}, known by ${user.authenticatedBy}, in groups ${user.groups.join(', ')}${dropped}`));
+    shown.push(element('p', {}, `User ${user.name}, authenticated by ${user.authenticatedBy}, in groups ${user.groups.join(', ')}${dropped}`));
   }
   shown.push(element('p', { className: 'quiet' }, `${request.method} ${request.url}, a ${request.class} at listener ${request.listener} from ${request.client}`));
-  const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], info: ['·', 'noted'] };
+  const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], info: ['·', 'info'] };
   shown.push(element('ol', { className: 'steps' }, ...steps.map((step, place) => {
     const [mark, word] = marks[step.result] || marks.info;
     return element('li', { data: { result: step.result } },
@@ -497,14 +497,14 @@ function explained({ request, steps, user, forward, response }) {
   return shown;
 }
 
-// ---- Beginning
+// ---- Start
 
 id('explain').addEventListener('submit', explain);
 id('pause').addEventListener('click', () => {
   state.paused = !state.paused;
   id('pause').setAttribute('aria-pressed', String(state.paused));
-  id('pause').textContent = state.paused ? 'Go on' : 'Pause';
-  if (state.paused) live('paused', 'paused');
+  id('pause').textContent = state.paused ? 'Resume' : 'Pause';
+  if (state.paused) setLiveState('paused', 'paused');
   else poll();
 });
 document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); else clearTimeout(state.timer); });

@@ -117,7 +117,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
                 Some(answer) => {
                     self.restore();
                     let request = &*self.request;
-                    let answer = answer.into_wanted_form(&request.headers, request.uri.query());
+                    let answer = answer.into_accepted_format(&request.headers, request.uri.query());
                     let answer = match &self.forward.allowed_origin {
                         Some(origin) => origin.decorate(answer),
                         None => answer,

@@ -17,7 +17,7 @@ use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::Upload;
 use crate::forward::watch_framing::WatchFraming;
 use crate::forward::{date, telemetry};
-use crate::request::{connection_nominations, is_hop_by_hop};
+use crate::request::{is_hop_by_hop, nominated_headers};
 
 /// Time for the rest of an event when its watch's deadline has passed.
 const REST_OF_EVENT: Duration = Duration::from_secs(1);
@@ -186,7 +186,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 /// Removes hop-by-hop fields from the upstream's response.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
-        let nominated: Vec<_> = connection_nominations(headers).collect();
+        let nominated: Vec<_> = nominated_headers(headers).collect();
         for name in nominated.into_iter().filter(|name| *name != header::CONTENT_LENGTH) {
             headers.remove(name);
         }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::routing::index::objects::{is_id, null_as_default};
 
 /// Changes within this time are published together, because publishing iterates over all types.
-const TOGETHER: Duration = Duration::from_millis(20);
+const PUBLISH_DELAY: Duration = Duration::from_millis(20);
 
 /// An authentication configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub(crate) struct WorkspaceAuthentication {
     /// Shards of which everything has been read once and published.
     synced: ArcSwap<FxHashSet<Arc<str>>>,
     state: Mutex<State>,
-    shown: Notify,
+    published: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -62,13 +62,13 @@ struct ShardState {
 }
 
 /// Logical cluster and name of an object.
-type Place = (Arc<str>, Arc<str>);
+type ObjectKey = (Arc<str>, Arc<str>);
 
 #[derive(Debug)]
 struct Collection<T> {
-    objects: FxHashMap<Place, T>,
+    objects: FxHashMap<ObjectKey, T>,
     /// Objects that the pages of the current list have named so far.
-    seen: FxHashSet<Place>,
+    seen: FxHashSet<ObjectKey>,
     synced: bool,
 }
 
@@ -93,13 +93,13 @@ impl WorkspaceAuthentication {
             none: Arc::default(),
             synced: ArcSwap::default(),
             state: Mutex::default(),
-            shown: Notify::new(),
+            published: Notify::new(),
         }
     }
 
     /// Waits until a new state is published. For a single waiter.
     pub(super) async fn changed(&self) {
-        self.shown.notified().await;
+        self.published.notified().await;
     }
 
     /// The configurations of a type `path:name`; empty if it has none. One map look-up; no lock, no copy.
@@ -115,10 +115,10 @@ impl WorkspaceAuthentication {
     }
 
     /// Removes the objects of a shard.
-    pub(super) fn forget(&self, shard: &str) {
+    pub(super) fn remove_shard(&self, shard: &str) {
         let mut state = self.state.lock();
         if state.shards.remove(shard).is_some() {
-            self.show(&state);
+            self.publish(&state);
         }
     }
 
@@ -127,7 +127,7 @@ impl WorkspaceAuthentication {
     /// Each type belongs to one logical cluster. If two logical clusters have a type of the same name, the configurations of
     /// neither are used, because the wrong ones could admit strangers. The same logical cluster on two shards is being
     /// migrated; the first shard by name takes precedence.
-    fn show(&self, state: &State) {
+    fn publish(&self, state: &State) {
         let mut homes: FxHashMap<&Arc<str>, (&Arc<str>, Vec<Configuration>)> = FxHashMap::default();
         let mut disputed: FxHashSet<&Arc<str>> = FxHashSet::default();
         for shard in state.shards.values() {
@@ -136,8 +136,8 @@ impl WorkspaceAuthentication {
                     shard.configurations.objects.get(&(Arc::clone(cluster), Arc::clone(name))).cloned()
                 });
                 match homes.entry(&entry.full_name) {
-                    std::collections::hash_map::Entry::Vacant(place) => {
-                        place.insert((cluster, found.collect()));
+                    std::collections::hash_map::Entry::Vacant(vacant) => {
+                        vacant.insert((cluster, found.collect()));
                     }
                     std::collections::hash_map::Entry::Occupied(home) if home.get().0 != cluster => {
                         disputed.insert(&entry.full_name);
@@ -155,7 +155,7 @@ impl WorkspaceAuthentication {
         let synced =
             state.shards.iter().filter(|(_, shard)| shard.types.synced && shard.configurations.synced);
         self.synced.store(Arc::new(synced.map(|(name, _)| Arc::clone(name)).collect()));
-        self.shown.notify_one();
+        self.published.notify_one();
     }
 }
 
@@ -218,13 +218,13 @@ impl AuthenticationFollower {
                     apply(&mut known.configurations, piece, |object| object.into_entry(&shard, generation))
                 }),
                 () = super::until(due) => {
-                    self.target.show(&self.target.state.lock());
+                    self.target.publish(&self.target.state.lock());
                     due = None;
                     false
                 }
             };
             if changed && due.is_none() {
-                due = Some(Instant::now() + TOGETHER);
+                due = Some(Instant::now() + PUBLISH_DELAY);
             }
         }
     }
@@ -238,7 +238,7 @@ impl AuthenticationFollower {
 fn apply<O, T: SameContent>(
     collection: &mut Collection<T>,
     piece: Piece<O>,
-    mut entry: impl FnMut(O) -> (Place, Option<T>),
+    mut entry: impl FnMut(O) -> (ObjectKey, Option<T>),
 ) -> bool {
     match piece {
         Piece::Page { items, is_first, complete_at } => {
@@ -247,40 +247,40 @@ fn apply<O, T: SameContent>(
             }
             let mut changed = false;
             for item in items {
-                let (place, entry) = entry(item);
-                collection.seen.insert(place.clone());
-                changed |= collection.put(place, entry);
+                let (key, entry) = entry(item);
+                collection.seen.insert(key.clone());
+                changed |= collection.put(key, entry);
             }
             if complete_at.is_some() {
                 let seen = std::mem::take(&mut collection.seen);
                 let before = collection.objects.len();
-                collection.objects.retain(|place, _| seen.contains(place));
+                collection.objects.retain(|key, _| seen.contains(key));
                 changed |= collection.objects.len() < before || !collection.synced;
                 collection.synced = true;
             }
             changed
         }
         Piece::Applied(item) => {
-            let (place, entry) = entry(item);
-            collection.put(place, entry)
+            let (key, entry) = entry(item);
+            collection.put(key, entry)
         }
         Piece::Deleted(item) => {
-            let (place, _) = entry(item);
-            collection.put(place, None)
+            let (key, _) = entry(item);
+            collection.put(key, None)
         }
         Piece::Progress(_) => false,
     }
 }
 
 impl<T: SameContent> Collection<T> {
-    fn put(&mut self, place: Place, entry: Option<T>) -> bool {
-        let Some(entry) = entry.filter(|_| is_id(&place.0)) else {
-            return self.objects.remove(&place).is_some();
+    fn put(&mut self, key: ObjectKey, entry: Option<T>) -> bool {
+        let Some(entry) = entry.filter(|_| is_id(&key.0)) else {
+            return self.objects.remove(&key).is_some();
         };
-        if self.objects.get(&place).is_some_and(|known| known.is_same(&entry)) {
+        if self.objects.get(&key).is_some_and(|known| known.is_same(&entry)) {
             return false;
         }
-        self.objects.insert(place, entry);
+        self.objects.insert(key, entry);
         true
     }
 }
@@ -345,7 +345,7 @@ struct ConfigurationObject {
 
 impl TypeObject {
     /// Types without configurations are not stored.
-    fn into_entry(self) -> (Place, Option<TypeEntry>) {
+    fn into_entry(self) -> (ObjectKey, Option<TypeEntry>) {
         let Meta { name, annotations: Annotations { cluster, path } } = self.metadata;
         let configurations: Vec<Arc<str>> =
             self.spec.configurations.into_iter().map(|reference| reference.name).collect();
@@ -356,15 +356,15 @@ impl TypeObject {
 }
 
 impl ConfigurationObject {
-    fn into_entry(self, shard: &Arc<str>, generation: &mut u64) -> (Place, Option<Configuration>) {
+    fn into_entry(self, shard: &Arc<str>, generation: &mut u64) -> (ObjectKey, Option<Configuration>) {
         let Meta { name, annotations: Annotations { cluster, .. } } = self.metadata;
-        let place = (Arc::clone(&cluster), Arc::clone(&name));
+        let key = (Arc::clone(&cluster), Arc::clone(&name));
         let entry = self.spec.map(|spec| {
             *generation += 1;
             let (shard, generation) = (Arc::clone(shard), *generation);
             Configuration { shard, cluster, name, generation, spec: spec.get().as_bytes().into() }
         });
-        (place, entry)
+        (key, entry)
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
             let mut state = self.0.state.lock();
             let types = &mut state.shards.entry(shard.into()).or_default().types;
             apply(types, piece, |value| serde_json::from_value::<TypeObject>(value).unwrap().into_entry());
-            self.0.show(&state);
+            self.0.publish(&state);
         }
 
         fn configurations(&self, shard: &str, piece: Piece<Value>) {
@@ -396,7 +396,7 @@ mod tests {
                     .unwrap()
                     .into_entry(&shard, generation)
             });
-            self.0.show(&state);
+            self.0.publish(&state);
         }
 
         fn of(&self, workspace_type: &str) -> Vec<String> {
@@ -426,7 +426,7 @@ mod tests {
 
     /// The last piece may be the last event of the index, and readiness waits for it.
     #[test]
-    fn whoever_waits_learns_of_the_last_piece() {
+    fn a_waiter_is_notified_of_the_last_piece() {
         use futures_util::FutureExt;
 
         let world = World(WorkspaceAuthentication::new());
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_has_the_configurations_that_lie_beside_it() {
+    fn a_type_uses_configurations_of_its_own_logical_cluster() {
         let world = World(WorkspaceAuthentication::new());
         let shards: [Arc<str>; 1] = ["a".into()];
         assert!(!world.0.is_synced(shards.iter()));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_and_a_shard_that_is_gone_takes_its_own() {
+    fn a_list_replaces_objects_and_a_removed_shard_removes_its_own() {
         let world = World(WorkspaceAuthentication::new());
         world.types("a", page(vec![workspace_type("c1", "root", "t", &["x"])], true, true));
         world.configurations("a", page(vec![configuration("c1", "x", "i")], true, true));
@@ -486,12 +486,12 @@ mod tests {
         assert_eq!(world.of("root:t").len(), 1, "the list is not complete");
         world.types("a", page(Vec::new(), false, true));
         assert_eq!((world.of("root:t").len(), world.of("root:u").len()), (0, 1));
-        world.0.forget("a");
+        world.0.remove_shard("a");
         assert_eq!(world.of("root:u").len(), 0);
     }
 
     #[test]
-    fn of_two_homes_of_a_type_neither_is_believed() {
+    fn a_type_in_two_logical_clusters_is_not_used() {
         let world = World(WorkspaceAuthentication::new());
         for shard in ["a", "b"] {
             // The same logical cluster on two shards counts as one, because it is being migrated.

@@ -11,15 +11,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::routing::index::objects::{BadMark, ShardObject};
+use crate::routing::index::objects::{InvalidAnnotation, ShardObject};
 use crate::routing::table::ShardSpec;
 
 /// Path of `Shard` objects, below the root workspace and below the administrative view.
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 /// Path of the administrative view of a peer.
-const ADMIN: &str = "/services/admin";
+const ADMIN_VIEW: &str = "/services/admin";
 /// The logical cluster in which a shard keeps its own object; other copies are older ones.
-const HOME: &str = "system:shard";
+const OWN_CLUSTER: &str = "system:shard";
 
 /// Builds a client for a peer by its URL.
 pub(crate) type PeerClient = Arc<dyn Fn(&str) -> Option<Client> + Send + Sync>;
@@ -41,13 +41,13 @@ pub(crate) enum ShardSource {
 
 /// A change of the list of shards.
 #[derive(Debug, PartialEq)]
-pub(super) enum ShardNews {
+pub(super) enum ShardListChange {
     /// The complete list.
-    All(Vec<ShardSpec>),
+    Replaced(Vec<ShardSpec>),
     /// A shard was added or modified.
-    Put(ShardSpec),
+    Updated(ShardSpec),
     /// A shard was deleted.
-    Gone(Arc<str>),
+    Removed(Arc<str>),
 }
 
 /// Follows the list of shards.
@@ -58,7 +58,7 @@ pub(super) struct ShardList {
     status: watch::Receiver<ReflectorStatus>,
     /// Earliest time of the next request.
     pause_until: Instant,
-    copies: ReplicatedShards,
+    replicas: ReplicatedShards,
 }
 
 impl ShardList {
@@ -67,50 +67,50 @@ impl ShardList {
         let (client, pause_until) = peers.next();
         let reflector = Reflector::new(client, ListWatch::new(SHARDS), options.clone());
         let status = reflector.status();
-        Self { peers, options, reflector, status, pause_until, copies: ReplicatedShards::default() }
+        Self { peers, options, reflector, status, pause_until, replicas: ReplicatedShards::default() }
     }
 
     /// Waits for the next change. Cancel-safe.
-    pub(super) async fn next(&mut self) -> ShardNews {
+    pub(super) async fn next(&mut self) -> ShardListChange {
         loop {
             tokio::time::sleep_until(self.pause_until).await;
             let event = tokio::select! {
                 event = self.reflector.next() => event,
                 () = has_failed(&mut self.status), if self.peers.has_others() => {
-                    self.go_on_elsewhere();
+                    self.fail_over();
                     continue;
                 }
             };
             match event {
                 // An installation has at least the shard that responds; an empty view has not been filled yet.
                 Event::Replaced { items, .. } if items.is_empty() => {
-                    tracing::warn!("a list without any shard is not believed");
+                    tracing::warn!("an empty list of shards is ignored");
                     self.start(None);
                 }
                 Event::Replaced { items, .. } => {
-                    self.copies.replace(items);
-                    self.know_peers();
-                    return ShardNews::All(self.copies.all());
+                    self.replicas.replace(items);
+                    self.update_peers();
+                    return ShardListChange::Replaced(self.replicas.all());
                 }
                 Event::Applied(object) => {
-                    let news = self.copies.put(object);
-                    self.know_peers();
-                    return ShardNews::Put(news);
+                    let spec = self.replicas.put(object);
+                    self.update_peers();
+                    return ShardListChange::Updated(spec);
                 }
                 Event::Deleted(object) => {
                     let name = Arc::clone(object.name());
-                    let left = self.copies.remove(&object);
-                    self.know_peers();
-                    return left.map_or(ShardNews::Gone(name), ShardNews::Put);
+                    let left = self.replicas.remove(&object);
+                    self.update_peers();
+                    return left.map_or(ShardListChange::Removed(name), ShardListChange::Updated);
                 }
                 Event::Progress(_) => {}
             }
         }
     }
 
-    fn go_on_elsewhere(&mut self) {
+    fn fail_over(&mut self) {
         let resume_at = self.status.borrow().resource_version.as_deref().map(str::to_owned);
-        let resume_at = resume_at.filter(|_| !self.copies.is_empty());
+        let resume_at = resume_at.filter(|_| !self.replicas.is_empty());
         self.start(resume_at);
     }
 
@@ -126,8 +126,8 @@ impl ShardList {
         self.pause_until = pause_until;
     }
 
-    fn know_peers(&mut self) {
-        self.peers.know(self.copies.all().into_iter().map(|shard| shard.url));
+    fn update_peers(&mut self) {
+        self.peers.update(self.replicas.all().into_iter().map(|shard| shard.url));
     }
 }
 
@@ -149,7 +149,7 @@ struct Peers {
     client: Option<PeerClient>,
     next: usize,
     /// The time of the last request, by the peer's address.
-    asked: FxHashMap<String, Instant>,
+    last_request: FxHashMap<String, Instant>,
     cooldown: Duration,
 }
 
@@ -158,11 +158,12 @@ impl Peers {
         let (seeds, client) = match source {
             ShardSource::Root(client) => (vec![client], None),
             ShardSource::Peers { first, others, client } => {
-                let seeds = [first].into_iter().chain(others).map(|seed| seed.with_prefix(ADMIN)).collect();
+                let seeds =
+                    [first].into_iter().chain(others).map(|seed| seed.with_prefix(ADMIN_VIEW)).collect();
                 (seeds, Some(client))
             }
         };
-        Self { seeds, found: Vec::new(), client, next: 0, asked: FxHashMap::default(), cooldown }
+        Self { seeds, found: Vec::new(), client, next: 0, last_request: FxHashMap::default(), cooldown }
     }
 
     fn has_others(&self) -> bool {
@@ -178,26 +179,26 @@ impl Peers {
             None => self.found[at - self.seeds.len()].1.clone(),
         };
         let now = Instant::now();
-        let last = self.asked.insert(client.endpoint().to_string(), now);
+        let last = self.last_request.insert(client.endpoint().to_string(), now);
         (client, last.map_or(now, |last| now.max(last + self.cooldown)))
     }
 
     /// Updates the peers from the shards of the installation; removed shards are not used any more.
-    fn know(&mut self, urls: impl Iterator<Item = Arc<str>>) {
-        let Some(make) = &self.client else { return };
+    fn update(&mut self, urls: impl Iterator<Item = Arc<str>>) {
+        let Some(build_client) = &self.client else { return };
         let urls: FxHashSet<Arc<str>> = urls.collect();
         self.found.retain(|(url, _)| urls.contains(url));
         let seeds: FxHashSet<String> = self.seeds.iter().map(|seed| seed.endpoint().to_string()).collect();
         for url in urls {
-            let is_known =
-                seeds.contains(&format!("{url}{ADMIN}")) || self.found.iter().any(|(known, _)| *known == url);
-            if !is_known && let Some(client) = make(&url) {
-                self.found.push((url, client.with_prefix(ADMIN)));
+            let is_known = seeds.contains(&format!("{url}{ADMIN_VIEW}"))
+                || self.found.iter().any(|(known, _)| *known == url);
+            if !is_known && let Some(client) = build_client(&url) {
+                self.found.push((url, client.with_prefix(ADMIN_VIEW)));
             }
         }
         let found: FxHashSet<String> =
             self.found.iter().map(|(_, client)| client.endpoint().to_string()).collect();
-        self.asked.retain(|peer, _| seeds.contains(peer) || found.contains(peer));
+        self.last_request.retain(|peer, _| seeds.contains(peer) || found.contains(peer));
     }
 }
 
@@ -206,7 +207,7 @@ impl Peers {
 struct ReplicatedShards {
     by_name: FxHashMap<Arc<str>, Vec<(Box<str>, ShardSpec)>>,
     /// Invalid annotations that have been logged already.
-    bad: FxHashMap<Arc<str>, Vec<BadMark>>,
+    invalid: FxHashMap<Arc<str>, Vec<InvalidAnnotation>>,
 }
 
 impl ReplicatedShards {
@@ -221,47 +222,50 @@ impl ReplicatedShards {
 
     /// Returns the copy that takes precedence now.
     fn put(&mut self, object: ShardObject) -> ShardSpec {
-        let home: Box<str> = object.home().into();
-        self.warn_of_bad_marks(&object);
+        let logical_cluster: Box<str> = object.logical_cluster().into();
+        self.warn_of_invalid_annotations(&object);
         let spec = object.into_spec();
-        let copies = self.by_name.entry(Arc::clone(&spec.name)).or_default();
-        copies.retain(|(known, _)| *known != home);
-        copies.push((home, spec.clone()));
-        counting(copies).unwrap_or(spec)
+        let replicas = self.by_name.entry(Arc::clone(&spec.name)).or_default();
+        replicas.retain(|(known, _)| *known != logical_cluster);
+        replicas.push((logical_cluster, spec.clone()));
+        preferred_copy(replicas).unwrap_or(spec)
     }
 
     /// Logs each invalid annotation once.
-    fn warn_of_bad_marks(&mut self, object: &ShardObject) {
-        let (name, (_, bad)) = (object.name(), object.marks());
-        let known = self.bad.get(name).map(Vec::as_slice).unwrap_or_default();
-        for mark in bad.iter().filter(|mark| !known.contains(mark)) {
-            tracing::warn!(shard = %name, "the shard's annotation {mark}");
+    fn warn_of_invalid_annotations(&mut self, object: &ShardObject) {
+        let (name, (_, invalid)) = (object.name(), object.placement_constraints());
+        let known = self.invalid.get(name).map(Vec::as_slice).unwrap_or_default();
+        for annotation in invalid.iter().filter(|annotation| !known.contains(annotation)) {
+            tracing::warn!(shard = %name, "the shard's annotation {annotation}");
         }
-        match bad.is_empty() {
-            true => self.bad.remove(name),
-            false => self.bad.insert(Arc::clone(name), bad),
+        match invalid.is_empty() {
+            true => self.invalid.remove(name),
+            false => self.invalid.insert(Arc::clone(name), invalid),
         };
     }
 
     /// Returns the copy that takes precedence among the remaining ones.
     fn remove(&mut self, object: &ShardObject) -> Option<ShardSpec> {
-        let copies = self.by_name.get_mut(object.name())?;
-        copies.retain(|(known, _)| **known != *object.home());
-        let left = counting(copies);
+        let replicas = self.by_name.get_mut(object.name())?;
+        replicas.retain(|(known, _)| **known != *object.logical_cluster());
+        let left = preferred_copy(replicas);
         if left.is_none() {
             self.by_name.remove(object.name());
-            self.bad.remove(object.name());
+            self.invalid.remove(object.name());
         }
         left
     }
 
     fn all(&self) -> Vec<ShardSpec> {
-        self.by_name.values().filter_map(|copies| counting(copies)).collect()
+        self.by_name.values().filter_map(|replicas| preferred_copy(replicas)).collect()
     }
 }
 
-fn counting(copies: &[(Box<str>, ShardSpec)]) -> Option<ShardSpec> {
-    copies.iter().min_by_key(|(home, _)| (&**home != HOME, home.clone())).map(|(_, spec)| spec.clone())
+fn preferred_copy(replicas: &[(Box<str>, ShardSpec)]) -> Option<ShardSpec> {
+    replicas
+        .iter()
+        .min_by_key(|(logical_cluster, _)| (&**logical_cluster != OWN_CLUSTER, logical_cluster.clone()))
+        .map(|(_, spec)| spec.clone())
 }
 
 #[cfg(test)]
@@ -270,22 +274,22 @@ mod tests {
 
     use super::*;
 
-    fn shard(name: &str, home: &str, url: &str) -> ShardObject {
+    fn shard(name: &str, logical_cluster: &str, url: &str) -> ShardObject {
         serde_json::from_value(serde_json::json!({
-            "metadata": {"name": name, "annotations": {"kcp.io/cluster": home}}, "spec": {"baseURL": url},
+            "metadata": {"name": name, "annotations": {"kcp.io/cluster": logical_cluster}}, "spec": {"baseURL": url},
         }))
         .unwrap()
     }
 
     #[test]
-    fn of_two_copies_the_shards_own_counts() {
-        let mut copies = ReplicatedShards::default();
+    fn the_shards_own_copy_takes_precedence() {
+        let mut replicas = ReplicatedShards::default();
         let url = |spec: ShardSpec| spec.url.to_string();
-        assert_eq!(url(copies.put(shard("a", "root", "https://old"))), "https://old");
-        assert_eq!(url(copies.put(shard("a", "system:shard", "https://own"))), "https://own");
-        assert_eq!(url(copies.put(shard("a", "root", "https://older"))), "https://own");
-        assert_eq!(copies.remove(&shard("a", "root", "")).map(url), Some("https://own".to_owned()));
-        assert_eq!(copies.remove(&shard("a", "system:shard", "")), None);
-        assert!(copies.is_empty());
+        assert_eq!(url(replicas.put(shard("a", "root", "https://old"))), "https://old");
+        assert_eq!(url(replicas.put(shard("a", "system:shard", "https://own"))), "https://own");
+        assert_eq!(url(replicas.put(shard("a", "root", "https://older"))), "https://own");
+        assert_eq!(replicas.remove(&shard("a", "root", "")).map(url), Some("https://own".to_owned()));
+        assert_eq!(replicas.remove(&shard("a", "system:shard", "")), None);
+        assert!(replicas.is_empty());
     }
 }

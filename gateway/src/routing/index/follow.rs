@@ -14,7 +14,7 @@ use crate::routing::table::{Change, Page, ShardIndex};
 
 /// Maximum number of objects queued between all followers and the table; beyond it the watches wait. About 150 bytes each.
 /// This also bounds the memory for the first lists of all shards, however long they are.
-const ROOM: usize = 32_768;
+const QUEUE_CAPACITY: usize = 32_768;
 
 /// A change from a shard, queued for the table.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct ShardEvent {
     pub(super) change: Change,
     /// UIDs of workspaces that have been placed now.
     pub(super) placed: Vec<Box<str>>,
-    pub(super) receipt: Ack,
+    pub(super) ack: Ack,
 }
 
 /// Acknowledged when the event has been applied to the table.
@@ -35,7 +35,7 @@ pub(super) struct Ack {
     completes: Option<Arc<AtomicU64>>,
     read_at: Instant,
     /// Space in the queue.
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Ack {
@@ -51,20 +51,20 @@ impl Ack {
 /// The queue from the followers to the table.
 #[derive(Clone)]
 pub(super) struct EventQueue {
-    news: mpsc::Sender<ShardEvent>,
-    room: Arc<Semaphore>,
+    events: mpsc::Sender<ShardEvent>,
+    capacity: Arc<Semaphore>,
 }
 
 impl EventQueue {
     pub(super) fn new() -> (Self, mpsc::Receiver<ShardEvent>) {
-        let (news, inbox) = mpsc::channel(ROOM);
-        (Self { news, room: Arc::new(Semaphore::new(ROOM)) }, inbox)
+        let (events, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        (Self { events, capacity: Arc::new(Semaphore::new(QUEUE_CAPACITY)) }, receiver)
     }
 
     /// Waits for space for this many objects; `None` when the receiver has been dropped.
-    async fn room_for(&self, objects: usize) -> Option<OwnedSemaphorePermit> {
-        let permits = u32::try_from(objects.clamp(1, ROOM)).ok()?;
-        Arc::clone(&self.room).acquire_many_owned(permits).await.ok()
+    async fn reserve(&self, objects: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = u32::try_from(objects.clamp(1, QUEUE_CAPACITY)).ok()?;
+        Arc::clone(&self.capacity).acquire_many_owned(permits).await.ok()
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Follower {
     clusters: Reflector<LogicalClusterObject>,
     mirrors: Mirrors,
     identity: watch::Receiver<Option<Arc<str>>>,
-    outbox: EventQueue,
+    event_queue: EventQueue,
 }
 
 impl Follower {
@@ -96,13 +96,13 @@ impl Follower {
         client: &Client,
         options: ReflectorOptions,
         identity: watch::Receiver<Option<Arc<str>>>,
-        outbox: EventQueue,
+        event_queue: EventQueue,
     ) -> Self {
         let client = client.with_prefix("/clusters/*");
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
         let clusters = Reflector::new(client.clone(), source, options.clone());
         let mirrors = Mirrors { clusters: Mirror::new(clusters.status()), workspaces: Arc::default() };
-        Self { shard, number, client, options, clusters, mirrors, identity, outbox }
+        Self { shard, number, client, options, clusters, mirrors, identity, event_queue }
     }
 
     pub(super) fn mirrors(&self) -> Mirrors {
@@ -113,7 +113,7 @@ impl Follower {
         let mut workspaces: Option<(Reflector<WorkspaceObject>, Arc<AtomicU64>)> = None;
         self.identity.mark_changed();
         loop {
-            let told = tokio::select! {
+            let reported = tokio::select! {
                 piece = self.clusters.next_piece() => cluster_change(piece, &self.mirrors.clusters.applied),
                 (piece, applied) = next(&mut workspaces) => workspace_change(piece, &applied),
                 changed = self.identity.changed() => match changed {
@@ -125,22 +125,22 @@ impl Follower {
                     Err(_) => return,
                 },
             };
-            let Some(Reported { change, placed, objects, completes }) = told else {
+            let Some(Reported { change, placed, objects, completes }) = reported else {
                 continue;
             };
             let read_at = Instant::now();
-            let Some(room) = self.outbox.room_for(objects).await else {
+            let Some(permit) = self.event_queue.reserve(objects).await else {
                 return;
             };
             let (shard, follower) = (self.shard, self.number);
-            let news = ShardEvent {
+            let event = ShardEvent {
                 shard,
                 follower,
                 change,
                 placed,
-                receipt: Ack { completes, read_at, _room: room },
+                ack: Ack { completes, read_at, _permit: permit },
             };
-            if self.outbox.news.send(news).await.is_err() {
+            if self.event_queue.events.send(event).await.is_err() {
                 return;
             }
         }
@@ -203,8 +203,8 @@ fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) 
             object.into_change().map(|change| Reported { change, placed, objects: 1, completes: None })
         }
         Piece::Deleted(object) => {
-            let told = |change| Reported { change, placed: Vec::new(), objects: 1, completes: None };
-            object.into_removal().map(told)
+            let reported = |change| Reported { change, placed: Vec::new(), objects: 1, completes: None };
+            object.into_removal().map(reported)
         }
         Piece::Progress(_) => None,
     }

@@ -10,19 +10,19 @@ use tokio::sync::watch;
 use crate::routing::index::objects::ExportIdentity;
 
 /// Interval of checks once the identity hash is known.
-const CHECK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reads the identity hash, with retries until it is found, then at an interval. `candidates` returns the shards to ask, in
 /// order; it is called each time, because the shard of the root workspace may change.
 pub(super) async fn read_identity(
-    whom: impl Fn() -> Vec<Client> + Send,
+    candidates: impl Fn() -> Vec<Client> + Send,
     identity: watch::Sender<Option<Arc<str>>>,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         let mut found = None;
-        for client in whom() {
-            found = ask(&client).await;
+        for client in candidates() {
+            found = read_hash(&client).await;
             if found.is_some() {
                 break;
             }
@@ -35,7 +35,7 @@ pub(super) async fn read_identity(
                     *known = Some(hash.into());
                     changed
                 });
-                CHECK
+                CHECK_INTERVAL
             }
             None => backoff.next_delay(),
         };
@@ -47,10 +47,10 @@ pub(super) async fn read_identity(
 }
 
 /// `client` addresses a shard that may have the root workspace, without a logical cluster.
-async fn ask(client: &Client) -> Option<String> {
+async fn read_hash(client: &Client) -> Option<String> {
     let root = client.with_prefix("/clusters/root");
     match root.get("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io").await {
-        Ok(answer) => match serde_json::from_slice::<ExportIdentity>(&answer.body) {
+        Ok(response) => match serde_json::from_slice::<ExportIdentity>(&response.body) {
             Ok(export) => export.into_hash(),
             Err(error) => {
                 tracing::warn!(%error, "the export of workspaces does not decode");

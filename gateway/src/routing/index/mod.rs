@@ -37,7 +37,7 @@ use crate::routing::resolver::WorkspaceResolver;
 use crate::routing::table::{Root, ShardIndex, ShardSpec, TableWriter};
 use crate::upstream::Upstreams;
 use authentication::AuthenticationFollower;
-use discover::{ShardList, ShardNews, ShardSource};
+use discover::{ShardList, ShardListChange, ShardSource};
 use follow::{Ack, EventQueue, Follower, ShardEvent};
 use identity::read_identity;
 use snapshot::SnapshotFile;
@@ -48,7 +48,7 @@ pub(crate) use report::IndexReport;
 pub(crate) use select::ShardSelection;
 
 /// Maximum number of changes applied at once.
-const BATCH: usize = 4096;
+const MAX_BATCH: usize = 4096;
 
 /// Settings of the index.
 #[derive(Clone, Debug)]
@@ -138,9 +138,9 @@ pub(crate) struct IndexParts {
     /// The writer of the table.
     pub(crate) writer: TableWriter,
     /// Receives the keys that have appeared.
-    pub(crate) router: Arc<WorkspaceResolver>,
+    pub(crate) resolver: Arc<WorkspaceResolver>,
     /// Receives the workspaces that were placed.
-    pub(crate) picker: Arc<Scheduler>,
+    pub(crate) scheduler: Arc<Scheduler>,
     /// Receives the shards that are gone.
     pub(crate) upstreams: Arc<Upstreams>,
     /// Clients for shards.
@@ -161,10 +161,10 @@ pub(crate) struct IndexParts {
 pub(crate) struct Index {
     parts: IndexParts,
     identity: watch::Receiver<Option<Arc<str>>>,
-    outbox: EventQueue,
-    followed: FxHashMap<Arc<str>, Followed>,
+    event_queue: EventQueue,
+    followed: FxHashMap<Arc<str>, FollowedShard>,
     /// Shards whose URL kcp would have lost after a change.
-    lost: FxHashSet<Arc<str>>,
+    lost_urls: FxHashSet<Arc<str>>,
     followers: JoinSet<()>,
     next_follower: u64,
     /// Whether this process has read the list of shards.
@@ -172,7 +172,7 @@ pub(crate) struct Index {
     synced: bool,
 }
 
-struct Followed {
+struct FollowedShard {
     shard: ShardIndex,
     follower: u64,
     url: Arc<str>,
@@ -181,22 +181,23 @@ struct Followed {
 
 /// Runs the index until the process drains.
 pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
-    let (outbox, mut inbox) = EventQueue::new();
+    let (event_queue, mut inbox) = EventQueue::new();
     let (known, identity) = watch::channel(None);
     let mut index = Index {
         parts,
         identity,
-        outbox,
+        event_queue,
         followed: FxHashMap::default(),
-        lost: FxHashSet::default(),
+        lost_urls: FxHashSet::default(),
         followers: JoinSet::new(),
         next_follower: 0,
         listed: false,
         synced: false,
     };
     index.restore(&known).await;
-    let keeper = index.keeper().map(|keeper| tokio::spawn(keeper.run(shutdown.clone())));
-    index.followers.spawn(read_identity(index.who_knows_the_identity(), known));
+    let snapshot_writer =
+        index.snapshot_writer().map(|snapshot_writer| tokio::spawn(snapshot_writer.run(shutdown.clone())));
+    index.followers.spawn(read_identity(index.identity_candidates(), known));
     let options = &index.parts.options;
     let mut shards = ShardList::new(index.parts.clients.source(), options.reflector.clone());
     let deadline = tokio::time::sleep(options.sync_deadline);
@@ -206,11 +207,11 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
     loop {
         tokio::select! {
             () = shutdown.draining() => break,
-            news = shards.next() => index.on_shards(news),
-            _ = inbox.recv_many(&mut batch, BATCH) => index.on_news(&mut batch),
-            () = until(index.parts.writer.next_expiry()) => index.parts.writer.forget_moves(),
+            event = shards.next() => index.on_shard_list_change(event),
+            _ = inbox.recv_many(&mut batch, MAX_BATCH) => index.on_shard_events(&mut batch),
+            () = until(index.parts.writer.next_expiry()) => index.parts.writer.expire_relocations(),
             // Readiness may wait for this change only.
-            () = change_of(authentication.as_deref()), if !index.synced => {}
+            () = authentication_changed(authentication.as_deref()), if !index.synced => {}
             () = &mut deadline, if !index.is_ready() => {
                 // Without the list of shards no request can be routed; with it, the records read so far can be used.
                 if index.view().is_listed() {
@@ -221,15 +222,15 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
                 }
             }
         }
-        index.note_sync();
+        index.update_readiness();
     }
-    if let Some(keeper) = keeper {
+    if let Some(snapshot_writer) = snapshot_writer {
         // The snapshot writer writes once more.
-        let _ = keeper.await;
+        let _ = snapshot_writer.await;
     }
 }
 
-async fn change_of(authentication: Option<&WorkspaceAuthentication>) {
+async fn authentication_changed(authentication: Option<&WorkspaceAuthentication>) {
     match authentication {
         Some(authentication) => authentication.changed().await,
         None => std::future::pending().await,
@@ -253,7 +254,7 @@ impl Index {
                 Ok(Err(error)) => {
                     return tracing::warn!(file = %path.display(), %error, "the index on disk is not used");
                 }
-                Err(error) => return tracing::error!(%error, "reading the index from disk broke off"),
+                Err(error) => return tracing::error!(%error, "reading the index from disk was aborted"),
             };
         self.parts.writer.restore(restoration);
         let age = SystemTime::now().duration_since(header.written_at).unwrap_or_default();
@@ -268,7 +269,7 @@ impl Index {
         }
     }
 
-    fn keeper(&self) -> Option<SnapshotWriter> {
+    fn snapshot_writer(&self) -> Option<SnapshotWriter> {
         let options = &self.parts.options;
         Some(SnapshotWriter {
             file: SnapshotFile::new(options.snapshot.as_ref()?),
@@ -281,7 +282,7 @@ impl Index {
     }
 
     /// The root shard, and the shard that has the root workspace.
-    fn who_knows_the_identity(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
+    fn identity_candidates(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
         let (clients, table) = (self.parts.clients.clone(), self.parts.writer.table());
         move || {
             let owner = table.load().owner_of("root").map(|shard| shard.spec.clone());
@@ -300,7 +301,7 @@ impl Index {
         *self.parts.ready.borrow()
     }
 
-    fn note_sync(&mut self) {
+    fn update_readiness(&mut self) {
         if self.synced {
             return;
         }
@@ -316,9 +317,9 @@ impl Index {
         }
     }
 
-    fn on_shards(&mut self, news: ShardNews) {
-        match news {
-            ShardNews::All(shards) => {
+    fn on_shard_list_change(&mut self, event: ShardListChange) {
+        match event {
+            ShardListChange::Replaced(shards) => {
                 let selection = &self.parts.options.selection;
                 let present: FxHashSet<&Arc<str>> = shards
                     .iter()
@@ -328,36 +329,36 @@ impl Index {
                 let view = self.view();
                 let known = view.shards().map(|shard| &shard.spec.name);
                 let gone: Vec<Arc<str>> = known.filter(|name| !present.contains(name)).cloned().collect();
-                self.lost.retain(|name| present.contains(name));
+                self.lost_urls.retain(|name| present.contains(name));
                 gone.iter().for_each(|name| self.forget(name));
                 shards.into_iter().for_each(|shard| self.follow(shard));
                 self.parts.writer.shards_listed();
                 self.listed = true;
             }
-            ShardNews::Put(shard) => self.follow(shard),
-            ShardNews::Gone(name) => {
-                self.lost.remove(&name);
+            ShardListChange::Updated(shard) => self.follow(shard),
+            ShardListChange::Removed(name) => {
+                self.lost_urls.remove(&name);
                 self.forget(&name);
             }
         }
     }
 
-    fn does(&self, behaviour: KcpBehaviour) -> bool {
+    fn emulates(&self, behaviour: KcpBehaviour) -> bool {
         self.parts.as_kcp.load().contains(&behaviour)
     }
 
     /// Whether kcp would have lost the shard's URL: it differs from the previous one, and this process has seen both.
-    fn is_lost(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
-        if !self.does(KcpBehaviour::BaseUrls) {
-            self.lost.remove(name);
+    fn has_lost_url(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
+        if !self.emulates(KcpBehaviour::BaseUrls) {
+            self.lost_urls.remove(name);
             return false;
         }
         let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
         if self.listed && has_moved() {
             tracing::warn!(shard = %name, "its base URL has changed, and kcpCompatibility is baseUrls: its workspaces are unknown");
-            self.lost.insert(Arc::clone(name));
+            self.lost_urls.insert(Arc::clone(name));
         }
-        self.lost.contains(name)
+        self.lost_urls.contains(name)
     }
 
     /// Adds a shard and follows it; a shard with a new URL keeps its records meanwhile.
@@ -374,7 +375,7 @@ impl Index {
             }
         };
         // It is read at its new URL, but no requests are routed there.
-        let spec = match self.is_lost(&name, &url) {
+        let spec = match self.has_lost_url(&name, &url) {
             true => ShardSpec { url: "".into(), cordoned: true, ..spec },
             false => spec,
         };
@@ -399,7 +400,7 @@ impl Index {
             &client,
             reflector.clone(),
             self.identity.clone(),
-            self.outbox.clone(),
+            self.event_queue.clone(),
         );
         self.parts.report.insert(shard, mirror.mirrors());
         let mut tasks = vec![self.followers.spawn(mirror.run())];
@@ -409,7 +410,7 @@ impl Index {
             let mirror = AuthenticationFollower::new(Arc::clone(&name), &client, reflector, identity, target);
             tasks.push(self.followers.spawn(mirror.run()));
         }
-        self.followed.insert(name, Followed { shard, follower, url, tasks });
+        self.followed.insert(name, FollowedShard { shard, follower, url, tasks });
     }
 
     fn forget(&mut self, name: &str) {
@@ -418,7 +419,7 @@ impl Index {
             self.parts.report.remove(followed.shard);
         }
         if let Some(authentication) = &self.parts.authentication {
-            authentication.forget(name);
+            authentication.remove_shard(name);
         }
         let known = self.view().shards().find(|shard| &*shard.spec.name == name).map(|shard| shard.index);
         if let Some(shard) = known {
@@ -429,30 +430,31 @@ impl Index {
         self.parts.upstreams.forget(name);
     }
 
-    fn on_news(&mut self, batch: &mut Vec<ShardEvent>) {
+    fn on_shard_events(&mut self, batch: &mut Vec<ShardEvent>) {
         // Join followers that have ended.
         while self.followers.try_join_next().is_some() {}
         let current: FxHashSet<u64> = self.followed.values().map(|followed| followed.follower).collect();
         let mut changes = Vec::with_capacity(batch.len());
         let mut placed = Vec::new();
-        let mut receipts = Vec::with_capacity(batch.len());
-        let keeps_mounts = self.does(KcpBehaviour::ClearedMounts);
-        for news in batch.drain(..).filter(|news| current.contains(&news.follower)) {
-            let change = if keeps_mounts { news.change.keeping_cleared_mounts() } else { news.change };
-            changes.push((news.shard, change));
-            placed.extend(news.placed);
-            receipts.push(news.receipt);
+        let mut acks = Vec::with_capacity(batch.len());
+        let keeps_cleared_mounts = self.emulates(KcpBehaviour::ClearedMounts);
+        for event in batch.drain(..).filter(|event| current.contains(&event.follower)) {
+            let change =
+                if keeps_cleared_mounts { event.change.keeping_cleared_mounts() } else { event.change };
+            changes.push((event.shard, change));
+            placed.extend(event.placed);
+            acks.push(event.ack);
         }
         let touched = self.parts.writer.apply(changes);
-        let lag = receipts.into_iter().map(Ack::applied).max();
+        let lag = acks.into_iter().map(Ack::applied).max();
         self.parts.report.applied(lag.unwrap_or_default());
-        self.parts.router.appeared(&touched);
-        self.parts.picker.placed(placed.iter().map(|uid| &**uid));
+        self.parts.resolver.appeared(&touched);
+        self.parts.scheduler.placed(placed.iter().map(|uid| &**uid));
     }
 }
 
 /// The reason why the gateway is not ready, for the readiness check of the index.
-pub(crate) fn what_is_missing(view: &Root) -> String {
+pub(crate) fn describe_missing_lists(view: &Root) -> String {
     if !view.is_listed() {
         return "the list of shards has not been read yet".to_owned();
     }

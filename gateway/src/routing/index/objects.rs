@@ -46,12 +46,12 @@ struct ShardAnnotations {
 
 /// An invalid annotation of a `Shard`. The operator has to fix it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum BadMark {
+pub(super) enum InvalidAnnotation {
     /// An invalid weight.
-    #[error("fairlead.dev/weight: {0:?} is no whole number from 1 to 10000; it is as if it were not there")]
+    #[error("fairlead.dev/weight: {0:?} is not an integer from 1 to 10000; the annotation is ignored")]
     Weight(String),
     /// An invalid capacity.
-    #[error("fairlead.dev/capacity: {0:?} is no whole number; until it is one, the shard gets no workspaces")]
+    #[error("fairlead.dev/capacity: {0:?} is not an integer; the shard gets no workspaces")]
     Capacity(String),
 }
 
@@ -67,34 +67,34 @@ impl ShardObject {
     }
 
     /// The logical cluster of the object.
-    pub(super) fn home(&self) -> &str {
+    pub(super) fn logical_cluster(&self) -> &str {
         &self.metadata.annotations.cluster
     }
 
     /// The placement constraints of the annotations, and the annotations that are invalid. An invalid weight counts as none. An
     /// invalid capacity counts as 0, because too many workspaces would be worse than too few.
-    pub(super) fn marks(&self) -> (PlacementConstraints, Vec<BadMark>) {
+    pub(super) fn placement_constraints(&self) -> (PlacementConstraints, Vec<InvalidAnnotation>) {
         let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
-        let mut bad = Vec::new();
+        let mut invalid = Vec::new();
         let weight = weight.as_ref().and_then(|text| {
             let read = text.trim().parse().ok().filter(|weight| ShardPlacementConfig::is_weight(*weight));
             read.or_else(|| {
-                bad.push(BadMark::Weight(text.clone()));
+                invalid.push(InvalidAnnotation::Weight(text.clone()));
                 None
             })
         });
         let capacity = capacity.as_ref().map(|text| {
             text.trim().parse().unwrap_or_else(|_| {
-                bad.push(BadMark::Capacity(text.clone()));
+                invalid.push(InvalidAnnotation::Capacity(text.clone()));
                 0
             })
         });
-        (PlacementConstraints { draining: drain.is_some(), weight, capacity }, bad)
+        (PlacementConstraints { draining: drain.is_some(), weight, capacity }, invalid)
     }
 
     pub(super) fn into_spec(self) -> ShardSpec {
         ShardSpec {
-            marks: self.marks().0,
+            constraints: self.placement_constraints().0,
             name: self.metadata.name,
             url: self.spec.base_url.trim_end_matches('/').into(),
             labels: Arc::new(self.metadata.labels),
@@ -154,7 +154,7 @@ impl From<WireWorkspace> for WorkspaceObject {
             WorkspaceTarget::Cluster(spec.cluster)
         } else if spec.mount.is_none() {
             WorkspaceTarget::Unmounted
-        } else if can_serve(&spec.url) {
+        } else if is_usable_mount_url(&spec.url) {
             WorkspaceTarget::Mount(spec.url)
         } else {
             WorkspaceTarget::None
@@ -170,9 +170,9 @@ impl From<WireWorkspace> for WorkspaceObject {
 
 /// Whether a mount's URL can be used: absolute, with a host, and at most 4096 bytes long. It was copied from an
 /// object in a user's workspace, so it is not trusted.
-fn can_serve(url: &str) -> bool {
-    const LONGEST: usize = 4096;
-    url.len() <= LONGEST
+fn is_usable_mount_url(url: &str) -> bool {
+    const MAX_LENGTH: usize = 4096;
+    url.len() <= MAX_LENGTH
         && url.parse::<http::Uri>().is_ok_and(|uri| {
             uri.host().is_some_and(|host| !host.is_empty())
                 && matches!(uri.scheme_str(), Some("https" | "http"))
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workspace_leads_to() {
+    fn workspaces_are_converted() {
         let ready = r#"{"cluster":"c","URL":"https://x/clusters/c","type":{"name":"universal"}}"#;
         let mount = r#"{"mount":{"ref":{"kind":"K"}},"URL":"https://x/clusters/y"}"#;
         for (spec, phase, expected) in [
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_logical_cluster_says() {
+    fn logical_clusters_are_converted() {
         let json = r#"{"metadata":{"name":"cluster","annotations":{"kcp.io/cluster":"c","kcp.io/path":"root:w",
             "internal.tenancy.kcp.io/type":"root:universal"}},"spec":{"owner":{"uid":"u","name":"w"}},"status":{}}"#;
         let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shard_says() {
+    fn shards_are_converted() {
         let json = r#"{"metadata":{"name":"alpha","labels":{"name":"alpha"},"annotations":null},
             "spec":{"baseURL":"https://alpha:6443/","externalURL":"https://kcp"}}"#;
         let object: ShardObject = serde_json::from_str(json).unwrap();
@@ -370,32 +370,45 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shard_says_about_picks() {
-        let marks = |draining, weight, capacity| PlacementConstraints { draining, weight, capacity };
-        let weight = |text: &str| BadMark::Weight(text.to_owned());
-        let capacity = |text: &str| BadMark::Capacity(text.to_owned());
-        for (annotations, expected, bad) in [
-            ("{}", marks(false, None, None), vec![]),
-            (r#"{"fairlead.dev/drain":""}"#, marks(true, None, None), vec![]),
+    fn placement_annotations_are_parsed() {
+        let placement_constraints =
+            |draining, weight, capacity| PlacementConstraints { draining, weight, capacity };
+        let weight = |text: &str| InvalidAnnotation::Weight(text.to_owned());
+        let capacity = |text: &str| InvalidAnnotation::Capacity(text.to_owned());
+        for (annotations, expected, invalid) in [
+            ("{}", placement_constraints(false, None, None), vec![]),
+            (r#"{"fairlead.dev/drain":""}"#, placement_constraints(true, None, None), vec![]),
             (
                 r#"{"fairlead.dev/weight":" 3","fairlead.dev/capacity":"0"}"#,
-                marks(false, Some(3), Some(0)),
+                placement_constraints(false, Some(3), Some(0)),
                 vec![],
             ),
-            (r#"{"fairlead.dev/weight":"0"}"#, marks(false, None, None), vec![weight("0")]),
-            (r#"{"fairlead.dev/weight":"10001"}"#, marks(false, None, None), vec![weight("10001")]),
-            (r#"{"fairlead.dev/weight":"1.5"}"#, marks(false, None, None), vec![weight("1.5")]),
-            (r#"{"fairlead.dev/capacity":"10k"}"#, marks(false, None, Some(0)), vec![capacity("10k")]),
+            (r#"{"fairlead.dev/weight":"0"}"#, placement_constraints(false, None, None), vec![weight("0")]),
+            (
+                r#"{"fairlead.dev/weight":"10001"}"#,
+                placement_constraints(false, None, None),
+                vec![weight("10001")],
+            ),
+            (
+                r#"{"fairlead.dev/weight":"1.5"}"#,
+                placement_constraints(false, None, None),
+                vec![weight("1.5")],
+            ),
+            (
+                r#"{"fairlead.dev/capacity":"10k"}"#,
+                placement_constraints(false, None, Some(0)),
+                vec![capacity("10k")],
+            ),
             (
                 r#"{"fairlead.dev/weight":"x","fairlead.dev/capacity":"-1"}"#,
-                marks(false, None, Some(0)),
+                placement_constraints(false, None, Some(0)),
                 vec![weight("x"), capacity("-1")],
             ),
         ] {
             let json = format!(r#"{{"metadata":{{"name":"a","annotations":{annotations}}}}}"#);
             let object: ShardObject = serde_json::from_str(&json).unwrap();
-            assert_eq!(object.marks(), (expected, bad), "{annotations}");
-            assert_eq!(object.into_spec().marks, expected);
+            assert_eq!(object.placement_constraints(), (expected, invalid), "{annotations}");
+            assert_eq!(object.into_spec().constraints, expected);
         }
     }
 }

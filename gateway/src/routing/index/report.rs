@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::routing::resolver::IndexStatus;
 use crate::routing::table::{Root, ShardEntry, ShardIndex};
 
-/// How long a watch may take to open before its mirror counts as out of date.
-const OPENING: Duration = Duration::from_secs(1);
+/// Maximum time to open a watch before its mirror counts as out of date.
+const OPENING_GRACE: Duration = Duration::from_secs(1);
 
 /// State of the index.
 #[derive(Debug, Default)]
@@ -68,7 +68,8 @@ impl Mirror {
         let is_open = match status.phase {
             Phase::Watching => true,
             Phase::Connecting => {
-                status.last_error.is_none() && status.last_contact.is_some_and(|at| at.elapsed() < OPENING)
+                status.last_error.is_none()
+                    && status.last_contact.is_some_and(|at| at.elapsed() < OPENING_GRACE)
             }
             Phase::Listing => false,
         };
@@ -116,11 +117,15 @@ impl IndexReport {
 
     /// # Errors
     /// The shards whose records are older than the limit, or that have never been read.
-    pub(crate) fn is_younger(&self, limit: Duration, view: &Root) -> Result<(), String> {
+    pub(crate) fn check_age(&self, limit: Duration, view: &Root) -> Result<(), String> {
         let now = Instant::now();
-        let is_old = |shard: &&ShardEntry| self.of(shard.index, now).age.is_none_or(|age| age > limit);
-        let old: Vec<&str> = view.shards().filter(is_old).map(|shard| &*shard.spec.name).collect();
-        if old.is_empty() { Ok(()) } else { Err(format!("too long without news of: {}", old.join(", "))) }
+        let is_outdated = |shard: &&ShardEntry| self.of(shard.index, now).age.is_none_or(|age| age > limit);
+        let outdated: Vec<&str> = view.shards().filter(is_outdated).map(|shard| &*shard.spec.name).collect();
+        if outdated.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("no update for too long from: {}", outdated.join(", ")))
+        }
     }
 
     pub(super) fn insert(&self, shard: ShardIndex, mirrors: Mirrors) {

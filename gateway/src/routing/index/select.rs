@@ -52,7 +52,7 @@ mod tests {
             url: "https://alpha".into(),
             labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
             cordoned: false,
-            marks: crate::routing::table::PlacementConstraints::default(),
+            constraints: crate::routing::table::PlacementConstraints::default(),
         };
         for (names, labels, expected) in [
             ("", "", true),

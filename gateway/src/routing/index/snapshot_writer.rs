@@ -11,7 +11,7 @@ use crate::routing::index::snapshot::{Header, SnapshotFile};
 use crate::routing::table::RoutingTable;
 
 /// The interval is at least this many times the duration of the last write: 5 % of the time.
-const SHARE: u32 = 20;
+const MIN_INTERVAL_FACTOR: u32 = 20;
 
 /// Task that writes the snapshot.
 pub(super) struct SnapshotWriter {
@@ -31,7 +31,7 @@ impl SnapshotWriter {
         let mut failed = false;
         loop {
             let is_last = tokio::select! {
-                () = tokio::time::sleep(self.interval.max(took * SHARE)) => false,
+                () = tokio::time::sleep(self.interval.max(took * MIN_INTERVAL_FACTOR)) => false,
                 () = shutdown.draining() => true,
             };
             let table = self.table.load_full();
@@ -51,11 +51,11 @@ impl SnapshotWriter {
                     }
                     // Log the first failure only.
                     Ok(Err(error)) if !failed => {
-                        tracing::warn!(file = %self.file.path().display(), %error, "the index cannot be kept on disk");
+                        tracing::warn!(file = %self.file.path().display(), %error, "the snapshot of the index cannot be written");
                         failed = true;
                     }
                     Ok(Err(_)) => {}
-                    Err(error) => tracing::error!(%error, "writing the index broke off"),
+                    Err(error) => tracing::error!(%error, "writing the index was aborted"),
                 }
             }
             if is_last {

@@ -13,13 +13,13 @@ use crate::request::identity_headers::IdentityHeaderNames;
 use crate::routing::mapping::pattern::{Pattern, PatternError};
 
 /// Identity headers of a backend whose entry names none: user, group, prefix of extras.
-const USUAL_NAMES: [&str; 3] = ["x-remote-user", "x-remote-group", "x-remote-extra-"];
+const DEFAULT_NAMES: [&str; 3] = ["x-remote-user", "x-remote-group", "x-remote-extra-"];
 
 /// One entry of the file, parsed and validated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     /// Location in the file, for messages.
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
     /// Pattern of the paths that the entry maps.
     pub(crate) pattern: Pattern,
     /// The backend's URL; ignored for `/clusters/`.
@@ -36,7 +36,7 @@ pub(crate) struct Entry {
 
 /// A file and a position in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct SourceLocation {
     /// The file.
     pub(crate) file: PathBuf,
     /// Line and column, from 1.
@@ -58,26 +58,26 @@ pub(crate) enum MappingFileError {
     #[error("the mapping file {0} cannot be read")]
     Unreadable(PathBuf, #[source] std::io::Error),
     /// The file is not a list of mappings.
-    #[error("{place}: {message}")]
+    #[error("{location}: {message}")]
     Malformed {
         /// The location of the fault.
-        place: Place,
+        location: SourceLocation,
         /// The parser's message.
         message: String,
     },
     /// The path of an entry cannot be used.
-    #[error("{place}: {error}")]
+    #[error("{location}: {error}")]
     Pattern {
         /// The location of the path.
-        place: Place,
+        location: SourceLocation,
         /// The pattern error.
         error: PatternError,
     },
     /// A value has the wrong form.
-    #[error("{place}: {key}: {value:?} is no {wanted}")]
+    #[error("{location}: {key}: {value:?} is not a valid {wanted}")]
     Value {
         /// The location of the value.
-        place: Place,
+        location: SourceLocation,
         /// The key.
         key: &'static str,
         /// The value in the file.
@@ -86,10 +86,10 @@ pub(crate) enum MappingFileError {
         wanted: &'static str,
     },
     /// Two entries match the same paths, and neither is more specific.
-    #[error("{place}: the paths {one} and {other} overlap, and neither is more specific")]
+    #[error("{location}: the paths {one} and {other} overlap, and neither is more specific")]
     Conflict {
         /// The location of the second entry.
-        place: Place,
+        location: SourceLocation,
         /// The pattern of the first entry.
         one: Pattern,
         /// The pattern of the second entry.
@@ -127,23 +127,23 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Entry>, MappingFileError> {
 /// # Errors
 /// [`MappingFileError`] with the location of the first fault.
 pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileError> {
-    let wires: Option<Vec<Spanned<MappingEntry>>> = serde_saphyr::from_str(text).map_err(|error| {
+    let raw_entries: Option<Vec<Spanned<MappingEntry>>> = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.without_snippet();
         let at = error.location().map(|location| (location.line(), location.column()));
         let text = error.to_string();
         let message = text[..text.rfind(" at line ").unwrap_or(text.len())].to_owned();
-        MappingFileError::Malformed { place: Place { file: file.to_owned(), at }, message }
+        MappingFileError::Malformed { location: SourceLocation { file: file.to_owned(), at }, message }
     })?;
     let mut entries: Vec<Entry> = Vec::new();
-    for wire in wires.unwrap_or_default() {
-        let entry = Entry::parse(wire.value, file)?;
+    for raw in raw_entries.unwrap_or_default() {
+        let entry = Entry::parse(raw.value, file)?;
         let conflict = entries.iter().find(|other| {
             let (one, other) = (&entry.pattern, &other.pattern);
             one.overlaps(other) && one.is_within(other) == other.is_within(one)
         });
         if let Some(other) = conflict {
             let (one, other) = (other.pattern.clone(), entry.pattern);
-            return Err(MappingFileError::Conflict { place: entry.place, one, other });
+            return Err(MappingFileError::Conflict { location: entry.location, one, other });
         }
         entries.push(entry);
     }
@@ -151,46 +151,46 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileEr
 }
 
 impl Entry {
-    fn parse(wire: MappingEntry, file: &Path) -> Result<Self, MappingFileError> {
-        let place = |spanned: &Spanned<String>| Place {
+    fn parse(raw: MappingEntry, file: &Path) -> Result<Self, MappingFileError> {
+        let location = |spanned: &Spanned<String>| SourceLocation {
             file: file.to_owned(),
             at: Some((spanned.referenced.line(), spanned.referenced.column())),
         };
-        let pattern = Pattern::parse(&wire.path.value)
-            .map_err(|error| MappingFileError::Pattern { place: place(&wire.path), error })?;
-        let backend = BackendUrl::parse(&wire.backend.value).ok_or_else(|| MappingFileError::Value {
-            place: place(&wire.backend),
+        let pattern = Pattern::parse(&raw.path.value)
+            .map_err(|error| MappingFileError::Pattern { location: location(&raw.path), error })?;
+        let backend = BackendUrl::parse(&raw.backend.value).ok_or_else(|| MappingFileError::Value {
+            location: location(&raw.backend),
             key: "backend",
-            value: wire.backend.value.clone(),
+            value: raw.backend.value.clone(),
             wanted: "http or https URL",
         })?;
-        let header = |key, given: Option<Spanned<String>>, usual| match given {
+        let header = |key, given: Option<Spanned<String>>, default| match given {
             Some(name) if !name.value.is_empty() => {
                 HeaderName::try_from(&name.value).map_err(|_| MappingFileError::Value {
-                    place: place(&name),
+                    location: location(&name),
                     key,
                     value: name.value,
-                    wanted: "name of a header",
+                    wanted: "header name",
                 })
             }
-            _ => Ok(HeaderName::from_static(usual)),
+            _ => Ok(HeaderName::from_static(default)),
         };
-        let [user, group, extra] = USUAL_NAMES;
-        let extra = header("extra_header_prefix", wire.extra_header_prefix, extra)?;
+        let [user, group, extra] = DEFAULT_NAMES;
+        let extra = header("extra_header_prefix", raw.extra_header_prefix, extra)?;
         let names = IdentityHeaderNames {
-            user: header("user_header", wire.user_header, user)?,
-            group: header("group_header", wire.group_header, group)?,
+            user: header("user_header", raw.user_header, user)?,
+            group: header("group_header", raw.group_header, group)?,
             extra_prefix: extra.as_str().into(),
         };
-        let is_usual = [names.user.as_str(), names.group.as_str(), extra.as_str()] == USUAL_NAMES;
+        let is_default = [names.user.as_str(), names.group.as_str(), extra.as_str()] == DEFAULT_NAMES;
         Ok(Self {
-            place: place(&wire.path),
+            location: location(&raw.path),
             pattern,
             backend,
-            server_ca: wire.backend_server_ca,
-            certificate: wire.proxy_client_cert,
-            private_key: wire.proxy_client_key,
-            names: (!is_usual).then_some(names),
+            server_ca: raw.backend_server_ca,
+            certificate: raw.proxy_client_cert,
+            private_key: raw.proxy_client_key,
+            names: (!is_default).then_some(names),
         })
     }
 
@@ -237,7 +237,7 @@ impl BackendUrl {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.file.display())?;
         match self.at {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kcp_writes_is_read() {
+    fn mapping_files_of_kcp_are_parsed() {
         let yaml = entry("path: /clusters/\n  backend: https://root:6443")
             + &entry(
                 "path: /services/\n  backend: https://vw:6444/base/?a=b\n  user_header: X-User\n  later: 1",
@@ -281,14 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_their_place() {
+    fn errors_name_the_location() {
         let good = entry("path: /a/{cluster}/\n  backend: https://x");
         for (text, expected) in [
             (entry("path: a\n  backend: https://x"), r#"m:1:9: the path "a" does not begin with a slash"#),
-            (entry("path: /a\n  backend: ftp://x"), r#"m:2:12: backend: "ftp://x" is no http or https URL"#),
+            (
+                entry("path: /a\n  backend: ftp://x"),
+                r#"m:2:12: backend: "ftp://x" is not a valid http or https URL"#,
+            ),
             (
                 entry("path: /a\n  backend: https://x\n  user_header: a b"),
-                r#"m:3:16: user_header: "a b" is no name of a header"#,
+                r#"m:3:16: user_header: "a b" is not a valid header name"#,
             ),
             (
                 good + &entry("path: /{cluster}/b\n  backend: https://x"),

@@ -14,21 +14,21 @@ pub fn mapping(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     match parse(text, Path::new("mapping.yaml")) {
         Err(error) => {
-            let told = error.to_string();
-            assert!(told.starts_with("mapping.yaml"), "a fault without a place: {told}");
+            let message = error.to_string();
+            assert!(message.starts_with("mapping.yaml"), "an error without a location: {message}");
         }
         Ok(entries) => {
             for (number, entry) in entries.iter().enumerate() {
                 let again = Pattern::parse(&entry.pattern.to_string());
                 assert!(
                     again.is_ok_and(|again| again == entry.pattern),
-                    "{} reads differently",
+                    "{} is parsed differently",
                     entry.pattern
                 );
                 for other in &entries[..number] {
-                    let tie = entry.pattern.specificity() == other.pattern.specificity();
+                    let is_equally_specific = entry.pattern.specificity() == other.pattern.specificity();
                     assert!(
-                        !(tie && entry.pattern.overlaps(&other.pattern)),
+                        !(is_equally_specific && entry.pattern.overlaps(&other.pattern)),
                         "{} or {}",
                         entry.pattern,
                         other.pattern

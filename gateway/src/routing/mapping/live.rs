@@ -13,7 +13,7 @@ use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
 
 use crate::routing::mapping::file;
-use crate::routing::mapping::file::{Entry, MappingFileError, Place};
+use crate::routing::mapping::file::{Entry, MappingFileError, SourceLocation};
 use crate::routing::mapping::{Backend, Mapping, Paths, Target};
 
 /// The path mappings in force.
@@ -36,18 +36,18 @@ pub(crate) enum MappingsError {
     #[error(transparent)]
     File(#[from] MappingFileError),
     /// A certificate or key that the mapping file names.
-    #[error("{place}: {error}")]
+    #[error("{location}: {error}")]
     Credential {
         /// The location of the entry.
-        place: String,
+        location: String,
         /// The credential error.
         error: CredentialError,
     },
     /// kcp's front proxy does not start with both `/` and `/clusters/` mapped.
-    #[error("{place}: / beside /clusters/ cannot be used (kcpCompatibility: rootPath)")]
+    #[error("{location}: / beside /clusters/ cannot be used (kcpCompatibility: rootPath)")]
     RootPath {
         /// The location of the entry.
-        place: String,
+        location: String,
     },
     /// The mapping file has no entry.
     #[error("the mapping file {0} has no entry")]
@@ -56,11 +56,11 @@ pub(crate) enum MappingsError {
 
 /// Whether `/` may be mapped beside `/clusters/`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RootPath {
+pub(crate) enum RootPathPolicy {
     /// Both may be mapped.
-    Beside,
+    Allow,
     /// The file is refused, as in kcp.
-    Alone,
+    Refuse,
 }
 
 /// The entries of a mapping file with their loaded credentials.
@@ -105,7 +105,7 @@ impl LivePaths {
 
     /// The caller holds the lock of `listener_trusted_headers`.
     fn replace(&self, paths: Paths, listeners: &TrustedIdentityHeaders) {
-        let paths = paths.with_listeners(listeners).after(&self.current.load());
+        let paths = paths.with_listener_headers(listeners).with_history_of(&self.current.load());
         self.current.store(Arc::new(paths));
     }
 
@@ -117,15 +117,15 @@ impl LivePaths {
     pub(crate) fn read(
         &self,
         path: &Path,
-        root_path: RootPath,
+        root_path: RootPathPolicy,
     ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
         let loaded = Loaded::read(path)?;
         // A combination that is already in force stays allowed: a certificate that the file names may have been rotated.
-        if root_path == RootPath::Alone
+        if root_path == RootPathPolicy::Refuse
             && !self.current.load().has_root_beside_clusters()
-            && let Some(place) = loaded.root_beside_clusters()
+            && let Some(location) = loaded.root_beside_clusters()
         {
-            return Err(MappingsError::RootPath { place: place.to_string() });
+            return Err(MappingsError::RootPath { location: location.to_string() });
         }
         let mut files = vec![path.to_owned()];
         files.extend(loaded.entries.iter().flat_map(|(entry, _)| entry.files()));
@@ -138,20 +138,20 @@ impl LivePaths {
     }
 
     fn apply(&self, loaded: Loaded) {
-        let mut known = self.credentials.lock();
-        let mut kept = Vec::new();
+        let mut previous = self.credentials.lock();
+        let mut in_use = Vec::new();
         let mut clusters = ClusterPaths::Ordinary;
-        let mut asserted_to_shards = None;
+        let mut shard_identity_header_names = None;
         let mut mappings = Vec::new();
         for (entry, credential) in loaded.entries {
-            let asserted_by = entry.names.clone().map(Arc::new);
+            let identity_header_names = entry.names.clone().map(Arc::new);
             if entry.pattern.is_clusters() {
                 clusters = ClusterPaths::Resolved;
-                asserted_to_shards = asserted_by;
+                shard_identity_header_names = identity_header_names;
                 continue;
             }
             let files = entry.files();
-            let credential = match known.iter().find(|(of, _)| *of == files) {
+            let credential = match previous.iter().find(|(of, _)| *of == files) {
                 Some((_, current)) => {
                     if !current.load().is_same(&credential) {
                         current.replace(credential);
@@ -160,17 +160,17 @@ impl LivePaths {
                 }
                 None => Arc::new(Reloadable::new(credential)),
             };
-            kept.push((files, Arc::clone(&credential)));
+            in_use.push((files, Arc::clone(&credential)));
             let spec = BackendSpec {
                 name: entry.pattern.to_string().into(),
                 url: entry.backend.origin().into(),
                 credential: Some(credential),
             };
             let target = Target::Backend(Backend { spec, url: entry.backend });
-            mappings.push(Mapping { pattern: entry.pattern, target, asserted_by });
+            mappings.push(Mapping { pattern: entry.pattern, target, identity_header_names });
         }
-        *known = kept;
-        self.put(Paths::new(clusters, asserted_to_shards, mappings));
+        *previous = in_use;
+        self.put(Paths::new(clusters, shard_identity_header_names, mappings));
     }
 }
 
@@ -182,16 +182,16 @@ impl Loaded {
             let credential = credential.load();
             match credential {
                 Ok(credential) => Ok((entry, credential)),
-                Err(error) => Err(MappingsError::Credential { place: entry.place.to_string(), error }),
+                Err(error) => Err(MappingsError::Credential { location: entry.location.to_string(), error }),
             }
         };
         let entries: Result<_, _> = file::read(path)?.into_iter().map(load).collect();
         Ok(Self { entries: entries? })
     }
 
-    fn root_beside_clusters(&self) -> Option<&Place> {
+    fn root_beside_clusters(&self) -> Option<&SourceLocation> {
         let entries = || self.entries.iter().map(|(entry, _)| entry);
         let root = entries().find(|entry| entry.pattern.is_root())?;
-        entries().any(|entry| entry.pattern.is_clusters()).then_some(&root.place)
+        entries().any(|entry| entry.pattern.is_clusters()).then_some(&root.location)
     }
 }

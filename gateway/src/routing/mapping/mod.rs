@@ -18,12 +18,12 @@ use crate::request::ClusterPaths;
 use crate::request::identity_headers::{IdentityHeaderNames, TrustedIdentityHeaders};
 use crate::upstream::BackendSpec;
 pub(crate) use file::BackendUrl;
-pub(crate) use live::{LivePaths, RootPath};
-use pattern::{Matched, Pattern};
+pub(crate) use live::{LivePaths, RootPathPolicy};
+use pattern::{Pattern, PatternMatch};
 
 /// Earlier sets of trusted headers kept separately. Older ones are merged into the oldest kept set. The merge only strips more
 /// headers from requests that began before that many changes.
-const MOST_BEFORE: usize = 64;
+const MAX_EARLIER_SETS: usize = 64;
 
 /// All path mappings in force. Immutable: a changed file creates a new value.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Paths {
     /// Whether `/clusters/` is routed to shards.
     pub(crate) clusters: ClusterPaths,
     /// Names of the identity headers for shards, if they differ from the defaults.
-    pub(crate) asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
+    pub(crate) shard_identity_header_names: Option<Arc<IdentityHeaderNames>>,
     /// Headers that backends or listeners trust for identity, in addition to the defaults.
     trusted: Option<Arc<TrustedIdentityHeaders>>,
     /// Earlier values of `trusted`, each with the time when it was replaced; the latest last.
@@ -47,7 +47,7 @@ pub(crate) struct Mapping {
     /// The server or virtual workspaces behind the pattern.
     pub(crate) target: Target,
     /// Names of the identity headers for the target, if they differ from the defaults.
-    pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
+    pub(crate) identity_header_names: Option<Arc<IdentityHeaderNames>>,
 }
 
 /// The target of a mapping.
@@ -74,11 +74,15 @@ impl Paths {
         if services != ServicesPolicy::Refuse
             && let Ok(pattern) = Pattern::parse("/services/")
         {
-            mappings.push(Mapping { pattern, target: Target::Services(services), asserted_by: None });
+            mappings.push(Mapping {
+                pattern,
+                target: Target::Services(services),
+                identity_header_names: None,
+            });
         }
         Self {
             clusters: ClusterPaths::Resolved,
-            asserted_to_shards: None,
+            shard_identity_header_names: None,
             trusted: None,
             earlier_trusted_headers: Arc::default(),
             mappings,
@@ -86,11 +90,11 @@ impl Paths {
     }
 
     /// Adds the headers that listeners trust.
-    fn with_listeners(mut self, listeners: &TrustedIdentityHeaders) -> Self {
+    fn with_listener_headers(mut self, listeners: &TrustedIdentityHeaders) -> Self {
         let mut trusted = listeners.clone();
-        let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
-        for names in backends.chain(self.asserted_to_shards.as_deref()) {
-            trusted.assertion(names);
+        let backends = self.mappings.iter().filter_map(|mapping| mapping.identity_header_names.as_deref());
+        for names in backends.chain(self.shard_identity_header_names.as_deref()) {
+            trusted.add_backend(names);
         }
         self.trusted = (!trusted.is_empty()).then(|| Arc::new(trusted));
         self
@@ -99,12 +103,12 @@ impl Paths {
     /// Carries over the trusted headers of the value that this one replaces. A request that is being authenticated may still be
     /// authenticated with those headers. When the configuration changes, listeners first stop trusting a header; only then
     /// it is removed here.
-    fn after(mut self, before: &Self) -> Self {
+    fn with_history_of(mut self, before: &Self) -> Self {
         let mut all = Vec::clone(&before.earlier_trusted_headers);
         if let Some(trusted) = before.trusted.as_ref().filter(|_| before.trusted != self.trusted) {
             all.push((Instant::now(), Arc::clone(trusted)));
         }
-        if all.len() > MOST_BEFORE {
+        if all.len() > MAX_EARLIER_SETS {
             let (_, oldest) = all.remove(0);
             Arc::make_mut(&mut all[0].1).extend(&oldest);
         }
@@ -127,12 +131,12 @@ impl Paths {
     }
 
     /// The most specific mapping for a clean path. Linear in the number of mappings, which is small.
-    pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Mapping, Matched<'p>)> {
+    pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Mapping, PatternMatch<'p>)> {
         self.mappings.iter().find_map(|mapping| Some((mapping, mapping.pattern.matches(path)?)))
     }
 
     /// Whether `/services/` is mapped to this server, for all shards.
-    pub(crate) fn leads_services_to(&self, server: &Endpoint) -> bool {
+    pub(crate) fn maps_services_to(&self, server: &Endpoint) -> bool {
         let target = self.find("/services/").map(|(mapping, _)| &mapping.target);
         let Some(Target::Backend(backend)) = target else { return false };
         Endpoint::parse(&backend.spec.url)
@@ -146,13 +150,13 @@ impl Paths {
 
     fn new(
         clusters: ClusterPaths,
-        asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
+        shard_identity_header_names: Option<Arc<IdentityHeaderNames>>,
         mut mappings: Vec<Mapping>,
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
         Self {
             clusters,
-            asserted_to_shards,
+            shard_identity_header_names,
             trusted: None,
             earlier_trusted_headers: Arc::default(),
             mappings,
@@ -207,31 +211,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_believed_since_a_request_was_here_counts_for_it_however_often_that_changes() {
-        let believe = |name: &str| {
+    fn headers_trusted_at_any_time_since_a_request_began_apply_to_it() {
+        let trust = |name: &str| {
             let mut trusted = TrustedIdentityHeaders::default();
-            trusted.name(name);
+            trusted.add_name(name);
             trusted
         };
         let paths = LivePaths::built_in(ServicesPolicy::Refuse);
-        let told = |began, name: &'static str| {
+        let is_trusted = |began, name: &'static str| {
             let trusted = paths.load().trusted_headers_since(began);
-            trusted.is_some_and(|trusted| trusted.include(&http::HeaderName::from_static(name)))
+            trusted.is_some_and(|trusted| trusted.contains(&http::HeaderName::from_static(name)))
         };
         let began = Instant::now();
-        paths.set_listener_trusted_headers(believe("x-first"));
-        assert!(told(Instant::now(), "x-first") && !told(began, "x-second"));
+        paths.set_listener_trusted_headers(trust("x-first"));
+        assert!(is_trusted(Instant::now(), "x-first") && !is_trusted(began, "x-second"));
         for _ in 0..1000 {
-            paths.set_listener_trusted_headers(believe("x-second"));
+            paths.set_listener_trusted_headers(trust("x-second"));
             paths.set_listener_trusted_headers(TrustedIdentityHeaders::default());
         }
         let later = Instant::now();
-        assert!(told(began, "x-first") && told(began, "x-second"));
-        assert!(!told(later, "x-first") && !told(later, "x-second"));
-        assert!(paths.load().earlier_trusted_headers.len() <= MOST_BEFORE);
+        assert!(is_trusted(began, "x-first") && is_trusted(began, "x-second"));
+        assert!(!is_trusted(later, "x-first") && !is_trusted(later, "x-second"));
+        assert!(paths.load().earlier_trusted_headers.len() <= MAX_EARLIER_SETS);
         // A replaced mapping file keeps the earlier headers.
         paths.set_built_in(ServicesPolicy::Refuse);
-        assert!(told(began, "x-first") && !told(later, "x-first"));
+        assert!(is_trusted(began, "x-first") && !is_trusted(later, "x-first"));
     }
 
     fn backend(name: &str, url: &str) -> Target {
@@ -246,7 +250,7 @@ mod tests {
         let mappings = names.map(|path| Mapping {
             pattern: Pattern::parse(path).unwrap(),
             target: backend(path, "https://x"),
-            asserted_by: None,
+            identity_header_names: None,
         });
         let paths = Paths::new(ClusterPaths::Ordinary, None, mappings.into());
         for (path, expected) in [
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_workspaces_of_all_shards_at_one_server_are_noticed() {
+    fn a_services_mapping_to_a_single_server_is_detected() {
         let root = Endpoint::parse("https://root:6444").unwrap();
         for (path, url, expected) in [
             ("/services/", "https://root:6444/", true),
@@ -278,11 +282,11 @@ mod tests {
             ("/e2e/", "https://root:6444", false),
         ] {
             let pattern = Pattern::parse(path).unwrap();
-            let mapping = Mapping { pattern, target: backend(path, url), asserted_by: None };
+            let mapping = Mapping { pattern, target: backend(path, url), identity_header_names: None };
             let paths = Paths::new(ClusterPaths::Resolved, None, vec![mapping]);
-            assert_eq!(paths.leads_services_to(&root), expected, "{path} to {url}");
+            assert_eq!(paths.maps_services_to(&root), expected, "{path} to {url}");
         }
-        assert!(!Paths::built_in(ServicesPolicy::OwningShard).leads_services_to(&root));
+        assert!(!Paths::built_in(ServicesPolicy::OwningShard).maps_services_to(&root));
     }
 
     #[test]

@@ -28,7 +28,7 @@ enum Segment {
 
 /// The result of matching a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Matched<'p> {
+pub(crate) struct PatternMatch<'p> {
     /// The decoded segment at the position of `{cluster}`.
     pub(crate) cluster: Option<Cow<'p, str>>,
     /// The path after the pattern, still percent-encoded: empty, or beginning with a slash.
@@ -49,7 +49,7 @@ pub(crate) enum PatternError {
     Placeholder(String),
     /// `{cluster}` occurs twice.
     #[error("the path {0:?} has {{cluster}} twice")]
-    Twice(String),
+    DuplicateCluster(String),
 }
 
 impl Pattern {
@@ -71,7 +71,7 @@ impl Pattern {
             segments.push(Segment::parse(segment)?);
         }
         if segments.iter().filter(|segment| **segment == Segment::Cluster).count() > 1 {
-            return Err(PatternError::Twice(path.to_owned()));
+            return Err(PatternError::DuplicateCluster(path.to_owned()));
         }
         Ok(Self { segments, is_clusters: path == "/clusters/" })
     }
@@ -87,13 +87,13 @@ impl Pattern {
     }
 
     /// Matches a clean path. Does not allocate unless a segment at a placeholder is percent-encoded.
-    pub(crate) fn matches<'p>(&self, path: &'p str) -> Option<Matched<'p>> {
+    pub(crate) fn matches<'p>(&self, path: &'p str) -> Option<PatternMatch<'p>> {
         let mut rest = path;
         let mut cluster = None;
         for segment in &self.segments {
             let below = rest.strip_prefix('/')?;
             let end = below.find('/').unwrap_or(below.len());
-            let (given, after) = below.split_at(end);
+            let (given, with_history_of) = below.split_at(end);
             match segment {
                 Segment::Literal(name) if percent_decode_str(given).eq(name.bytes()) => {}
                 Segment::Literal(_) => return None,
@@ -101,9 +101,9 @@ impl Pattern {
                 Segment::Cluster => cluster = Some(percent_decode_str(given).decode_utf8_lossy()),
                 Segment::Any => {}
             }
-            rest = after;
+            rest = with_history_of;
         }
-        Some(Matched { cluster, rest })
+        Some(PatternMatch { cluster, rest })
     }
 
     /// Sort key: greater for the more specific of two overlapping patterns.
@@ -133,13 +133,13 @@ impl Pattern {
 
 impl Segment {
     fn parse(text: &str) -> Result<Self, PatternError> {
-        let odd = || PatternError::Placeholder(text.to_owned());
+        let invalid = || PatternError::Placeholder(text.to_owned());
         match text.strip_prefix('{').map(|rest| rest.strip_suffix('}')) {
-            None if text.contains(['{', '}']) => Err(odd()),
+            None if text.contains(['{', '}']) => Err(invalid()),
             None => Ok(Self::Literal(percent_decode_str(text).decode_utf8_lossy().into_owned())),
             Some(Some("cluster")) => Ok(Self::Cluster),
             Some(Some(name)) if !name.is_empty() && !name.contains(['{', '}', '.', '$']) => Ok(Self::Any),
-            Some(_) => Err(odd()),
+            Some(_) => Err(invalid()),
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_matches_itself_and_what_is_below() {
+    fn a_pattern_matches_its_path_and_everything_below_it() {
         for (pattern, path, expected) in [
             ("/", "/", Some((None, "/"))),
             ("/", "/any/thing", Some((None, "/any/thing"))),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_patterns_is_more_specific_or_they_are_in_conflict() {
+    fn overlapping_patterns_are_ordered_by_specificity_or_conflict() {
         for (one, other, within, overlap) in [
             ("/a/b/", "/a/", true, true),
             ("/a/b", "/a/{cluster}/", true, true),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for path in [
             "",
             "a/",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_spelling_is_special() {
+    fn only_the_exact_path_clusters_is_special() {
         for (path, special) in [("/clusters/", true), ("/clusters", false), ("/clusters/x/", false)] {
             assert_eq!(Pattern::parse(path).unwrap().is_clusters(), special, "{path}");
         }

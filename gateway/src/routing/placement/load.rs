@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 /// Minimum interval between two readings.
-const EVERY: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Time constant of the exponential average: a reading of this age weighs a third of a current one.
-const MEMORY: Duration = Duration::from_secs(10);
+const TIME_CONSTANT: Duration = Duration::from_secs(10);
 
 /// Work of a shard for this gateway since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ShardWork {
     /// Reads and writes whose response has begun.
-    pub(crate) answered: u64,
+    pub(crate) responses: u64,
     /// Total time until their responses began, in seconds.
     pub(crate) waited: f64,
 }
@@ -69,21 +69,21 @@ impl<S: Copy + Eq + Hash> Loads<S> {
     pub(super) fn read<'n>(
         &mut self,
         shards: impl Iterator<Item = (S, &'n str)>,
-        signs: &dyn UpstreamSignals,
+        signals: &dyn UpstreamSignals,
         now: Instant,
     ) {
         let passed = self.read_at.map(|at| now.saturating_duration_since(at));
-        if passed.is_some_and(|passed| passed < EVERY) {
+        if passed.is_some_and(|passed| passed < READ_INTERVAL) {
             return;
         }
         self.read_at = Some(now);
         let before = std::mem::take(&mut self.known);
         self.known = shards
             .map(|(shard, name)| {
-                let work = signs.work(name);
+                let work = signals.work(name);
                 // The load of a new shard is not known yet.
                 let load = match (before.get(&shard), passed) {
-                    (Some((earlier, load)), Some(passed)) => load.and_then(*earlier, work, passed),
+                    (Some((earlier, load)), Some(passed)) => load.updated(*earlier, work, passed),
                     _ => Load::default(),
                 };
                 (shard, (work, load))
@@ -93,11 +93,11 @@ impl<S: Copy + Eq + Hash> Loads<S> {
 }
 
 impl Load {
-    fn and_then(self, earlier: ShardWork, now: ShardWork, passed: Duration) -> Self {
-        let old = (-passed.as_secs_f64() / MEMORY.as_secs_f64()).exp();
+    fn updated(self, earlier: ShardWork, now: ShardWork, passed: Duration) -> Self {
+        let old = (-passed.as_secs_f64() / TIME_CONSTANT.as_secs_f64()).exp();
         let blend = |before: f64, since: f64| before * old + since / passed.as_secs_f64() * (1.0 - old);
         Self {
-            rate: blend(self.rate, now.answered.saturating_sub(earlier.answered) as f64),
+            rate: blend(self.rate, now.responses.saturating_sub(earlier.responses) as f64),
             busy: blend(self.busy, (now.waited - earlier.waited).max(0.0)),
         }
     }
@@ -124,33 +124,33 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_hand_are_rate_times_time() {
+    fn busy_is_rate_times_duration() {
         let (mut loads, mut now) = (Loads::default(), Instant::now());
-        let signs = Fixed(Mutex::new(Cell::new(ShardWork { answered: 1_000_000, waited: 5e6 })));
+        let signals = Fixed(Mutex::new(Cell::new(ShardWork { responses: 1_000_000, waited: 5e6 })));
         let read = |loads: &mut Loads<u8>, now| {
-            loads.read([(1, "busy"), (2, "idle")].into_iter(), &signs, now);
+            loads.read([(1, "busy"), (2, "idle")].into_iter(), &signals, now);
         };
         read(&mut loads, now);
         assert_eq!(loads.of(1), Load::default(), "one look says nothing");
         // 100 requests per second, of 50 ms each.
         for _ in 0..120 {
-            now += EVERY;
-            let ShardWork { answered, waited } = signs.0.lock().get();
-            signs.0.lock().set(ShardWork { answered: answered + 100, waited: waited + 5.0 });
+            now += READ_INTERVAL;
+            let ShardWork { responses, waited } = signals.0.lock().get();
+            signals.0.lock().set(ShardWork { responses: responses + 100, waited: waited + 5.0 });
             read(&mut loads, now);
             // Too early for another reading.
-            read(&mut loads, now + EVERY / 2);
+            read(&mut loads, now + READ_INTERVAL / 2);
         }
         let Load { rate, busy } = loads.of(1);
         assert!((rate - 100.0).abs() < 0.1 && (busy - 5.0).abs() < 0.01, "{rate} {busy}");
         assert_eq!(loads.of(2), Load::default());
         for _ in 0..10 {
-            now += EVERY;
+            now += READ_INTERVAL;
             read(&mut loads, now);
         }
         let after = loads.of(1).busy;
         assert!((1.7..1.9).contains(&after), "a third of it: {after}");
-        loads.read([(2, "idle")].into_iter(), &signs, now + EVERY);
+        loads.read([(2, "idle")].into_iter(), &signals, now + READ_INTERVAL);
         assert_eq!(loads.of(1), Load::default(), "it is gone");
     }
 }

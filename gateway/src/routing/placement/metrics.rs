@@ -37,14 +37,14 @@ impl Outcome {
 }
 
 /// Metrics of placement.
-pub(crate) struct PickMetrics {
+pub(crate) struct PlacementMetrics {
     picks: IntCounterVec,
     excluded: IntGaugeVec,
     reserved: IntGaugeVec,
     busy: GaugeVec,
 }
 
-impl PickMetrics {
+impl PlacementMetrics {
     /// Registers the metrics. Once per process.
     ///
     /// # Errors
@@ -83,18 +83,18 @@ impl PickMetrics {
         for policy in [PlacementPolicy::Random, PlacementPolicy::LeastWorkspaces, PlacementPolicy::PowerOfTwo]
         {
             for outcome in [Picked, Repeated, NoShardFits, NotNow, NotListed, Invalid] {
-                self.answered(policy, outcome);
+                self.record_outcome(policy, outcome);
             }
         }
         shards.for_each(|shard| self.shard(&shard, Some(Exclusion::Full), 1, 1.0));
     }
 
-    pub(super) fn answered(&self, policy: PlacementPolicy, outcome: Outcome) {
+    pub(super) fn record_outcome(&self, policy: PlacementPolicy, outcome: Outcome) {
         self.picks.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
     }
 
     /// Removes the series of all shards, so that removed shards leave none.
-    pub(super) fn forget_shards(&self) {
+    pub(super) fn reset_shards(&self) {
         self.excluded.reset();
         self.reserved.reset();
         self.busy.reset();

@@ -28,13 +28,13 @@ use crate::routing::resolver::IndexStatus;
 use crate::routing::table::{Root, RoutingTable, ShardEntry, ShardIndex};
 use load::Loads;
 use metrics::Outcome;
-use policy::{Candidate, Decision, EligibleShards, Exclusion, decide};
+use policy::{Candidate, Decision, Exclusion, Reachability, decide};
 use reservations::Reservations;
 
 pub(crate) use load::UpstreamSignals;
-pub(crate) use metrics::PickMetrics;
+pub(crate) use metrics::PlacementMetrics;
 pub(crate) use selector::{LabelSelector, SelectorError};
-pub(crate) use settings::PickSettings;
+pub(crate) use settings::PlacementSettings;
 
 /// Maximum number of selectors without a fitting shard that are kept in order to log each once.
 const MAX_STARVING: usize = 256;
@@ -42,7 +42,7 @@ const MAX_STARVING: usize = 256;
 /// A shard's request for a placement.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PickRequest {
+pub(crate) struct PlacementRequest {
     /// The UID of the Workspace object. Another request for it gets the same response.
     #[serde(rename = "workspaceUID")]
     pub(crate) workspace_uid: String,
@@ -56,7 +56,7 @@ pub(crate) struct PickRequest {
 
 /// The response: the chosen shard.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(crate) struct Pick {
+pub(crate) struct Placement {
     /// The name of the shard.
     pub(crate) shard: Arc<str>,
     /// The policy that picked it.
@@ -67,7 +67,7 @@ pub(crate) struct Pick {
 
 /// The reason why no shard was chosen.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum PickError {
+pub(crate) enum PlacementError {
     /// The request is invalid; a retry does not help.
     #[error("{0}")]
     Invalid(&'static str),
@@ -105,11 +105,11 @@ pub(crate) struct ShardPlacementStatus {
 /// Chooses shards for new workspaces.
 pub(crate) struct Scheduler {
     table: Arc<RoutingTable>,
-    freshness: Arc<dyn IndexStatus>,
-    signs: Arc<dyn UpstreamSignals>,
-    settings: ArcSwap<PickSettings>,
-    metrics: PickMetrics,
-    desk: Mutex<SchedulerState>,
+    index_status: Arc<dyn IndexStatus>,
+    signals: Arc<dyn UpstreamSignals>,
+    settings: ArcSwap<PlacementSettings>,
+    metrics: PlacementMetrics,
+    state: Mutex<SchedulerState>,
 }
 
 /// The state that changes with every placement.
@@ -125,14 +125,14 @@ impl Scheduler {
     /// A scheduler for a table; `index_status` and `signals` tell which shards can be reached, and how busy they are.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
-        freshness: Arc<dyn IndexStatus>,
-        signs: Arc<dyn UpstreamSignals>,
-        settings: PickSettings,
-        metrics: PickMetrics,
+        index_status: Arc<dyn IndexStatus>,
+        signals: Arc<dyn UpstreamSignals>,
+        settings: PlacementSettings,
+        metrics: PlacementMetrics,
     ) -> Self {
         // Without a random seed, gateways that start alike choose alike more often than they should; this is harmless.
         let seed = getrandom::u64().unwrap_or_default();
-        let desk = SchedulerState {
+        let state = SchedulerState {
             reservations: Reservations::default(),
             loads: Loads::default(),
             random: fastrand::Rng::with_seed(seed),
@@ -140,27 +140,27 @@ impl Scheduler {
         };
         Self {
             table,
-            freshness,
-            signs,
+            index_status,
+            signals,
             settings: ArcSwap::from_pointee(settings),
             metrics,
-            desk: Mutex::new(desk),
+            state: Mutex::new(state),
         }
     }
 
     /// Sets the settings for the following requests.
-    pub(crate) fn set_settings(&self, settings: PickSettings) {
+    pub(crate) fn set_settings(&self, settings: PlacementSettings) {
         self.settings.store(Arc::new(settings));
     }
 
     /// Chooses a shard at the time `now`. Linear in the number of shards.
     ///
     /// # Errors
-    /// [`PickError`] tells whether a retry helps.
-    pub(crate) fn pick(&self, request: &PickRequest, now: Instant) -> Result<Pick, PickError> {
+    /// [`PlacementError`] tells whether a retry helps.
+    pub(crate) fn pick(&self, request: &PlacementRequest, now: Instant) -> Result<Placement, PlacementError> {
         let settings = self.settings.load();
-        let answer = self.answer(request, &settings, now);
-        let outcome = match &answer {
+        let result = self.choose(request, &settings, now);
+        let outcome = match &result {
             Ok((outcome, pick)) => {
                 tracing::debug!(
                     workspace = request.workspace_uid,
@@ -183,23 +183,23 @@ impl Scheduler {
                 error.outcome()
             }
         };
-        self.metrics.answered(settings.policy(), outcome);
-        Ok(answer?.1)
+        self.metrics.record_outcome(settings.policy(), outcome);
+        Ok(result?.1)
     }
 
     /// The table shows these workspaces now: their reservations no longer count, but repeated requests get the same response.
     pub(crate) fn placed<'u>(&self, workspace_uids: impl Iterator<Item = &'u str>) {
-        let mut desk = self.desk.lock();
-        workspace_uids.for_each(|uid| desk.reservations.settle(uid));
+        let mut state = self.state.lock();
+        workspace_uids.for_each(|uid| state.reservations.settle(uid));
     }
 
     /// Placement status of a shard, for a request whose selector matches it.
-    pub(crate) fn standing(&self, shard: ShardIndex) -> Option<ShardPlacementStatus> {
+    pub(crate) fn status(&self, shard: ShardIndex) -> Option<ShardPlacementStatus> {
         let (settings, root) = (self.settings.load(), self.table.load());
         let entry = root.shard(shard)?;
-        let desk = self.desk.lock();
-        let candidate = self.candidate(&root, entry, &LabelSelector::default(), &desk, &settings);
-        let load = desk.loads.of(shard);
+        let state = self.state.lock();
+        let candidate = self.candidate(&root, entry, &LabelSelector::default(), &state, &settings);
+        let load = state.loads.of(shard);
         Some(ShardPlacementStatus {
             exclusion: candidate.exclusion(settings.gateways()).map(Exclusion::as_str),
             weight: candidate.weight,
@@ -211,68 +211,68 @@ impl Scheduler {
     }
 
     /// Updates the metrics of shards.
-    pub(crate) fn note_shards(&self, now: Instant) {
+    pub(crate) fn update_shard_metrics(&self, now: Instant) {
         let (settings, root) = (self.settings.load(), self.table.load());
-        let mut desk = self.desk.lock();
-        desk.catch_up(&root, &*self.signs, now);
-        self.metrics.forget_shards();
+        let mut state = self.state.lock();
+        state.catch_up(&root, &*self.signals, now);
+        self.metrics.reset_shards();
         for entry in root.shards() {
-            let candidate = self.candidate(&root, entry, &LabelSelector::default(), &desk, &settings);
+            let candidate = self.candidate(&root, entry, &LabelSelector::default(), &state, &settings);
             let exclusion = candidate.exclusion(settings.gateways());
             self.metrics.shard(candidate.name, exclusion, candidate.reserved, candidate.busy);
         }
     }
 
-    fn answer(
+    fn choose(
         &self,
-        request: &PickRequest,
-        settings: &PickSettings,
+        request: &PlacementRequest,
+        settings: &PlacementSettings,
         now: Instant,
-    ) -> Result<(Outcome, Pick), PickError> {
+    ) -> Result<(Outcome, Placement), PlacementError> {
         if request.workspace_uid.is_empty() {
-            return Err(PickError::Invalid("workspaceUID is missing"));
+            return Err(PlacementError::Invalid("workspaceUID is missing"));
         }
         request.selector.validate()?;
         let root = self.table.load();
         if !root.is_listed() {
-            return Err(PickError::NotListed);
+            return Err(PlacementError::NotListed);
         }
-        let mut desk = self.desk.lock();
-        desk.catch_up(&root, &*self.signs, now);
+        let mut state = self.state.lock();
+        state.catch_up(&root, &*self.signals, now);
         let entries: Vec<&ShardEntry> = root.shards().collect();
         let candidates: Vec<Candidate<'_>> = entries
             .iter()
-            .map(|entry| self.candidate(&root, entry, &request.selector, &desk, settings))
+            .map(|entry| self.candidate(&root, entry, &request.selector, &state, settings))
             .collect();
-        let pick = |entry: &ShardEntry, reason| Pick {
+        let pick = |entry: &ShardEntry, reason| Placement {
             shard: Arc::clone(&entry.spec.name),
             policy: settings.policy().as_str(),
             reason,
         };
-        let earlier = desk.reservations.shard_of(&request.workspace_uid);
+        let earlier = state.reservations.shard_of(&request.workspace_uid);
         let again = entries.iter().zip(&candidates).find(|(entry, candidate)| {
             // The workspace itself is part of what fills the shard.
-            let still_fits = || candidate.exclusion(settings.gateways()).is_none_or(Exclusion::is_about_room);
+            let still_fits = || candidate.exclusion(settings.gateways()).is_none_or(Exclusion::is_capacity);
             Some(entry.index) == earlier && still_fits()
         });
         if let Some((entry, _)) = again {
             return Ok((Outcome::Repeated, pick(entry, "picked before".to_owned())));
         }
-        let decided = decide(settings.policy(), &candidates, settings.gateways(), &mut desk.random);
-        desk.note_starving(&request.selector, decided.as_ref().err());
+        let decided = decide(settings.policy(), &candidates, settings.gateways(), &mut state.random);
+        state.log_starving(&request.selector, decided.as_ref().err());
         match decided {
             Ok(decision @ Decision { chosen, .. }) => {
-                desk.reservations.add(&request.workspace_uid, entries[chosen].index, now);
+                state.reservations.add(&request.workspace_uid, entries[chosen].index, now);
                 Ok((Outcome::Picked, pick(entries[chosen], decision.explain(&candidates))))
             }
             Err(excluded) if excluded.is_empty() => {
-                Err(PickError::NoShardFits("there is no shard".to_owned()))
+                Err(PlacementError::NoShardFits("there is no shard".to_owned()))
             }
             Err(excluded) => {
                 let reason = format!("of {} shards {excluded}", entries.len());
                 Err(match excluded.is_temporary() {
-                    true => PickError::NotNow(reason),
-                    false => PickError::NoShardFits(reason),
+                    true => PlacementError::NotNow(reason),
+                    false => PlacementError::NoShardFits(reason),
                 })
             }
         }
@@ -283,44 +283,44 @@ impl Scheduler {
         root: &Root,
         entry: &'t ShardEntry,
         selector: &LabelSelector,
-        desk: &SchedulerState,
-        settings: &PickSettings,
+        state: &SchedulerState,
+        settings: &PlacementSettings,
     ) -> Candidate<'t> {
         let ShardEntry { index, spec, .. } = entry;
-        let worth = settings.worth(spec);
-        let tally = desk.reservations.on(*index);
-        let all_fail = || self.signs.panics(&mut root.shards().map(|entry| &*entry.spec.name));
-        let fails = || self.signs.is_failing(&spec.name) && !all_fail();
-        let is_heard = || self.freshness.is_watching(Some(*index)) && !fails();
+        let shard_settings = settings.shard_settings(spec);
+        let tally = state.reservations.tally(*index);
+        let all_fail = || self.signals.panics(&mut root.shards().map(|entry| &*entry.spec.name));
+        let fails = || self.signals.is_failing(&spec.name) && !all_fail();
+        let is_reachable = || self.index_status.is_watching(Some(*index)) && !fails();
         Candidate {
             name: &spec.name,
             selected: selector.matches(&spec.labels),
             cordoned: spec.cordoned,
-            draining: spec.marks.draining,
-            reach: match () {
-                () if !entry.is_synced() => EligibleShards::NotRead,
-                () if is_heard() => EligibleShards::Heard,
-                () => EligibleShards::Lost,
+            draining: spec.constraints.draining,
+            reachability: match () {
+                () if !entry.is_synced() => Reachability::NotRead,
+                () if is_reachable() => Reachability::Reachable,
+                () => Reachability::Unreachable,
             },
             workspaces: root.counts(*index).clusters,
             reserved: tally.open,
             settled: tally.settled,
-            weight: worth.weight,
-            capacity: worth.capacity,
-            busy: desk.loads.of(*index).busy,
+            weight: shard_settings.weight,
+            capacity: shard_settings.capacity,
+            busy: state.loads.of(*index).busy,
         }
     }
 }
 
 impl SchedulerState {
-    fn catch_up(&mut self, root: &Root, signs: &dyn UpstreamSignals, now: Instant) {
+    fn catch_up(&mut self, root: &Root, signals: &dyn UpstreamSignals, now: Instant) {
         self.reservations.expire(now);
         let shards = root.shards().map(|shard| (shard.index, &*shard.spec.name));
-        self.loads.read(shards, signs, now);
+        self.loads.read(shards, signals, now);
     }
 
     /// Logs when no shard fits a selector any more, and when one does again.
-    fn note_starving(&mut self, selector: &LabelSelector, excluded: Option<&policy::Excluded>) {
+    fn log_starving(&mut self, selector: &LabelSelector, excluded: Option<&policy::Excluded>) {
         if excluded.is_none() && self.starving.is_empty() {
             return;
         }
@@ -336,7 +336,7 @@ impl SchedulerState {
     }
 }
 
-impl PickError {
+impl PlacementError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Invalid(_) | Self::Selector(_) => Outcome::Invalid,

@@ -12,7 +12,7 @@ use fairlead_config::PlacementPolicy;
 
 /// Relative difference in fill up to which two shards count as equally full; then the less busy one
 /// gets the workspace. A busy shard therefore lags behind by at most this much.
-const AS_FULL: f64 = 0.01;
+const EQUAL_FILL_TOLERANCE: f64 = 0.01;
 
 /// The state of a shard at the time of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Candidate<'c> {
     /// Whether Fairlead's annotation excludes it from placement, because it is being drained.
     pub(crate) draining: bool,
     /// Whether the gateway can reach the shard.
-    pub(crate) reach: EligibleShards,
+    pub(crate) reachability: Reachability,
     /// Workspaces that the table shows.
     pub(crate) workspaces: u32,
     /// Workspaces placed by this gateway that the table does not show yet.
@@ -43,13 +43,13 @@ pub(crate) struct Candidate<'c> {
 
 /// Whether the gateway can reach a shard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum EligibleShards {
+pub(crate) enum Reachability {
     /// The watches are open and connections can be opened.
-    Heard,
+    Reachable,
     /// The shard has never been read.
     NotRead,
     /// The shard has been read before, but cannot be reached now.
-    Lost,
+    Unreachable,
 }
 
 /// The reason for excluding a shard. If several apply, the first one in this order counts.
@@ -89,7 +89,7 @@ impl Exclusion {
     }
 
     /// Whether the reason is the shard's capacity.
-    pub(crate) fn is_about_room(self) -> bool {
+    pub(crate) fn is_capacity(self) -> bool {
         matches!(self, Self::Full | Self::Filling)
     }
 
@@ -158,7 +158,7 @@ pub(crate) struct Decision {
     /// Index of the chosen shard among the candidates.
     pub(crate) chosen: usize,
     /// The reason for the choice.
-    pub(crate) reason: PickReason,
+    pub(crate) reason: ChoiceReason,
     /// Number of fitting shards.
     pub(crate) fitting: usize,
     /// The excluded shards.
@@ -167,11 +167,11 @@ pub(crate) struct Decision {
 
 /// The reason for the choice among the fitting shards. Other shards are given by their index among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum PickReason {
+pub(crate) enum ChoiceReason {
     /// It is the only one that fits.
     Only,
     /// Chosen at random.
-    Lot,
+    Random,
     /// It is the emptiest.
     Emptiest,
     /// The emptier one of two chosen at random.
@@ -201,10 +201,12 @@ pub(crate) fn decide(
     }
     let (chosen, reason) = match fitting[..] {
         [] => return Err(excluded),
-        [only] => (only, PickReason::Only),
+        [only] => (only, ChoiceReason::Only),
         _ => match policy {
-            PlacementPolicy::Random => (by_lot(candidates, &fitting, None, random), PickReason::Lot),
-            PlacementPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), PickReason::Emptiest),
+            PlacementPolicy::Random => {
+                (choose_weighted(candidates, &fitting, None, random), ChoiceReason::Random)
+            }
+            PlacementPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), ChoiceReason::Emptiest),
             PlacementPolicy::PowerOfTwo => better_of_two(candidates, &fitting, random),
         },
     };
@@ -214,21 +216,21 @@ pub(crate) fn decide(
 impl Candidate<'_> {
     /// The reason for excluding the shard; `gateways` is the number of gateways that place workspaces at the same time.
     pub(crate) fn exclusion(&self, gateways: u32) -> Option<Exclusion> {
-        let marks = [
+        let reasons = [
             (!self.selected, Exclusion::NotSelected),
             (self.cordoned, Exclusion::Cordoned),
             (self.draining, Exclusion::Draining),
-            (self.reach == EligibleShards::NotRead, Exclusion::NotRead),
-            (self.reach == EligibleShards::Lost, Exclusion::OutOfReach),
+            (self.reachability == Reachability::NotRead, Exclusion::NotRead),
+            (self.reachability == Reachability::Unreachable, Exclusion::OutOfReach),
         ];
-        let marked = marks.into_iter().find(|(holds, _)| *holds).map(|(_, exclusion)| exclusion);
-        marked.or_else(|| self.lack_of_room(gateways))
+        let first_reason = reasons.into_iter().find(|(holds, _)| *holds).map(|(_, exclusion)| exclusion);
+        first_reason.or_else(|| self.capacity_exclusion(gateways))
     }
 
     /// Each gateway uses an equal part of the free capacity that it sees. It assumes that the other gateways have placed as many
     /// workspaces as itself recently. Together they then never exceed the capacity, as long as their views are
     /// younger than half the time for which reservations are kept.
-    fn lack_of_room(&self, gateways: u32) -> Option<Exclusion> {
+    fn capacity_exclusion(&self, gateways: u32) -> Option<Exclusion> {
         let gateways = u64::from(gateways.max(1));
         let room = u64::from(self.capacity?).saturating_sub(self.workspaces.into());
         let taken = gateways * (u64::from(self.reserved) + 1) + (gateways - 1) * u64::from(self.settled);
@@ -250,7 +252,7 @@ impl Candidate<'_> {
 }
 
 /// Chooses one of the fitting shards except `besides` at random, in proportion to the weights.
-fn by_lot(
+fn choose_weighted(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
     besides: Option<usize>,
@@ -258,10 +260,10 @@ fn by_lot(
 ) -> usize {
     let others = || fitting.iter().copied().filter(|place| Some(*place) != besides);
     let weight = |place: usize| u64::from(candidates[place].weight);
-    let mut lot = random.u64(..others().map(weight).sum::<u64>().max(1));
+    let mut number = random.u64(..others().map(weight).sum::<u64>().max(1));
     let drawn = others().find(|place| {
-        let mine = lot < weight(*place);
-        lot = lot.saturating_sub(weight(*place));
+        let mine = number < weight(*place);
+        number = number.saturating_sub(weight(*place));
         mine
     });
     drawn.unwrap_or(fitting[0])
@@ -279,20 +281,20 @@ fn better_of_two(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
     random: &mut fastrand::Rng,
-) -> (usize, PickReason) {
-    let first = by_lot(candidates, fitting, None, random);
-    let second = by_lot(candidates, fitting, Some(first), random);
+) -> (usize, ChoiceReason) {
+    let first = choose_weighted(candidates, fitting, None, random);
+    let second = choose_weighted(candidates, fitting, Some(first), random);
     let (one, other) = (&candidates[first], &candidates[second]);
     let (one_fill, other_fill) = (one.fill(), other.fill());
-    if (one_fill - other_fill).abs() > AS_FULL * one_fill.max(other_fill) {
+    if (one_fill - other_fill).abs() > EQUAL_FILL_TOLERANCE * one_fill.max(other_fill) {
         return match one_fill < other_fill {
-            true => (first, PickReason::EmptierThan(second)),
-            false => (second, PickReason::EmptierThan(first)),
+            true => (first, ChoiceReason::EmptierThan(second)),
+            false => (second, ChoiceReason::EmptierThan(first)),
         };
     }
     match one.busy_share().total_cmp(&other.busy_share()) {
-        Ordering::Less | Ordering::Equal => (first, PickReason::LessBusyThan(second)),
-        Ordering::Greater => (second, PickReason::LessBusyThan(first)),
+        Ordering::Less | Ordering::Equal => (first, ChoiceReason::LessBusyThan(second)),
+        Ordering::Greater => (second, ChoiceReason::LessBusyThan(first)),
     }
 }
 
@@ -306,11 +308,11 @@ impl Decision {
             text.push_str(&format!(" at weight {weight}"));
         }
         text.push_str(&match self.reason {
-            PickReason::Only => ", and no other fits".to_owned(),
-            PickReason::Lot => ", by lot".to_owned(),
-            PickReason::Emptiest => ", the emptiest".to_owned(),
-            PickReason::EmptierThan(other) => format!(", emptier than {}", name(other)),
-            PickReason::LessBusyThan(other) => format!(", as full as {} and no busier", name(other)),
+            ChoiceReason::Only => ", and no other fits".to_owned(),
+            ChoiceReason::Random => ", chosen at random".to_owned(),
+            ChoiceReason::Emptiest => ", the emptiest".to_owned(),
+            ChoiceReason::EmptierThan(other) => format!(", emptier than {}", name(other)),
+            ChoiceReason::LessBusyThan(other) => format!(", as full as {} and no busier", name(other)),
         });
         let all = candidates.len();
         text.push_str(&format!("; {} of {all} fit", self.fitting));
@@ -332,7 +334,7 @@ mod tests {
         selected: true,
         cordoned: false,
         draining: false,
-        reach: EligibleShards::Heard,
+        reachability: Reachability::Reachable,
         workspaces: 0,
         reserved: 0,
         settled: 0,
@@ -346,18 +348,22 @@ mod tests {
     }
 
     #[test]
-    fn why_a_shard_is_not_to_be_had() {
+    fn shards_are_excluded_with_a_reason() {
         for (candidate, gateways, expected) in [
             (PLAIN, 3, None),
             (Candidate { selected: false, cordoned: true, ..PLAIN }, 1, Some(Exclusion::NotSelected)),
             (Candidate { cordoned: true, draining: true, ..PLAIN }, 1, Some(Exclusion::Cordoned)),
             (
-                Candidate { draining: true, reach: EligibleShards::Lost, ..PLAIN },
+                Candidate { draining: true, reachability: Reachability::Unreachable, ..PLAIN },
                 1,
                 Some(Exclusion::Draining),
             ),
-            (Candidate { reach: EligibleShards::NotRead, ..PLAIN }, 1, Some(Exclusion::NotRead)),
-            (Candidate { reach: EligibleShards::Lost, ..with(9, 0, 0, 9) }, 1, Some(Exclusion::OutOfReach)),
+            (Candidate { reachability: Reachability::NotRead, ..PLAIN }, 1, Some(Exclusion::NotRead)),
+            (
+                Candidate { reachability: Reachability::Unreachable, ..with(9, 0, 0, 9) },
+                1,
+                Some(Exclusion::OutOfReach),
+            ),
             // One gateway knows all placements: all free capacity can be used.
             (with(0, 0, 0, 0), 1, Some(Exclusion::Full)),
             (with(9, 0, 0, 10), 1, None),
@@ -378,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_itself_is_told_from_what_does_not() {
+    fn temporary_exclusions_are_distinguished() {
         let kinds = |candidates: &[Candidate<'_>]| {
             let none = decide(PlacementPolicy::PowerOfTwo, candidates, 1, &mut fastrand::Rng::with_seed(1));
             let excluded = none.unwrap_err();
@@ -386,7 +392,7 @@ mod tests {
         };
         let cordoned = Candidate { cordoned: true, ..PLAIN };
         let unselected = Candidate { selected: false, ..PLAIN };
-        let lost = Candidate { reach: EligibleShards::Lost, ..PLAIN };
+        let lost = Candidate { reachability: Reachability::Unreachable, ..PLAIN };
         for (candidates, text, is_temporary) in [
             (&[][..], "", false),
             (&[cordoned, unselected, cordoned], "1 not selected, 2 cordoned", false),
@@ -414,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_shards_the_better_one_is_taken_whatever_the_lot() {
+    fn of_two_shards_the_better_one_is_chosen_for_any_seed() {
         use PlacementPolicy::{LeastWorkspaces, PowerOfTwo};
         let both = [LeastWorkspaces, PowerOfTwo];
         for (policies, shards, expected) in [
@@ -438,15 +444,15 @@ mod tests {
     }
 
     #[test]
-    fn the_lot_obeys_weights_and_never_draws_one_twice() {
+    fn weighted_choice_follows_weights_and_never_repeats() {
         let mut random = fastrand::Rng::with_seed(7);
         let of_weight = |name, weight| Candidate { name, weight, ..PLAIN };
         let candidates = [of_weight("a", 1), of_weight("b", 3), of_weight("c", 6)];
         let mut drawn = [0; 3];
         for _ in 0..10_000 {
-            let first = by_lot(&candidates, &[0, 1, 2], None, &mut random);
+            let first = choose_weighted(&candidates, &[0, 1, 2], None, &mut random);
             drawn[first] += 1;
-            assert_ne!(by_lot(&candidates, &[0, 1, 2], Some(first), &mut random), first);
+            assert_ne!(choose_weighted(&candidates, &[0, 1, 2], Some(first), &mut random), first);
         }
         for (count, expected) in drawn.into_iter().zip([1000, 3000, 6000]) {
             assert!(i32::abs_diff(count, expected) < 200, "{drawn:?}");
@@ -464,7 +470,7 @@ mod tests {
             (
                 PlacementPolicy::Random,
                 &[("a", 3, 1, 0.0), ("a", 3, 1, 0.0)],
-                "3 workspaces and 0 reserved, by lot; 2 of 2 fit",
+                "3 workspaces and 0 reserved, chosen at random; 2 of 2 fit",
             ),
             (
                 PlacementPolicy::LeastWorkspaces,

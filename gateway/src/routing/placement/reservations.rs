@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// How long a reservation is kept: it counts although the table does not show the workspace, and another request for the same
+/// Lifetime of a reservation: it counts although the table does not show the workspace, and another request for the same
 /// workspace gets the same shard.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(30);
+pub(super) const RESERVATION_TTL: Duration = Duration::from_secs(30);
 /// Maximum number of reservations. Beyond it the oldest are dropped, which costs balance, not correctness.
-const MOST: usize = 100_000;
+const MAX_RESERVATIONS: usize = 100_000;
 
 /// Reservations by workspace; `S` identifies a shard.
 #[derive(Debug)]
@@ -52,19 +52,19 @@ impl<S: Copy + Eq + Hash> Reservations<S> {
     }
 
     /// The number of reservations on a shard.
-    pub(super) fn on(&self, shard: S) -> Tally {
+    pub(super) fn tally(&self, shard: S) -> Tally {
         self.by_shard.get(&shard).copied().unwrap_or_default()
     }
 
     /// Adds a reservation. It replaces an earlier one for the same workspace.
     pub(super) fn add(&mut self, workspace: &str, shard: S, now: Instant) {
-        if self.expiry.len() >= MOST {
-            self.forget_oldest();
+        if self.expiry.len() >= MAX_RESERVATIONS {
+            self.drop_oldest();
         }
-        self.forget(workspace);
+        self.remove(workspace);
         let workspace: Arc<str> = workspace.into();
         self.by_shard.entry(shard).or_default().open += 1;
-        let until = now + REMEMBERED;
+        let until = now + RESERVATION_TTL;
         self.expiry.push_back((until, Arc::clone(&workspace)));
         self.by_workspace.insert(workspace, Reservation { shard, until, settled: false });
     }
@@ -83,19 +83,19 @@ impl<S: Copy + Eq + Hash> Reservations<S> {
     /// Drops expired reservations.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.expiry.front().is_some_and(|(until, _)| *until <= now) {
-            self.forget_oldest();
+            self.drop_oldest();
         }
     }
 
-    fn forget_oldest(&mut self) {
+    fn drop_oldest(&mut self) {
         if let Some((until, workspace)) = self.expiry.pop_front()
             && self.by_workspace.get(&workspace).is_some_and(|reservation| reservation.until == until)
         {
-            self.forget(&workspace);
+            self.remove(&workspace);
         }
     }
 
-    fn forget(&mut self, workspace: &str) {
+    fn remove(&mut self, workspace: &str) {
         let Some(Reservation { shard, settled, .. }) = self.by_workspace.remove(workspace) else { return };
         let Some(tally) = self.by_shard.get_mut(&shard) else { return };
         let count = if settled { &mut tally.settled } else { &mut tally.open };
@@ -115,38 +115,41 @@ mod tests {
     }
 
     #[test]
-    fn a_pick_is_open_then_settled_then_forgotten() {
+    fn a_reservation_is_open_then_settled_then_expired() {
         let (mut all, now) = (Reservations::default(), Instant::now());
         all.add("w", 1, now);
         all.add("v", 1, now + Duration::from_secs(1));
-        assert_eq!(all.on(1), tally(2, 0));
+        assert_eq!(all.tally(1), tally(2, 0));
         all.settle("w");
         all.settle("w");
         all.settle("nobody");
-        assert_eq!((all.on(1), all.shard_of("w")), (tally(1, 1), Some(1)));
-        all.expire(now + REMEMBERED);
-        assert_eq!((all.on(1), all.shard_of("w"), all.shard_of("v")), (tally(1, 0), None, Some(1)));
-        all.expire(now + REMEMBERED * 2);
+        assert_eq!((all.tally(1), all.shard_of("w")), (tally(1, 1), Some(1)));
+        all.expire(now + RESERVATION_TTL);
+        assert_eq!((all.tally(1), all.shard_of("w"), all.shard_of("v")), (tally(1, 0), None, Some(1)));
+        all.expire(now + RESERVATION_TTL * 2);
         assert!(all.by_shard.is_empty() && all.by_workspace.is_empty() && all.expiry.is_empty());
     }
 
     #[test]
-    fn a_pick_that_is_made_anew_lasts_as_long_as_any_other() {
+    fn a_repeated_reservation_has_the_full_lifetime() {
         let (mut all, now) = (Reservations::default(), Instant::now());
         all.add("w", 1, now);
         all.settle("w");
         all.add("w", 2, now + Duration::from_secs(10));
-        assert_eq!((all.on(1), all.on(2)), (tally(0, 0), tally(1, 0)));
-        all.expire(now + REMEMBERED);
+        assert_eq!((all.tally(1), all.tally(2)), (tally(0, 0), tally(1, 0)));
+        all.expire(now + RESERVATION_TTL);
         assert_eq!(all.shard_of("w"), Some(2), "the end of the first is not the end of the second");
-        all.expire(now + REMEMBERED + Duration::from_secs(10));
-        assert_eq!((all.on(2), all.shard_of("w")), (tally(0, 0), None));
+        all.expire(now + RESERVATION_TTL + Duration::from_secs(10));
+        assert_eq!((all.tally(2), all.shard_of("w")), (tally(0, 0), None));
     }
 
     #[test]
-    fn beyond_the_limit_the_oldest_are_forgotten() {
+    fn beyond_the_limit_the_oldest_reservations_are_dropped() {
         let (mut all, now) = (Reservations::default(), Instant::now());
-        (0..=MOST).for_each(|number| all.add(&number.to_string(), 1, now));
-        assert_eq!((all.on(1).open, all.shard_of("0"), all.shard_of("1")), (MOST as u32, None, Some(1)));
+        (0..=MAX_RESERVATIONS).for_each(|number| all.add(&number.to_string(), 1, now));
+        assert_eq!(
+            (all.tally(1).open, all.shard_of("0"), all.shard_of("1")),
+            (MAX_RESERVATIONS as u32, None, Some(1))
+        );
     }
 }

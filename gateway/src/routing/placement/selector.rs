@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_on_one_line() {
+    fn a_selector_is_displayed_on_one_line() {
         let selector: LabelSelector = serde_json::from_str(
             r#"{"matchLabels":{"a":"b","c":""},"matchExpressions":[{"key":"d","operator":"In","values":["e","f"]},{"key":"g","operator":"Exists"}]}"#,
         )

@@ -6,16 +6,16 @@ use crate::routing::table::ShardSpec;
 
 /// The settings in force.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PickSettings(PlacementConfig);
+pub(crate) struct PlacementSettings(PlacementConfig);
 
 /// Weight and capacity of a shard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Worth {
+pub(super) struct ShardSettings {
     pub(super) weight: u32,
     pub(super) capacity: Option<u32>,
 }
 
-impl PickSettings {
+impl PlacementSettings {
     /// The settings of a configuration.
     pub(crate) fn new(config: PlacementConfig) -> Self {
         Self(config)
@@ -30,16 +30,20 @@ impl PickSettings {
     }
 
     /// The values of the shard's own annotations; where they are missing, those of the first matching entry that has them.
-    pub(super) fn worth(&self, shard: &ShardSpec) -> Worth {
+    pub(super) fn shard_settings(&self, shard: &ShardSpec) -> ShardSettings {
         let entries = || {
             self.0.shards.iter().filter(|entry| {
                 entry.name.as_deref().is_none_or(|name| name == &*shard.name)
                     && entry.selector.matches(&shard.labels)
             })
         };
-        Worth {
-            weight: shard.marks.weight.or_else(|| entries().find_map(|entry| entry.weight)).unwrap_or(1),
-            capacity: shard.marks.capacity.or_else(|| entries().find_map(|entry| entry.capacity)),
+        ShardSettings {
+            weight: shard
+                .constraints
+                .weight
+                .or_else(|| entries().find_map(|entry| entry.weight))
+                .unwrap_or(1),
+            capacity: shard.constraints.capacity.or_else(|| entries().find_map(|entry| entry.capacity)),
         }
     }
 }
@@ -56,8 +60,8 @@ mod tests {
     use crate::routing::table::PlacementConstraints;
 
     #[test]
-    fn the_shard_itself_comes_before_the_first_entry_that_says_something() {
-        let settings = PickSettings(
+    fn annotations_of_the_shard_take_precedence_over_configured_entries() {
+        let settings = PlacementSettings(
             serde_json::from_value(json!({"shards": [
                 {"name": "a", "weight": 5},
                 {"selector": "size=large", "weight": 3, "capacity": 300},
@@ -77,9 +81,9 @@ mod tests {
                 url: "".into(),
                 labels: Arc::new([("size".to_owned(), size.to_owned())].into()),
                 cordoned: false,
-                marks: PlacementConstraints { draining: false, weight, capacity },
+                constraints: PlacementConstraints { draining: false, weight, capacity },
             };
-            let Worth { weight, capacity } = settings.worth(&shard);
+            let ShardSettings { weight, capacity } = settings.shard_settings(&shard);
             assert_eq!((weight, capacity), expected, "{name} {size}");
         }
     }

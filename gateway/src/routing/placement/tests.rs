@@ -9,31 +9,31 @@ use serde_json::{Value, json};
 
 use super::load::ShardWork;
 use super::*;
-use crate::routing::placement::reservations::REMEMBERED;
+use crate::routing::placement::reservations::RESERVATION_TTL;
 use crate::routing::table::{Change, ClusterRecord, Page, PlacementConstraints, ShardSpec, TableWriter};
 
 struct World {
     writer: TableWriter,
-    picker: Scheduler,
-    troubles: Arc<Troubles>,
+    scheduler: Scheduler,
+    unreachable: Arc<UnreachableShards>,
     registry: Metrics,
     now: Instant,
 }
 
 /// Shards that are not watched, and shards to which connections fail.
 #[derive(Default)]
-struct Troubles {
-    unheard: Mutex<BTreeSet<ShardIndex>>,
+struct UnreachableShards {
+    unwatched: Mutex<BTreeSet<ShardIndex>>,
     failing: Mutex<BTreeSet<String>>,
 }
 
-impl IndexStatus for Troubles {
+impl IndexStatus for UnreachableShards {
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
-        shard.is_none_or(|shard| !self.unheard.lock().contains(&shard))
+        shard.is_none_or(|shard| !self.unwatched.lock().contains(&shard))
     }
 }
 
-impl UpstreamSignals for Troubles {
+impl UpstreamSignals for UnreachableShards {
     fn work(&self, _: &str) -> ShardWork {
         ShardWork::default()
     }
@@ -58,16 +58,16 @@ impl World {
             ]);
         }
         writer.shards_listed();
-        let troubles = Arc::new(Troubles::default());
+        let unreachable = Arc::new(UnreachableShards::default());
         let registry = Metrics::new("gateway", "test").unwrap();
-        let picker = Scheduler::new(
+        let scheduler = Scheduler::new(
             writer.table(),
-            Arc::clone(&troubles) as Arc<dyn IndexStatus>,
-            Arc::clone(&troubles) as Arc<dyn UpstreamSignals>,
+            Arc::clone(&unreachable) as Arc<dyn IndexStatus>,
+            Arc::clone(&unreachable) as Arc<dyn UpstreamSignals>,
             read(settings),
-            PickMetrics::new(&registry).unwrap(),
+            PlacementMetrics::new(&registry).unwrap(),
         );
-        Self { writer, picker, troubles, registry, now: Instant::now() }
+        Self { writer, scheduler, unreachable, registry, now: Instant::now() }
     }
 
     fn index(&self, shard: &str) -> ShardIndex {
@@ -80,28 +80,28 @@ impl World {
         self.writer.apply(vec![(index, Change::PutCluster(record))]);
     }
 
-    fn mark(&mut self, shard: &str, marks: PlacementConstraints) {
-        self.writer.put_shard(ShardSpec { marks, ..spec(shard) });
+    fn set_constraints(&mut self, shard: &str, constraints: PlacementConstraints) {
+        self.writer.put_shard(ShardSpec { constraints, ..spec(shard) });
     }
 
-    fn ask(&self, uid: &str, selector: &str) -> Result<Pick, PickError> {
+    fn request(&self, uid: &str, selector: &str) -> Result<Placement, PlacementError> {
         let body = format!(r#"{{"workspaceUID":"{uid}","parentCluster":"root","selector":{selector}}}"#);
-        let request: PickRequest = serde_json::from_str(&body).unwrap();
-        self.picker.pick(&request, self.now)
+        let request: PlacementRequest = serde_json::from_str(&body).unwrap();
+        self.scheduler.pick(&request, self.now)
     }
 
     fn pick(&self, uid: &str, selector: &str) -> String {
-        self.ask(uid, selector).map_or_else(|error| error.to_string(), |pick| pick.shard.to_string())
+        self.request(uid, selector).map_or_else(|error| error.to_string(), |pick| pick.shard.to_string())
     }
 
     fn metrics(&self) -> String {
-        self.picker.note_shards(self.now);
+        self.scheduler.update_shard_metrics(self.now);
         String::from_utf8(self.registry.text().unwrap().to_vec()).unwrap()
     }
 }
 
-fn read(settings: Value) -> PickSettings {
-    PickSettings::new(serde_json::from_value(settings).unwrap())
+fn read(settings: Value) -> PlacementSettings {
+    PlacementSettings::new(serde_json::from_value(settings).unwrap())
 }
 
 fn spec(name: &str) -> ShardSpec {
@@ -110,7 +110,7 @@ fn spec(name: &str) -> ShardSpec {
         url: "https://x.example".into(),
         labels: Arc::new(BTreeMap::from([("name".to_owned(), name.to_owned())])),
         cordoned: false,
-        marks: PlacementConstraints::default(),
+        constraints: PlacementConstraints::default(),
     }
 }
 
@@ -138,31 +138,31 @@ fn the_shard_with_the_fewest_workspaces_wins() {
     assert_eq!(world.pick("1", "{}"), "b");
     // The placement is a workspace of the table now, and no longer a reservation.
     world.place("b", "c3");
-    world.picker.placed(["1"].into_iter());
+    world.scheduler.placed(["1"].into_iter());
     assert_eq!(world.pick("2", "{}"), "b");
     assert_eq!(world.pick("3", "{}"), "a");
 }
 
 #[test]
-fn asking_again_gets_the_same_answer_also_when_placed() {
+fn a_repeated_request_gets_the_same_shard() {
     let mut world = World::with(&["a", "b"]);
     assert_eq!(world.pick("1", "{}"), "a");
-    assert_eq!(world.ask("1", "{}").unwrap().reason, "picked before");
+    assert_eq!(world.request("1", "{}").unwrap().reason, "picked before");
     assert_eq!(world.pick("2", "{}"), "b");
     world.place("a", "c1");
-    world.picker.placed(["1"].into_iter());
-    world.picker.placed(["1"].into_iter());
+    world.scheduler.placed(["1"].into_iter());
+    world.scheduler.placed(["1"].into_iter());
     assert_eq!(world.pick("1", "{}"), "a");
     assert_eq!(world.pick("3", "{}"), "a");
 }
 
 #[test]
-fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() {
+fn a_repeated_request_gets_another_shard_when_the_first_is_excluded() {
     let cordoned = |world: &mut World| {
         world.writer.put_shard(ShardSpec { cordoned: true, ..spec("a") });
     };
     let draining = |world: &mut World| {
-        world.mark("a", PlacementConstraints { draining: true, ..PlacementConstraints::default() })
+        world.set_constraints("a", PlacementConstraints { draining: true, ..PlacementConstraints::default() })
     };
     let gone = |world: &mut World| {
         let index = world.index("a");
@@ -170,9 +170,9 @@ fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() 
     };
     let silent = |world: &mut World| {
         let index = world.index("a");
-        world.troubles.unheard.lock().insert(index);
+        world.unreachable.unwatched.lock().insert(index);
     };
-    let failing = |world: &mut World| _ = world.troubles.failing.lock().insert("a".to_owned());
+    let failing = |world: &mut World| _ = world.unreachable.failing.lock().insert("a".to_owned());
     type Happening<'h> = &'h dyn Fn(&mut World);
     let cases: [(&str, Happening<'_>); 5] = [
         ("cordoned", &cordoned),
@@ -190,31 +190,31 @@ fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() 
     // The workspace stays on a shard that has become full with it.
     let mut world = World::with(&["a", "b"]);
     assert_eq!(world.pick("1", "{}"), "a");
-    world.mark("a", PlacementConstraints { capacity: Some(1), ..PlacementConstraints::default() });
+    world.set_constraints("a", PlacementConstraints { capacity: Some(1), ..PlacementConstraints::default() });
     assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["a", "b"]);
 }
 
 #[test]
-fn a_shard_out_of_reach_gets_nothing_and_may_be_asked_for_later() {
+fn an_unreachable_shard_gets_nothing_until_it_is_reachable() {
     let world = World::with(&["a", "b"]);
     let lost = world.index("a");
-    world.troubles.unheard.lock().insert(lost);
+    world.unreachable.unwatched.lock().insert(lost);
     assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["b", "b"]);
     let only_a = r#"{"matchLabels": {"name": "a"}}"#;
     let not_now = "no shard fits now: of 2 shards 1 not selected, 1 out of reach";
     assert_eq!(world.pick("3", only_a), not_now);
-    world.troubles.unheard.lock().clear();
-    world.troubles.failing.lock().insert("a".to_owned());
+    world.unreachable.unwatched.lock().clear();
+    world.unreachable.failing.lock().insert("a".to_owned());
     assert_eq!(world.pick("3", only_a), not_now, "connections to it fail");
-    world.troubles.failing.lock().clear();
+    world.unreachable.failing.lock().clear();
     assert_eq!([world.pick("3", only_a), world.pick("4", "{}")], ["a", "a"]);
 }
 
 #[test]
-fn a_reservation_ends_by_itself() {
+fn a_reservation_expires() {
     let mut world = World::with(&["a", "b"]);
     assert_eq!(world.pick("1", "{}"), "a");
-    world.now += REMEMBERED - Duration::from_millis(1);
+    world.now += RESERVATION_TTL - Duration::from_millis(1);
     assert_eq!(world.pick("2", "{}"), "b");
     world.now += Duration::from_millis(1);
     // The first reservation has expired, the second still counts.
@@ -226,29 +226,33 @@ fn a_reservation_ends_by_itself() {
 fn selectors_cordons_drains_and_unread_shards() {
     let mut world = World::with(&["a", "b"]);
     assert_eq!([world.pick("1", ONLY_B), world.pick("2", ONLY_B)], ["b", "b"]);
-    let nobody = r#"{"matchLabels":{"name":"c"}}"#;
-    assert_eq!(world.pick("3", nobody), "no shard fits: of 2 shards 2 not selected");
+    let selects_none = r#"{"matchLabels":{"name":"c"}}"#;
+    assert_eq!(world.pick("3", selects_none), "no shard fits: of 2 shards 2 not selected");
     world.writer.put_shard(ShardSpec { cordoned: true, ..spec("b") });
     assert_eq!(world.pick("4", ONLY_B), "no shard fits: of 2 shards 1 not selected, 1 cordoned");
     assert_eq!(world.pick("4", "{}"), "a");
-    world.mark("b", PlacementConstraints { draining: true, ..PlacementConstraints::default() });
+    world.set_constraints("b", PlacementConstraints { draining: true, ..PlacementConstraints::default() });
     assert_eq!(world.pick("5", ONLY_B), "no shard fits: of 2 shards 1 not selected, 1 draining");
     world.writer.put_shard(spec("c"));
-    assert_eq!(world.pick("6", nobody), "no shard fits now: of 3 shards 2 not selected, 1 not read yet");
+    assert_eq!(
+        world.pick("6", selects_none),
+        "no shard fits now: of 3 shards 2 not selected, 1 not read yet"
+    );
     assert_eq!(world.pick("", "{}"), "workspaceUID is missing");
-    let odd = r#"{"matchExpressions":[{"key":"a","operator":"Near"}]}"#;
-    assert_eq!(world.pick("7", odd), "\"Near\" is not a selector operator");
+    let invalid_operator = r#"{"matchExpressions":[{"key":"a","operator":"Near"}]}"#;
+    assert_eq!(world.pick("7", invalid_operator), "\"Near\" is not a selector operator");
 }
 
 #[test]
 fn before_the_list_of_shards_is_read_nothing_is_final() {
     let writer = TableWriter::new();
-    let troubles = Arc::new(Troubles::default());
-    let metrics = PickMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap();
-    let (freshness, signs) = (Arc::clone(&troubles), troubles);
-    let picker = Scheduler::new(writer.table(), freshness, signs, PickSettings::default(), metrics);
-    let request: PickRequest = serde_json::from_str(r#"{"workspaceUID":"1"}"#).unwrap();
-    assert_eq!(picker.pick(&request, Instant::now()), Err(PickError::NotListed));
+    let unreachable = Arc::new(UnreachableShards::default());
+    let metrics = PlacementMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap();
+    let (index_status, signals) = (Arc::clone(&unreachable), unreachable);
+    let scheduler =
+        Scheduler::new(writer.table(), index_status, signals, PlacementSettings::default(), metrics);
+    let request: PlacementRequest = serde_json::from_str(r#"{"workspaceUID":"1"}"#).unwrap();
+    assert_eq!(scheduler.pick(&request, Instant::now()), Err(PlacementError::NotListed));
 }
 
 #[test]
@@ -263,46 +267,46 @@ fn weights_and_capacities_come_from_annotations_before_the_configuration() {
     };
     assert_eq!(counts(&world, 0..4), [3, 1, 0], "three times as much on a");
     assert_eq!(counts(&world, 4..10), [1, 3, 2], "until they have four each");
-    world.mark("b", PlacementConstraints { capacity: Some(6), ..PlacementConstraints::default() });
+    world.set_constraints("b", PlacementConstraints { capacity: Some(6), ..PlacementConstraints::default() });
     assert_eq!(counts(&world, 8..11), [0, 2, 1], "there is room for two more");
 }
 
 #[test]
-fn a_full_shard_gets_nothing_more_and_says_so_finally() {
+fn a_full_shard_gets_no_more_workspaces() {
     let mut world = World::configured(&["a"], json!({"shards": [{"capacity": 2}]}));
     assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["a", "a"]);
     assert_eq!(world.pick("3", "{}"), "no shard fits now: of 1 shards 1 about to be full");
     world.place("a", "c1");
     world.place("a", "c2");
-    world.picker.placed(["1", "2"].into_iter());
+    world.scheduler.placed(["1", "2"].into_iter());
     assert_eq!(world.pick("3", "{}"), "no shard fits: of 1 shards 1 full");
     // The capacity of an expired reservation is free again.
     let mut world = World::configured(&["a"], json!({"shards": [{"capacity": 1}]}));
     assert_eq!(world.pick("1", "{}"), "a");
-    world.now += REMEMBERED;
+    world.now += RESERVATION_TTL;
     assert_eq!(world.pick("2", "{}"), "a");
 }
 
 #[test]
-fn another_policy_is_in_force_from_the_next_question_on() {
+fn a_new_policy_applies_to_the_next_request() {
     let mut world = World::with(&["a", "b"]);
     world.place("a", "c1");
-    assert_eq!(world.ask("1", "{}").unwrap().policy, "least-workspaces");
-    world.picker.set_settings(read(json!({"policy": "random"})));
+    assert_eq!(world.request("1", "{}").unwrap().policy, "least-workspaces");
+    world.scheduler.set_settings(read(json!({"policy": "random"})));
     let picked: BTreeSet<String> = (2..100).map(|uid| world.pick(&uid.to_string(), "{}")).collect();
     assert_eq!(picked.len(), 2);
-    assert_eq!(world.ask("200", "{}").unwrap().policy, "random");
-    world.picker.set_settings(PickSettings::default());
-    assert_eq!(world.ask("201", "{}").unwrap().policy, "power-of-two");
+    assert_eq!(world.request("200", "{}").unwrap().policy, "random");
+    world.scheduler.set_settings(PlacementSettings::default());
+    assert_eq!(world.request("201", "{}").unwrap().policy, "power-of-two");
 }
 
 #[test]
-fn everything_is_counted() {
+fn outcomes_and_exclusions_are_counted() {
     let mut world = World::with(&["a", "b", "c", "d"]);
     world.writer.put_shard(ShardSpec { cordoned: true, ..spec("b") });
-    world.mark("c", PlacementConstraints { capacity: Some(0), ..PlacementConstraints::default() });
+    world.set_constraints("c", PlacementConstraints { capacity: Some(0), ..PlacementConstraints::default() });
     let d = world.index("d");
-    world.troubles.unheard.lock().insert(d);
+    world.unreachable.unwatched.lock().insert(d);
     for (uid, selector) in [("1", "{}"), ("1", "{}"), ("2", ONLY_B), ("", "{}")] {
         world.pick(uid, selector);
     }
@@ -324,6 +328,6 @@ fn everything_is_counted() {
     }
     world.writer.put_shard(spec("b"));
     assert!(!world.metrics().contains("reason=\"cordoned\""));
-    let standing = world.picker.standing(world.index("c")).unwrap();
-    assert_eq!((standing.exclusion, standing.capacity, standing.weight), (Some("full"), Some(0), 1));
+    let status = world.scheduler.status(world.index("c")).unwrap();
+    assert_eq!((status.exclusion, status.capacity, status.weight), (Some("full"), Some(0), 1));
 }

@@ -4,13 +4,13 @@ use super::load::{ShardWork, UpstreamSignals};
 use crate::upstream::Upstreams;
 
 /// With fewer shards, the share of failing ones is not meaningful.
-const FEW: usize = 3;
+const MIN_SHARDS: usize = 3;
 
 /// Requests pay nothing for this: the load comes from existing metrics, and a failure is recorded where a dial fails.
 impl UpstreamSignals for Upstreams {
     fn work(&self, shard: &str) -> ShardWork {
-        let (answered, waited) = self.answered(shard);
-        ShardWork { answered, waited }
+        let (responses, waited) = self.answered(shard);
+        ShardWork { responses, waited }
     }
 
     fn is_failing(&self, shard: &str) -> bool {
@@ -19,11 +19,11 @@ impl UpstreamSignals for Upstreams {
 
     /// Only existing shards count, because a removed shard fails permanently; and of these only shards that have been used.
     fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
-        let (mut asked, mut failing) = (0, 0);
+        let (mut used, mut failing) = (0, 0);
         for is_failing in shards.filter_map(|shard| Self::is_failing(self, shard)) {
-            asked += 1;
+            used += 1;
             failing += usize::from(is_failing);
         }
-        asked >= FEW && self.exceeds_panic_threshold(failing, asked)
+        used >= MIN_SHARDS && self.exceeds_panic_threshold(failing, used)
     }
 }

@@ -74,14 +74,14 @@ mod tests {
     use crate::routing::table::{Change, Page, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget};
 
     #[test]
-    fn a_path_is_made_of_the_names_above() {
+    fn a_path_consists_of_the_ancestors_names() {
         let mut writer = TableWriter::new();
         let spec = ShardSpec {
             name: "a".into(),
             url: "https://a".into(),
             labels: Arc::default(),
             cordoned: false,
-            marks: crate::routing::table::PlacementConstraints::default(),
+            constraints: crate::routing::table::PlacementConstraints::default(),
         };
         let shard = writer.put_shard(spec).unwrap();
         let workspace = |parent: &str, name: &str, target: WorkspaceTarget| WorkspaceRecord {
@@ -105,9 +105,9 @@ mod tests {
         let root = table.load();
         let ids = ["root", "o1", "d1", "y1", "nobody", "l1"];
         let paths = root.paths(ids);
-        let told: Vec<_> = ids.iter().map(|id| paths.get(id).map(String::as_str)).collect();
+        let found: Vec<_> = ids.iter().map(|id| paths.get(id).map(String::as_str)).collect();
         let expected =
             [Some("root"), Some("root:org"), Some("root:org:team:deep"), Some("x1:orphan"), None, None];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 }

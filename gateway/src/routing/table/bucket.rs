@@ -146,7 +146,7 @@ pub(super) struct Record {
 }
 
 /// Length of the header that precedes a key in a block: the fields of [`Record`] except the offset.
-const HEAD: usize = 12;
+const RECORD_HEADER: usize = 12;
 
 impl Record {
     pub(super) fn kind(&self) -> Kind {
@@ -170,12 +170,12 @@ impl Record {
 
     /// Reads the record at this position; `None` if there is none.
     fn read(bytes: &[u8], at: usize) -> Option<Self> {
-        let head: [u8; HEAD] = *bytes.get(at..)?.first_chunk()?;
+        let head: [u8; RECORD_HEADER] = *bytes.get(at..)?.first_chunk()?;
         let [h0, h1, h2, h3, k0, k1, v0, v1, s0, s1, f0, f1] = head;
         let flags = u16::from_le_bytes([f0, f1]);
-        (flags != u16::from_le_bytes([FREE; 2])).then_some(Self {
+        (flags != u16::from_le_bytes([EMPTY_BYTE; 2])).then_some(Self {
             hash: u32::from_le_bytes([h0, h1, h2, h3]),
-            offset: (at + HEAD) as u32,
+            offset: (at + RECORD_HEADER) as u32,
             key_length: u16::from_le_bytes([k0, k1]),
             value_length: u16::from_le_bytes([v0, v1]),
             shard: u16::from_le_bytes([s0, s1]),
@@ -185,7 +185,7 @@ impl Record {
 
     /// Writes the record, whose key and value are in `bytes`, to a slice of its length.
     fn write_to(&self, place: &mut [u8], bytes: &[u8]) {
-        let (head, rest) = place.split_at_mut(HEAD);
+        let (head, rest) = place.split_at_mut(RECORD_HEADER);
         head[..4].copy_from_slice(&self.hash.to_le_bytes());
         head[4..6].copy_from_slice(&self.key_length.to_le_bytes());
         head[6..8].copy_from_slice(&self.value_length.to_le_bytes());
@@ -196,7 +196,7 @@ impl Record {
 
     /// Length in a block, in bytes.
     fn length(&self) -> usize {
-        HEAD + usize::from(self.key_length) + usize::from(self.value_length)
+        RECORD_HEADER + usize::from(self.key_length) + usize::from(self.value_length)
     }
 }
 
@@ -214,18 +214,18 @@ pub(super) struct Bucket {
 
 const CELL: usize = 256;
 /// Header of a cell: the offset from the beginning of the cell to its first record, two bytes, little-endian;
-/// [`FREE`] if there is none.
-const CELL_HEAD: usize = 2;
+/// [`EMPTY_BYTE`] if there is none.
+const CELL_HEADER: usize = 2;
 /// Maximum offset of a record from the beginning of its cell.
-const FARTHEST: usize = i16::MAX as usize;
+const MAX_RECORD_DISTANCE: usize = i16::MAX as usize;
 /// Up to this many bytes, records are stored sequentially.
-const ROW: usize = 2 * CELL;
+const MAX_SEQUENTIAL_BYTES: usize = 2 * CELL;
 /// Average number of bytes used per cell.
-const FILL: usize = 192;
+const TARGET_CELL_FILL: usize = 192;
 /// Size of a CPU cache line.
-const LINE: usize = 64;
+const CACHE_LINE: usize = 64;
 /// Fill byte of unused space.
-const FREE: u8 = 0xff;
+const EMPTY_BYTE: u8 = 0xff;
 
 impl Bucket {
     /// Builds a bucket from records sorted by hash, whose keys and values are in `bytes`.
@@ -234,13 +234,14 @@ impl Bucket {
             return Self::default();
         }
         let length = records.iter().map(Record::length).sum();
-        let block = in_cells(records, bytes, length).unwrap_or_else(|| in_a_row(records, bytes, length));
+        let block =
+            cell_layout(records, bytes, length).unwrap_or_else(|| sequential_layout(records, bytes, length));
         Self { block: block.into() }
     }
 
     /// All records with this key (one per shard that has it). No allocation.
     pub(super) fn find<'b>(&'b self, key: Key<'b>) -> impl Iterator<Item = Entry<'b>> {
-        self.fetch(key);
+        self.prefetch(key);
         let hash = key.hash();
         self.records_from(self.start(hash))
             .skip_while(move |record| record.hash < hash)
@@ -251,9 +252,11 @@ impl Bucket {
     }
 
     /// Loads the memory for [`Bucket::find`] into the CPU caches ahead of time.
-    pub(super) fn fetch(&self, key: Key<'_>) {
+    pub(super) fn prefetch(&self, key: Key<'_>) {
         let cell = self.cell(key.hash()).unwrap_or(0);
-        black_box([0, LINE, 2 * LINE, 3 * LINE].map(|line| self.block.get(cell + line).copied()));
+        black_box(
+            [0, CACHE_LINE, 2 * CACHE_LINE, 3 * CACHE_LINE].map(|line| self.block.get(cell + line).copied()),
+        );
     }
 
     /// All records with their keys and values.
@@ -263,7 +266,7 @@ impl Bucket {
 
     /// All records, sorted by hash; their keys and values are in [`Bucket::bytes`].
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
-        self.records_from(if self.has_cells() { CELL_HEAD } else { 0 })
+        self.records_from(if self.has_cells() { CELL_HEADER } else { 0 })
     }
 
     /// The whole block.
@@ -298,7 +301,7 @@ impl Bucket {
             return 0;
         };
         match self.block[cell..].first_chunk() {
-            Some(&[FREE, FREE]) | None => self.block.len(),
+            Some(&[EMPTY_BYTE, EMPTY_BYTE]) | None => self.block.len(),
             Some(start) => cell + usize::from(u16::from_le_bytes(*start)),
         }
     }
@@ -316,7 +319,7 @@ impl Bucket {
                 if end_of_cell >= end {
                     return None;
                 }
-                at = end_of_cell + CELL_HEAD;
+                at = end_of_cell + CELL_HEADER;
             }
         })
     }
@@ -324,19 +327,19 @@ impl Bucket {
 
 /// Layout in cells. `None` for few bytes, for a record longer than a cell, and for many records with the same hash, as of a
 /// logical cluster that every shard has.
-fn in_cells(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> {
-    if length <= ROW || records.iter().any(|record| record.length() > CELL - CELL_HEAD) {
+fn cell_layout(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> {
+    if length <= MAX_SEQUENTIAL_BYTES || records.iter().any(|record| record.length() > CELL - CELL_HEADER) {
         return None;
     }
-    let least = length.div_ceil(FILL);
+    let least = length.div_ceil(TARGET_CELL_FILL);
     let (cells, places) = (least..=least + least.div_ceil(4))
-        .find_map(|cells| places_in_cells(records, cells).map(|places| (cells, places)))?;
-    let mut block = vec![FREE; cells * CELL];
+        .find_map(|cells| offsets_in_cells(records, cells).map(|places| (cells, places)))?;
+    let mut block = vec![EMPTY_BYTE; cells * CELL];
     for (record, at) in records.iter().zip(places) {
         record.write_to(&mut block[at..at + record.length()], bytes);
         let cell = cell_of(record.hash, cells);
-        let head = &mut block[cell..cell + CELL_HEAD];
-        if head == [FREE; CELL_HEAD] {
+        let head = &mut block[cell..cell + CELL_HEADER];
+        if head == [EMPTY_BYTE; CELL_HEADER] {
             head.copy_from_slice(&((at - cell) as u16).to_le_bytes());
         }
     }
@@ -344,19 +347,19 @@ fn in_cells(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> 
 }
 
 /// Offset of each record; `None` if there are too few cells.
-fn places_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
+fn offsets_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(records.len());
     let mut end = 0_usize;
     for record in records {
         let cell = cell_of(record.hash, cells);
         let free = end.max(cell);
         let at = match free % CELL {
-            0 => free + CELL_HEAD,
-            taken if taken + record.length() > CELL => free.next_multiple_of(CELL) + CELL_HEAD,
+            0 => free + CELL_HEADER,
+            taken if taken + record.length() > CELL => free.next_multiple_of(CELL) + CELL_HEADER,
             _ => free,
         };
         end = at + record.length();
-        if end > cells * CELL || at - cell > FARTHEST {
+        if end > cells * CELL || at - cell > MAX_RECORD_DISTANCE {
             return None;
         }
         places.push(at);
@@ -364,10 +367,10 @@ fn places_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
     Some(places)
 }
 
-fn in_a_row(records: &[Record], bytes: &[u8], length: usize) -> Vec<u8> {
+fn sequential_layout(records: &[Record], bytes: &[u8], length: usize) -> Vec<u8> {
     // The length must not look like one with cells.
     let padding = usize::from(length.is_multiple_of(CELL));
-    let mut block = vec![FREE; length + padding];
+    let mut block = vec![EMPTY_BYTE; length + padding];
     let mut at = 0;
     for record in records {
         record.write_to(&mut block[at..at + record.length()], bytes);
@@ -392,11 +395,11 @@ mod tests {
 
     /// Logical clusters with these hashes and values, each on a separate shard.
     fn bucket(records: &[(u32, String)]) -> Bucket {
-        let mut draft = BucketBuilder::with_capacity(0, 0);
+        let mut builder = BucketBuilder::with_capacity(0, 0);
         for (shard, (hash, value)) in (0..).zip(records) {
-            assert!(draft.restore(*hash, shard, Flags::OWNER, id(*hash).as_bytes(), value.as_bytes()));
+            assert!(builder.restore(*hash, shard, Flags::OWNER, id(*hash).as_bytes(), value.as_bytes()));
         }
-        draft.finish_restored().unwrap()
+        builder.finish_restored().unwrap()
     }
 
     fn id(hash: u32) -> String {
@@ -413,7 +416,7 @@ mod tests {
         number.wrapping_mul(0x9e37_79b9)
     }
 
-    fn is_all_found(bucket: &Bucket, records: &[(u32, String)]) {
+    fn assert_all_found(bucket: &Bucket, records: &[(u32, String)]) {
         assert_eq!(bucket.entries().count(), records.len());
         for (shard, (hash, value)) in (0..).zip(records) {
             assert!(found(bucket, *hash).contains(&(shard, value.clone())), "{hash} of {}", records.len());
@@ -421,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn few_records_lie_in_a_row_and_many_in_cells() {
+    fn few_records_are_sequential_and_many_are_in_cells() {
         for (count, has_cells) in [(1, false), (5, false), (40, true), (122, true), (3000, true)] {
             let records: Vec<_> =
                 (0..count).map(|number| (spread(number), "v".repeat(number as usize % 90))).collect();
             let bucket = bucket(&records);
             assert_eq!(bucket.has_cells(), has_cells, "{count}");
-            is_all_found(&bucket, &records);
+            assert_all_found(&bucket, &records);
             for unknown in count..2 * count {
                 assert_eq!(found(&bucket, spread(unknown)), [], "{unknown} of {count}");
             }
@@ -435,16 +438,16 @@ mod tests {
     }
 
     #[test]
-    fn records_in_a_row_may_be_as_long_as_cells() {
+    fn sequential_records_may_be_as_long_as_a_cell() {
         // A header of 12 bytes, an id of 4, the value.
-        let records = [(7, "v".repeat(CELL - HEAD - 4))];
+        let records = [(7, "v".repeat(CELL - RECORD_HEADER - 4))];
         let bucket = bucket(&records);
         assert!(!bucket.has_cells());
-        is_all_found(&bucket, &records);
+        assert_all_found(&bucket, &records);
     }
 
     #[test]
-    fn what_is_too_long_or_too_much_for_cells_is_found_too() {
+    fn records_that_do_not_fit_into_cells_are_found() {
         let ordinary = || (0..100).map(|number| (spread(number), "value".to_owned()));
         let long = [(spread(200), "v".repeat(60_000))];
         let one_hash = |hash| (0..3000).map(move |_| (hash, "on every shard".to_owned()));
@@ -454,7 +457,7 @@ mod tests {
             ordinary().chain(one_hash(u32::MAX / 2)).collect(),
             ordinary().chain(one_hash(u32::MAX)).collect(),
         ] {
-            is_all_found(&bucket(&records), &records);
+            assert_all_found(&bucket(&records), &records);
         }
     }
 }

@@ -16,10 +16,10 @@ pub(super) struct BucketBuilder {
 /// Change of the number of a shard's records of one kind. Logical clusters without a workspace (`root`,
 /// `system:…`) are not counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Relocated {
+pub(super) enum CountChange {
     Added,
     Removed,
-    Same,
+    Unchanged,
 }
 
 impl BucketBuilder {
@@ -70,19 +70,19 @@ impl BucketBuilder {
     }
 
     /// Sets the shard's record for this key. An equal record changes nothing. A key or value
-    /// beyond 64 KiB is ignored ([`Relocated::Same`]); the parsers never produce one.
-    pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Relocated {
+    /// beyond 64 KiB is ignored ([`CountChange::Unchanged`]); the parsers never produce one.
+    pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> CountChange {
         let (Ok(key_length), Ok(value_length), Ok(offset)) =
             (u16::try_from(key.length()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
         else {
-            return Relocated::Same;
+            return CountChange::Unchanged;
         };
         let flags = flags.with(Flags::of(key.kind));
         let found = self.position(key, shard);
         if let Some(at) = found {
             let old = self.records[at].entry(&self.bytes);
             if old.flags.without(Flags::OWNER) == flags && old.value == value {
-                return Relocated::Same;
+                return CountChange::Unchanged;
             }
         }
         key.write_to(&mut self.bytes);
@@ -91,15 +91,15 @@ impl BucketBuilder {
         let record = Record { hash: key.hash(), offset, key_length, value_length, shard, flags };
         let moved = match found {
             Some(at) => {
-                let kept =
+                let owner =
                     if self.records[at].flags.has(Flags::OWNER) { Flags::OWNER } else { Flags::default() };
-                self.records[at] = Record { flags: flags.with(kept), ..record };
-                Relocated::Same
+                self.records[at] = Record { flags: flags.with(owner), ..record };
+                CountChange::Unchanged
             }
             None => {
-                let at = first_not_below(&self.records, key.hash());
+                let at = lower_bound(&self.records, key.hash());
                 self.records.insert(at, record);
-                if key.is_counted() { Relocated::Added } else { Relocated::Same }
+                if key.is_counted() { CountChange::Added } else { CountChange::Unchanged }
             }
         };
         self.elect(key, None);
@@ -107,7 +107,7 @@ impl BucketBuilder {
     }
 
     /// Updates the flags of a mount, and removes any other record.
-    pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> Relocated {
+    pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> CountChange {
         let known = self.position(key, shard).map(|at| self.records[at].entry(&self.bytes));
         match known.filter(|entry| entry.flags.has(Flags::MOUNT)).map(|entry| entry.value.to_vec()) {
             Some(url) => self.put(key, shard, flags.with(Flags::MOUNT), &url),
@@ -116,14 +116,14 @@ impl BucketBuilder {
     }
 
     /// Removes the shard's record for this key; the records of other shards stay.
-    pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Relocated {
+    pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> CountChange {
         let Some(at) = self.position(key, shard) else {
-            return Relocated::Same;
+            return CountChange::Unchanged;
         };
         let removed = self.records.remove(at);
         self.changed = true;
         self.elect(key, removed.flags.has(Flags::OWNER).then_some(shard));
-        if key.is_counted() { Relocated::Removed } else { Relocated::Same }
+        if key.is_counted() { CountChange::Removed } else { CountChange::Unchanged }
     }
 
     /// Removes the shard's records of one kind (of all kinds for `None`) that `keep` rejects. `number` returns
@@ -145,12 +145,12 @@ impl BucketBuilder {
             }
             let stored = record.entry(bytes).key;
             let number = number(record.kind(), stored);
-            let kept = keep(number);
-            if !kept && record.flags.has(Flags::OWNER) {
+            let is_kept = keep(number);
+            if !is_kept && record.flags.has(Flags::OWNER) {
                 orphans.push((number, stored.to_vec()));
             }
-            removed += u32::from(!kept && is_counted(record.kind(), stored));
-            kept
+            removed += u32::from(!is_kept && is_counted(record.kind(), stored));
+            is_kept
         });
         for (number, id) in orphans {
             if let Ok(first) = std::str::from_utf8(&id) {
@@ -174,7 +174,7 @@ impl BucketBuilder {
     }
 
     fn positions<'d>(&'d self, key: Key<'d>) -> impl Iterator<Item = usize> + 'd {
-        let start = first_not_below(&self.records, key.hash());
+        let start = lower_bound(&self.records, key.hash());
         (start..self.records.len()).take_while(move |at| self.records[*at].hash == key.hash()).filter(
             move |at| {
                 let record = &self.records[*at];
@@ -185,14 +185,14 @@ impl BucketBuilder {
 
     /// Elects the owner among the shards that have this logical cluster: first a shard where it is not being
     /// migrated, then the previous owner, so that a resync never changes a route and the removal on the old
-    /// shard completes a migration. `left` is the shard whose record has just been removed, if it was the owner.
-    fn elect(&mut self, key: Key<'_>, left: Option<u16>) {
+    /// shard completes a migration. `removed_owner` is the shard whose record has just been removed, if it was the owner.
+    fn elect(&mut self, key: Key<'_>, removed_owner: Option<u16>) {
         if key.kind != Kind::Cluster {
             return;
         }
         let claims: Vec<usize> = self.positions(key).collect();
         let owned = claims.iter().map(|at| &self.records[*at]).find(|record| record.flags.has(Flags::OWNER));
-        let before = owned.map(|record| record.shard).or(left);
+        let before = owned.map(|record| record.shard).or(removed_owner);
         let winner = claims.iter().copied().min_by_key(|at| {
             let record = &self.records[*at];
             (record.flags.has(Flags::MIGRATING), !record.flags.has(Flags::OWNER), record.shard)
@@ -211,7 +211,7 @@ impl BucketBuilder {
 
 /// Index of the first record whose hash is not below `hash`. Hashes are spread evenly, so interpolation finds it within a
 /// few records.
-fn first_not_below(records: &[Record], hash: u32) -> usize {
+fn lower_bound(records: &[Record], hash: u32) -> usize {
     let mut at = ((u64::from(hash) * records.len() as u64) >> 32) as usize;
     while at > 0 && records[at - 1].hash >= hash {
         at -= 1;

@@ -18,7 +18,7 @@ pub(crate) fn table_of(count: usize) -> (TableWriter, ShardIndex) {
         url: "https://a.example".into(),
         labels: Arc::default(),
         cordoned: false,
-        marks: crate::routing::table::PlacementConstraints::default(),
+        constraints: crate::routing::table::PlacementConstraints::default(),
     };
     let shard = writer.put_shard(spec).unwrap();
     writer.shards_listed();
@@ -59,15 +59,15 @@ fn workspace_record(number: usize) -> WorkspaceRecord {
 }
 
 /// References `<parent>:<name>`, spread over the whole table.
-fn references(count: usize, how_many: usize) -> Vec<Reference<'static>> {
-    let numbers = (0..how_many).map(|number| number * 7919 % (count - 1) + 1);
+fn references(count: usize, number_of_references: usize) -> Vec<Reference<'static>> {
+    let numbers = (0..number_of_references).map(|number| number * 7919 % (count - 1) + 1);
     let texts = numbers.map(|number| format!("{}:{}", id(number / 50), name(number)));
     texts.map(|text| Reference::parse(text).unwrap()).collect()
 }
 
 /// Measures look-ups in batches as small as can be measured, so that other load on the machine disturbs some batches but not
 /// the median. The reference is read first: in production it has just been received and is in the CPU caches.
-fn look_up(table: &RoutingTable, references: &[Reference<'_>], noted: &mut Vec<Duration>) {
+fn look_up(table: &RoutingTable, references: &[Reference<'_>], durations: &mut Vec<Duration>) {
     for batch in references.chunks_exact(100) {
         for reference in batch {
             black_box(reference.labels().1.map(str::len).sum::<usize>());
@@ -76,13 +76,13 @@ fn look_up(table: &RoutingTable, references: &[Reference<'_>], noted: &mut Vec<D
         for reference in batch {
             assert!(matches!(table.load().resolve(reference), Resolution::Found(_)));
         }
-        noted.push(began.elapsed() / batch.len() as u32);
+        durations.push(began.elapsed() / batch.len() as u32);
     }
 }
 
-fn median(noted: &mut [Duration]) -> Duration {
-    noted.sort_unstable();
-    noted[noted.len() / 2]
+fn median(durations: &mut [Duration]) -> Duration {
+    durations.sort_unstable();
+    durations[durations.len() / 2]
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_workspace_costs_less_than_200_bytes() {
 }
 
 #[test]
-fn a_change_copies_what_it_touches_and_nothing_else() {
+fn a_change_copies_only_the_touched_page_and_bucket() {
     let (mut writer, shard) = table_of(100_000);
     let before = writer.table().load_full();
     let moved = WorkspaceRecord { target: WorkspaceTarget::Cluster(id(7).into()), ..workspace_record(4711) };
@@ -119,13 +119,13 @@ fn figures_of_a_million_workspaces() {
     println!("{} bytes per workspace", table.load().heap_bytes() / count);
     let references = references(count, 200_000);
     let busy = &references[..1000];
-    let (mut far, mut near) = (Vec::new(), Vec::new());
-    look_up(&table, &references, &mut far);
-    look_up_again(&table, busy, &mut near);
+    let (mut spread, mut hot) = (Vec::new(), Vec::new());
+    look_up(&table, &references, &mut spread);
+    look_up_repeatedly(&table, busy, &mut hot);
     println!(
         "a look-up of a path with one step: {:?} from all over the table, {:?} among 1000 workspaces in use",
-        median(&mut far),
-        median(&mut near)
+        median(&mut spread),
+        median(&mut hot)
     );
 
     let began = Instant::now();
@@ -156,25 +156,25 @@ fn figures_of_a_million_workspaces() {
         busy.as_secs_f64() / began.elapsed().as_secs_f64()
     });
     let began = Instant::now();
-    let (mut far, mut near) = (Vec::new(), Vec::new());
+    let (mut spread, mut hot) = (Vec::new(), Vec::new());
     while began.elapsed() < Duration::from_secs(3) {
-        look_up(&table, &references, &mut far);
-        look_up_again(&table, busy, &mut near);
+        look_up(&table, &references, &mut spread);
+        look_up_repeatedly(&table, busy, &mut hot);
     }
     done.store(true, Ordering::Relaxed);
     let load = updater.join().unwrap();
     println!(
         "with {:.0} updates/s: {:?} from all over, {:?} among 1000 in use; the writer takes {:.0} % of a core",
         updates.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64(),
-        median(&mut far),
-        median(&mut near),
+        median(&mut spread),
+        median(&mut hot),
         load * 100.0
     );
 
     /// Repeats often enough that the caches are refilled in only few of the repetitions.
-    fn look_up_again(table: &RoutingTable, references: &[Reference<'_>], noted: &mut Vec<Duration>) {
+    fn look_up_repeatedly(table: &RoutingTable, references: &[Reference<'_>], durations: &mut Vec<Duration>) {
         for _ in 0..100 {
-            look_up(table, references, noted);
+            look_up(table, references, durations);
         }
     }
 

@@ -25,7 +25,7 @@ use bucket::{Bucket, Key, Kind, SEPARATOR};
 
 pub(crate) use change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
 pub(crate) use resolve::{Missing, Resolution};
-pub(crate) use restore::{Restoration, StoredRecord, Unusable};
+pub(crate) use restore::{InvalidRecord, Restoration, StoredRecord};
 pub(crate) use shards::{PlacementConstraints, ShardCounts, ShardEntry, ShardIndex, ShardSpec};
 pub(crate) use write::TableWriter;
 

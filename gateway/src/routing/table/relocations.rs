@@ -8,10 +8,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// How long a relocation is kept, as in kcp: longer than any client pauses before it resumes a watch.
-pub(super) const MEMORY: Duration = Duration::from_secs(90);
+/// Lifetime of a relocation, as in kcp: longer than any client pauses before it resumes a watch.
+pub(super) const RELOCATION_TTL: Duration = Duration::from_secs(90);
 /// Maximum number of relocations kept; beyond it the oldest are dropped early.
-const MOST: usize = 16_384;
+const MAX_RELOCATIONS: usize = 16_384;
 
 /// The relocations that a view knows: key numbers of clusters, and when each expires.
 pub(super) type RecentRelocations = Arc<FxHashMap<u64, Instant>>;
@@ -29,7 +29,7 @@ pub(super) struct OwnerChange {
 #[derive(Debug, Default)]
 pub(super) struct Relocations {
     /// In the order of expiry.
-    remembered: VecDeque<(Instant, u64)>,
+    by_expiry: VecDeque<(Instant, u64)>,
     /// Clusters that left a shard and have not appeared on another one yet: events of different shards are not ordered.
     departed: FxHashMap<u64, (u16, Instant)>,
     departures: VecDeque<(Instant, u64)>,
@@ -37,16 +37,16 @@ pub(super) struct Relocations {
 
 impl Relocations {
     /// Records the owner changes of one batch.
-    pub(super) fn note(&mut self, moved: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
-        let until = now + MEMORY;
+    pub(super) fn record(&mut self, moved: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
+        let until = now + RELOCATION_TTL;
         for OwnerChange { cluster, before, after } in changes.iter().copied() {
             match (before, after) {
-                (Some(_), Some(_)) => self.remember(moved, cluster, until),
+                (Some(_), Some(_)) => self.add(moved, cluster, until),
                 (Some(shard), None) => self.departed(cluster, shard, until),
                 (None, Some(shard)) => {
-                    let left = self.departed.remove(&cluster);
-                    if left.is_some_and(|(from, forgotten)| from != shard && now < forgotten) {
-                        self.remember(moved, cluster, until);
+                    let departure = self.departed.remove(&cluster);
+                    if departure.is_some_and(|(from, expires)| from != shard && now < expires) {
+                        self.add(moved, cluster, until);
                     }
                 }
                 (None, None) => {}
@@ -56,26 +56,26 @@ impl Relocations {
 
     /// When the next relocation expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        self.remembered.front().map(|(until, _)| *until)
+        self.by_expiry.front().map(|(until, _)| *until)
     }
 
     /// Removes expired relocations.
-    pub(super) fn forget(&mut self, moved: &mut RecentRelocations, now: Instant) {
-        while self.remembered.front().is_some_and(|(until, _)| *until <= now) {
-            self.forget_oldest(moved);
+    pub(super) fn expire(&mut self, moved: &mut RecentRelocations, now: Instant) {
+        while self.by_expiry.front().is_some_and(|(until, _)| *until <= now) {
+            self.drop_oldest(moved);
         }
     }
 
-    fn remember(&mut self, moved: &mut RecentRelocations, cluster: u64, until: Instant) {
-        if self.remembered.len() >= MOST {
-            self.forget_oldest(moved);
+    fn add(&mut self, moved: &mut RecentRelocations, cluster: u64, until: Instant) {
+        if self.by_expiry.len() >= MAX_RELOCATIONS {
+            self.drop_oldest(moved);
         }
-        self.remembered.push_back((until, cluster));
+        self.by_expiry.push_back((until, cluster));
         Arc::make_mut(moved).insert(cluster, until);
     }
 
-    fn forget_oldest(&mut self, moved: &mut RecentRelocations) {
-        let Some((until, cluster)) = self.remembered.pop_front() else {
+    fn drop_oldest(&mut self, moved: &mut RecentRelocations) {
+        let Some((until, cluster)) = self.by_expiry.pop_front() else {
             return;
         };
         // The cluster may have been relocated again since.
@@ -85,12 +85,12 @@ impl Relocations {
     }
 
     fn departed(&mut self, cluster: u64, shard: u16, until: Instant) {
-        let now = until - MEMORY;
-        while self.departures.len() >= MOST
-            || self.departures.front().is_some_and(|(forgotten, _)| *forgotten <= now)
+        let now = until - RELOCATION_TTL;
+        while self.departures.len() >= MAX_RELOCATIONS
+            || self.departures.front().is_some_and(|(expires, _)| *expires <= now)
         {
-            if let Some((forgotten, oldest)) = self.departures.pop_front()
-                && self.departed.get(&oldest).is_some_and(|(_, current)| *current == forgotten)
+            if let Some((expires, oldest)) = self.departures.pop_front()
+                && self.departed.get(&oldest).is_some_and(|(_, current)| *current == expires)
             {
                 self.departed.remove(&oldest);
             }

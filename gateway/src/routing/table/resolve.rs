@@ -19,7 +19,7 @@ pub(crate) enum Resolution<'t> {
     /// Not found, but not all shards have been read yet.
     NotSynced,
     /// Not found.
-    Unknown(Missing),
+    NotFound(Missing),
 }
 
 /// A logical cluster and its shard.
@@ -43,7 +43,7 @@ pub(crate) struct Mount<'t> {
     /// Whether the mount or a workspace above it is unavailable: 503.
     pub(crate) unavailable: bool,
     /// The first label behind the mount, for callers that treat it as a miss. kcp ignores these labels.
-    pub(crate) behind: Option<Missing>,
+    pub(crate) missing_behind: Option<Missing>,
 }
 
 /// A record that was not found.
@@ -94,14 +94,14 @@ impl Root {
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
     /// if the whole path exists. A mount is a leaf.
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
-        self.resolve_telling(reference, &mut |_| {})
+        self.resolve_with_trace(reference, &mut |_| {})
     }
 
     /// As [`Root::resolve`], with a callback for each step.
-    pub(crate) fn resolve_telling<'t>(
+    pub(crate) fn resolve_with_trace<'t>(
         &'t self,
         reference: &'t Reference<'_>,
-        tell: &mut impl FnMut(ResolvedPrefix<'t>),
+        on_step: &mut impl FnMut(ResolvedPrefix<'t>),
     ) -> Resolution<'t> {
         let (mut id, mut names) = reference.labels();
         let mut unavailable = false;
@@ -111,12 +111,12 @@ impl Root {
             // cluster's own record.
             let below = names.next().map(|name| workspace(self.workspace_key(id, name), id, name));
             if let Some(below) = below {
-                self.bucket(below.number).fetch(below);
+                self.bucket(below.number).prefetch(below);
             }
             let Some(current) = self.owner(id) else {
                 return self.missing_cluster(id, below_known);
             };
-            tell(ResolvedPrefix::Cluster {
+            on_step(ResolvedPrefix::Cluster {
                 id,
                 shard: &current.shard.spec.name,
                 workspace_type: current.workspace_type,
@@ -134,20 +134,20 @@ impl Root {
             let Ok(value) = std::str::from_utf8(value) else {
                 return self.missing_workspace(below.number, current);
             };
-            let (is_mount, is_away) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
-            tell(ResolvedPrefix::Workspace {
+            let (is_mount, is_unavailable) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
+            on_step(ResolvedPrefix::Workspace {
                 key: found.key,
                 leads_to: value,
                 is_mount,
-                unavailable: is_away,
+                unavailable: is_unavailable,
             });
             if flags.has(Flags::MOUNT) {
-                let behind = names.next().map(|_| Missing {
+                let missing_behind = names.next().map(|_| Missing {
                     key: TableKey(below.number),
                     below_known: false,
                     shard: Some(current.shard.index),
                 });
-                return Resolution::Mount(Mount { url: value, unavailable, behind });
+                return Resolution::Mount(Mount { url: value, unavailable, missing_behind });
             }
             (id, below_known) = (value, true);
         }
@@ -175,7 +175,7 @@ impl Root {
     /// No shard has this logical cluster; final only if every shard has been read.
     fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
         if self.is_synced() {
-            Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
+            Resolution::NotFound(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
         } else {
             Resolution::NotSynced
         }
@@ -184,7 +184,7 @@ impl Root {
     /// The parent has no such workspace; final only if the workspaces of its shard have been read.
     fn missing_workspace(&self, key: u64, parent: FoundCluster<'_>) -> Resolution<'_> {
         if parent.shard.workspaces_synced {
-            Resolution::Unknown(Missing {
+            Resolution::NotFound(Missing {
                 key: TableKey(key),
                 below_known: true,
                 shard: Some(parent.shard.index),

@@ -23,7 +23,7 @@ pub(crate) struct StoredRecord<'r> {
 /// A snapshot holds a record that this version cannot have written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("it holds something that this version does not know")]
-pub(crate) struct Unusable;
+pub(crate) struct InvalidRecord;
 
 impl Root {
     /// All records, in no particular order.
@@ -46,32 +46,32 @@ impl Root {
 /// record that it lacks may exist all the same.
 pub(crate) struct Restoration {
     root: Root,
-    drafts: Vec<BucketBuilder>,
+    builders: Vec<BucketBuilder>,
 }
 
 impl Restoration {
     /// Starts from an empty table.
     pub(super) fn new(root: Root) -> Self {
-        Self { root, drafts: Vec::new() }
+        Self { root, builders: Vec::new() }
     }
 
     /// Allocates room for the expected records and bytes of keys and values; to be called before the first record. Keys are
     /// spread evenly, so that buckets rarely have to grow.
     pub(crate) fn make_room(&mut self, records: usize, bytes: usize) {
         let share = |all: usize| (all / BUCKETS) + (all / BUCKETS).isqrt() * 2;
-        let draft = || BucketBuilder::with_capacity(share(records), share(bytes) + share(bytes) / 8);
-        self.drafts = (0..BUCKETS).map(|_| draft()).collect();
+        let builder = || BucketBuilder::with_capacity(share(records), share(bytes) + share(bytes) / 8);
+        self.builders = (0..BUCKETS).map(|_| builder()).collect();
     }
 
     /// Adds the next shard.
     ///
     /// # Errors
     /// If there are too many shards, or two of the same name.
-    pub(crate) fn add_shard(&mut self, spec: ShardSpec) -> Result<ShardIndex, Unusable> {
+    pub(crate) fn add_shard(&mut self, spec: ShardSpec) -> Result<ShardIndex, InvalidRecord> {
         if self.root.shards.find(&spec.name).is_some() {
-            return Err(Unusable);
+            return Err(InvalidRecord);
         }
-        let index = Arc::make_mut(&mut self.root.shards).add(spec).ok_or(Unusable)?;
+        let index = Arc::make_mut(&mut self.root.shards).add(spec).ok_or(InvalidRecord)?;
         self.root.make_room_for_counts();
         Ok(index)
     }
@@ -85,17 +85,17 @@ impl Restoration {
     ///
     /// # Errors
     /// If the record is not valid, or `make_room` was not called.
-    pub(crate) fn add(&mut self, record: StoredRecord<'_>) -> Result<(), Unusable> {
-        let flags = Flags::from_bits(record.flags).ok_or(Unusable)?;
+    pub(crate) fn add(&mut self, record: StoredRecord<'_>) -> Result<(), InvalidRecord> {
+        let flags = Flags::from_bits(record.flags).ok_or(InvalidRecord)?;
         let is_text = std::str::from_utf8(record.key).is_ok();
         if !is_text || self.root.shards.get(record.shard).is_none() {
-            return Err(Unusable);
+            return Err(InvalidRecord);
         }
         let kind = flags.kind();
         let number = self.root.stored_number(kind, record.key);
-        let draft = self.drafts.get_mut(bucket_index(number)).ok_or(Unusable)?;
-        if !draft.restore(number as u32, record.shard.0, flags, record.key, record.value) {
-            return Err(Unusable);
+        let builder = self.builders.get_mut(bucket_index(number)).ok_or(InvalidRecord)?;
+        if !builder.restore(number as u32, record.shard.0, flags, record.key, record.value) {
+            return Err(InvalidRecord);
         }
         if is_load(flags, record.key)
             && let Some(counter) = self.root.counter(record.shard, kind)
@@ -106,10 +106,10 @@ impl Restoration {
     }
 
     pub(super) fn finish(self) -> Root {
-        let Self { mut root, drafts } = self;
+        let Self { mut root, builders } = self;
         root.version += 1;
-        for (index, draft) in drafts.into_iter().enumerate() {
-            if let Some(bucket) = draft.finish_restored() {
+        for (index, builder) in builders.into_iter().enumerate() {
+            if let Some(bucket) = builder.finish_restored() {
                 root.set_bucket(index, bucket);
             }
         }

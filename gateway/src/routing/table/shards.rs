@@ -22,7 +22,7 @@ pub(crate) struct ShardSpec {
     /// No new workspaces (annotation `experimental.core.kcp.io/unschedulable`).
     pub(crate) cordoned: bool,
     /// Constraints from Fairlead's own annotations.
-    pub(crate) marks: PlacementConstraints,
+    pub(crate) constraints: PlacementConstraints,
 }
 
 /// Constraints on placement from Fairlead's annotations, in addition to kcp's `unschedulable`.

@@ -56,7 +56,7 @@ fn spec(name: &str) -> ShardSpec {
         url: format!("https://{name}.example").into(),
         labels: Arc::default(),
         cordoned: false,
-        marks: crate::routing::table::PlacementConstraints::default(),
+        constraints: crate::routing::table::PlacementConstraints::default(),
     }
 }
 
@@ -86,13 +86,13 @@ fn outcome(resolution: &Resolution<'_>) -> String {
         Resolution::Found(found) => format!("{}/{}", found.shard.spec.name, found.cluster),
         Resolution::Mount(mount) => {
             let unavailable = if mount.unavailable { "unavailable " } else { "" };
-            let behind = if mount.behind.is_some() { ", and more" } else { "" };
-            format!("{unavailable}mount {}{behind}", mount.url)
+            let missing_behind = if mount.missing_behind.is_some() { ", and more" } else { "" };
+            format!("{unavailable}mount {}{missing_behind}", mount.url)
         }
         Resolution::Unavailable => "unavailable".into(),
         Resolution::NotSynced => "not synced".into(),
-        Resolution::Unknown(missing) if missing.below_known => "unknown below".into(),
-        Resolution::Unknown(_) => "unknown".into(),
+        Resolution::NotFound(missing) if missing.below_known => "unknown below".into(),
+        Resolution::NotFound(_) => "unknown".into(),
     }
 }
 
@@ -134,7 +134,7 @@ fn paths_and_ids_are_resolved_across_shards() {
 }
 
 #[test]
-fn nothing_is_unknown_before_it_could_be_known() {
+fn nothing_is_not_found_before_all_shards_are_synced() {
     let mut world = World { writer: TableWriter::new(), shards: Vec::new() };
     assert_eq!(world.resolve("root"), "not synced");
     for name in ["a", "b"] {
@@ -158,7 +158,7 @@ fn nothing_is_unknown_before_it_could_be_known() {
 }
 
 #[test]
-fn an_unavailable_workspace_covers_what_lies_below_but_not_its_id() {
+fn an_unavailable_workspace_blocks_its_descendants_but_not_its_id() {
     let mut world = tree();
     let mut record = workspace_record("root", "org", "c1");
     record.unavailable = true;
@@ -224,7 +224,7 @@ fn a_mount_below_something_unavailable_is_unavailable() {
 }
 
 #[test]
-fn what_is_being_scheduled_keeps_what_it_led_to() {
+fn a_workspace_being_scheduled_keeps_its_target() {
     let mut world = tree();
     let pending =
         |name| WorkspaceRecord { target: WorkspaceTarget::Pending, ..workspace_record("root", name, "") };
@@ -249,7 +249,7 @@ fn a_workspace_that_moves_to_another_cluster_leaves_nothing_behind() {
 }
 
 #[test]
-fn only_the_parents_shard_speaks_about_its_workspaces() {
+fn only_the_parents_shard_determines_its_workspaces() {
     let mut world = tree();
     // A stale copy of the parent on another shard has a different record of the same name.
     world.workspace("b", "root", "org", "c2");
@@ -259,7 +259,7 @@ fn only_the_parents_shard_speaks_about_its_workspaces() {
 }
 
 #[test]
-fn two_shards_with_the_same_logical_cluster() {
+fn the_owner_keeps_a_logical_cluster_that_another_shard_has_too() {
     let mut world = tree();
     // The second shard does not take over, not even on a resync.
     world.cluster("a", "c1");
@@ -278,7 +278,7 @@ fn two_shards_with_the_same_logical_cluster() {
 }
 
 #[test]
-fn a_copy_that_is_being_moved_yields() {
+fn a_migrating_copy_loses_ownership() {
     let mut world = tree();
     world.cluster("a", "c1");
     let moving = ClusterRecord { migrating: true, ..cluster_record("c1") };
@@ -292,7 +292,7 @@ fn a_copy_that_is_being_moved_yields() {
 }
 
 #[test]
-fn a_replacement_that_drops_the_owner_elects_the_other_shard() {
+fn a_list_without_the_owner_elects_the_other_shard() {
     let mut world = tree();
     world.cluster("a", "c1");
     world.apply("b", Change::ListClusters(Page::whole(Vec::new())));
@@ -301,7 +301,7 @@ fn a_replacement_that_drops_the_owner_elects_the_other_shard() {
 }
 
 #[test]
-fn a_replacement_is_all_that_the_shard_has() {
+fn a_list_replaces_all_records_of_the_shard() {
     let mut world = tree();
     world.apply(
         "a",
@@ -342,7 +342,7 @@ fn a_list_in_pages_replaces_everything_with_its_last_page() {
 }
 
 #[test]
-fn a_changed_type_is_seen_and_types_that_are_gone_leave_nothing() {
+fn a_type_change_is_visible_and_unused_types_are_removed() {
     let mut world = tree();
     let typed = |name: &str| ClusterRecord { workspace_type: Some(name.into()), ..cluster_record("c1") };
     let type_of = |world: &World| {
@@ -362,7 +362,7 @@ fn a_changed_type_is_seen_and_types_that_are_gone_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_move_is_told_for_a_minute_and_a_half() {
+async fn a_relocation_is_reported_for_90_seconds() {
     let moved = |world: &World, reference: &str| {
         let table = world.writer.table();
         let root = table.load();
@@ -382,16 +382,16 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
     // The events of the two shards may come in the other order, too.
     world.apply("a", Change::RemoveCluster("c1".into()));
     world.cluster("a", "c1");
-    tokio::time::advance(relocations::MEMORY).await;
-    world.writer.forget_moves();
+    tokio::time::advance(relocations::RELOCATION_TTL).await;
+    world.writer.expire_relocations();
     assert!(!moved(&world, "c1"), "it went and came back");
     world.apply("a", Change::RemoveCluster("c1".into()));
     world.cluster("b", "c1");
     assert!(moved(&world, "c1"));
     // A list without it is a removal.
     world.apply("a", all_clusters(&["root", "c2", "c1"]));
-    tokio::time::advance(relocations::MEMORY).await;
-    world.writer.forget_moves();
+    tokio::time::advance(relocations::RELOCATION_TTL).await;
+    world.writer.expire_relocations();
     assert!(!moved(&world, "c1"));
     assert_eq!(world.writer.next_expiry(), None);
     world.apply("b", all_clusters(&[]));
@@ -399,7 +399,7 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
 }
 
 #[test]
-fn a_removed_shard_takes_its_entries_and_a_changed_url_keeps_them() {
+fn removing_a_shard_removes_its_records_and_a_new_url_keeps_them() {
     let mut world = tree();
     let moved = ShardSpec { url: "https://elsewhere.example".into(), ..spec("b") };
     assert_eq!(world.writer.put_shard(moved), Some(world.shard("b")));
@@ -436,7 +436,7 @@ fn a_batch_reports_the_keys_that_a_miss_names() {
     let mut world = tree();
     let table = world.writer.table();
     let missing = |reference: &str| match table.load().resolve(&Reference::parse(reference).unwrap()) {
-        Resolution::Unknown(missing) => missing.key,
+        Resolution::NotFound(missing) => missing.key,
         other => panic!("{other:?}"),
     };
     let (edge, id) = (missing("root:later"), missing("c7"));

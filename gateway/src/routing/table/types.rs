@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The number in a record without a type.
 pub(super) const NO_TYPE: u32 = u32::MAX;
 /// Minimum number of types at which unused ones are removed.
-const MANY: usize = 1024;
+const SWEEP_THRESHOLD: usize = 1024;
 
 /// The names of a view's types, indexed by number.
 pub(super) type TypeNames = Arc<Vec<Arc<str>>>;
@@ -23,7 +23,7 @@ pub(super) struct TypeNumbers {
 
 impl Default for TypeNumbers {
     fn default() -> Self {
-        Self { by_name: FxHashMap::default(), free: Vec::new(), sweep_at: MANY }
+        Self { by_name: FxHashMap::default(), free: Vec::new(), sweep_at: SWEEP_THRESHOLD }
     }
 }
 
@@ -56,7 +56,7 @@ impl TypeNumbers {
     }
 
     /// Whether it is time for [`TypeNumbers::sweep`].
-    pub(super) fn are_many(&self) -> bool {
+    pub(super) fn should_sweep(&self) -> bool {
         self.by_name.len() >= self.sweep_at
     }
 
@@ -73,7 +73,7 @@ impl TypeNumbers {
             }
             keep
         });
-        self.sweep_at = MANY.max(self.by_name.len() * 2);
+        self.sweep_at = SWEEP_THRESHOLD.max(self.by_name.len() * 2);
     }
 }
 

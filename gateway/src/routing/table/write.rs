@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use crate::routing::table::bucket::{Flags, Key, Kind};
-use crate::routing::table::bucket_builder::{BucketBuilder, Relocated};
+use crate::routing::table::bucket_builder::{BucketBuilder, CountChange};
 use crate::routing::table::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
 use crate::routing::table::relocations::Relocations;
 use crate::routing::table::restore::Restoration;
@@ -23,7 +23,7 @@ use crate::routing::table::{
 pub(crate) struct TableWriter {
     table: Arc<RoutingTable>,
     types: TypeNumbers,
-    moves: Relocations,
+    relocations: Relocations,
     /// Objects named so far by the lists that are being read, as hashes of their keys: 9 to 18 bytes per object until
     /// the list is complete.
     listed: FxHashMap<(ShardIndex, Kind), FxHashSet<u64>>,
@@ -36,7 +36,7 @@ impl TableWriter {
         Self {
             table,
             types: TypeNumbers::default(),
-            moves: Relocations::default(),
+            relocations: Relocations::default(),
             listed: FxHashMap::default(),
         }
     }
@@ -82,14 +82,14 @@ impl TableWriter {
     /// Removes a shard and all of its records.
     pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
         self.listed.retain(|(shard, _), _| *shard != index);
-        let mut edit = WriteBatch::of(self.copy());
-        edit.retain(index, None, |_| false);
-        Arc::make_mut(&mut edit.root.shards).remove(index);
-        if let Some(counts) = edit.root.counts.get_mut(usize::from(index.0)) {
+        let mut batch = WriteBatch::of(self.copy());
+        batch.retain(index, None, |_| false);
+        Arc::make_mut(&mut batch.root.shards).remove(index);
+        if let Some(counts) = batch.root.counts.get_mut(usize::from(index.0)) {
             *counts = ShardCounts::default();
         }
-        edit.root.version += 1;
-        self.finish(edit);
+        batch.root.version += 1;
+        self.finish(batch);
     }
 
     /// Marks the list of shards as complete.
@@ -101,69 +101,69 @@ impl TableWriter {
         }
     }
 
-    /// When [`TableWriter::forget_moves`] has something to do.
+    /// When [`TableWriter::expire_relocations`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.moves.next_expiry()
+        self.relocations.next_expiry()
     }
 
     /// Removes expired relocations.
-    pub(crate) fn forget_moves(&mut self) {
+    pub(crate) fn expire_relocations(&mut self) {
         let mut root = self.copy();
-        self.moves.forget(&mut root.moved, Instant::now());
+        self.relocations.expire(&mut root.moved, Instant::now());
         self.swap(root);
     }
 
     /// Applies a batch atomically and returns the keys that it touched. Costs one copy of 128 pointers, and per touched
     /// bucket a copy of the bucket and at most one of its page's 128 pointers. The last page of a list scans all of the
     /// shard's records. Changes of an unknown or removed shard are dropped.
-    pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
-        let mut edit = WriteBatch::of(self.copy());
-        for (shard, change) in batch {
-            if edit.root.shards.get(shard).is_none() {
+    pub(crate) fn apply(&mut self, changes: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
+        let mut batch = WriteBatch::of(self.copy());
+        for (shard, change) in changes {
+            if batch.root.shards.get(shard).is_none() {
                 continue;
             }
             match change {
-                Change::PutCluster(record) => _ = self.put_cluster(&mut edit, shard, &record),
+                Change::PutCluster(record) => _ = self.put_cluster(&mut batch, shard, &record),
                 Change::RemoveCluster(id) => {
-                    let key = edit.root.cluster_key(&id);
-                    edit.change(shard, cluster(key, &id), |draft, key| draft.remove(key, shard.0));
+                    let key = batch.root.cluster_key(&id);
+                    batch.change(shard, cluster(key, &id), |builder, key| builder.remove(key, shard.0));
                 }
-                Change::ListClusters(page) => self.list_clusters(&mut edit, shard, &page),
-                Change::PutWorkspace(record) => _ = put_workspace(&mut edit, shard, &record),
+                Change::ListClusters(page) => self.list_clusters(&mut batch, shard, &page),
+                Change::PutWorkspace(record) => _ = put_workspace(&mut batch, shard, &record),
                 Change::RemoveWorkspace { parent, name } => {
-                    let key = edit.root.workspace_key(&parent, &name);
+                    let key = batch.root.workspace_key(&parent, &name);
                     let key = workspace(key, &parent, &name);
-                    edit.change(shard, key, |draft, key| draft.remove(key, shard.0));
+                    batch.change(shard, key, |builder, key| builder.remove(key, shard.0));
                 }
-                Change::ListWorkspaces(page) => self.list_workspaces(&mut edit, shard, &page),
+                Change::ListWorkspaces(page) => self.list_workspaces(&mut batch, shard, &page),
             }
         }
-        let touched = std::mem::take(&mut edit.touched);
-        self.finish(edit);
+        let touched = std::mem::take(&mut batch.touched);
+        self.finish(batch);
         touched
     }
 
-    fn list_clusters(&mut self, edit: &mut WriteBatch, shard: ShardIndex, page: &Page<ClusterRecord>) {
+    fn list_clusters(&mut self, batch: &mut WriteBatch, shard: ShardIndex, page: &Page<ClusterRecord>) {
         let mut seen = self.begin_page(shard, Kind::Cluster, page.is_first);
         for record in &page.records {
-            seen.insert(self.put_cluster(edit, shard, record));
+            seen.insert(self.put_cluster(batch, shard, record));
         }
         if page.is_last {
-            edit.retain(shard, Some(Kind::Cluster), |number| seen.contains(&number));
-            edit.synced(shard, Kind::Cluster);
+            batch.retain(shard, Some(Kind::Cluster), |number| seen.contains(&number));
+            batch.mark_synced(shard, Kind::Cluster);
         } else {
             self.listed.insert((shard, Kind::Cluster), seen);
         }
     }
 
-    fn list_workspaces(&mut self, edit: &mut WriteBatch, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
+    fn list_workspaces(&mut self, batch: &mut WriteBatch, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
         let mut seen = self.begin_page(shard, Kind::Workspace, page.is_first);
         for record in &page.records {
-            seen.insert(put_workspace(edit, shard, record));
+            seen.insert(put_workspace(batch, shard, record));
         }
         if page.is_last {
-            edit.retain(shard, Some(Kind::Workspace), |number| seen.contains(&number));
-            edit.synced(shard, Kind::Workspace);
+            batch.retain(shard, Some(Kind::Workspace), |number| seen.contains(&number));
+            batch.mark_synced(shard, Kind::Workspace);
         } else {
             self.listed.insert((shard, Kind::Workspace), seen);
         }
@@ -174,30 +174,30 @@ impl TableWriter {
         if is_first { FxHashSet::default() } else { seen.unwrap_or_default() }
     }
 
-    fn put_cluster(&mut self, edit: &mut WriteBatch, shard: ShardIndex, record: &ClusterRecord) -> u64 {
+    fn put_cluster(&mut self, batch: &mut WriteBatch, shard: ShardIndex, record: &ClusterRecord) -> u64 {
         let number = match record.workspace_type.as_deref() {
-            Some(name) => self.types.number(&mut edit.root.types, name),
+            Some(name) => self.types.number(&mut batch.root.types, name),
             None => NO_TYPE,
         };
         let flags = if record.migrating { Flags::MIGRATING } else { Flags::default() };
-        let key = edit.root.cluster_key(&record.id);
-        edit.change(shard, cluster(key, &record.id), |draft, key| {
-            draft.put(key, shard.0, flags, &number.to_le_bytes())
+        let key = batch.root.cluster_key(&record.id);
+        batch.change(shard, cluster(key, &record.id), |builder, key| {
+            builder.put(key, shard.0, flags, &number.to_le_bytes())
         });
         key
     }
 
-    fn finish(&mut self, edit: WriteBatch) {
-        let WriteBatch { mut root, drafts, .. } = edit;
+    fn finish(&mut self, batch: WriteBatch) {
+        let WriteBatch { mut root, builders, .. } = batch;
         let now = Instant::now();
-        for (index, mut draft) in drafts {
-            self.moves.note(&mut root.moved, &draft.take_owner_changes(), now);
-            if let Some(changed) = draft.finish() {
+        for (index, mut builder) in builders {
+            self.relocations.record(&mut root.moved, &builder.take_owner_changes(), now);
+            if let Some(changed) = builder.finish() {
                 root.set_bucket(index, changed);
                 root.version += 1;
             }
         }
-        if self.types.are_many() {
+        if self.types.should_sweep() {
             let used = root.used_types();
             self.types.sweep(&mut root.types, &used);
         }
@@ -223,30 +223,31 @@ impl Default for TableWriter {
 /// A copy of a view, with the buckets that are being changed.
 struct WriteBatch {
     root: Root,
-    drafts: FxHashMap<usize, BucketBuilder>,
+    builders: FxHashMap<usize, BucketBuilder>,
     touched: Vec<TableKey>,
 }
 
 impl WriteBatch {
     fn of(root: Root) -> Self {
-        Self { root, drafts: FxHashMap::default(), touched: Vec::new() }
+        Self { root, builders: FxHashMap::default(), touched: Vec::new() }
     }
 
     fn change(
         &mut self,
         shard: ShardIndex,
         key: Key<'_>,
-        change: impl FnOnce(&mut BucketBuilder, Key<'_>) -> Relocated,
+        change: impl FnOnce(&mut BucketBuilder, Key<'_>) -> CountChange,
     ) {
         self.touched.push(TableKey(key.number));
         let index = bucket_index(key.number);
-        let draft = self.drafts.entry(index).or_insert_with(|| BucketBuilder::of(self.root.bucket_at(index)));
-        let moved = change(draft, key);
+        let builder =
+            self.builders.entry(index).or_insert_with(|| BucketBuilder::of(self.root.bucket_at(index)));
+        let moved = change(builder, key);
         if let Some(counter) = self.root.counter(shard, key.kind) {
             *counter = match moved {
-                Relocated::Added => *counter + 1,
-                Relocated::Removed => counter.saturating_sub(1),
-                Relocated::Same => *counter,
+                CountChange::Added => *counter + 1,
+                CountChange::Removed => counter.saturating_sub(1),
+                CountChange::Unchanged => *counter,
             };
         }
     }
@@ -257,8 +258,8 @@ impl WriteBatch {
         for index in 0..BUCKETS {
             let root = &self.root;
             let number = |kind: Kind, stored: &[u8]| root.stored_number(kind, stored);
-            let draft = match self.drafts.entry(index) {
-                Entry::Occupied(draft) => draft.into_mut(),
+            let builder = match self.builders.entry(index) {
+                Entry::Occupied(builder) => builder.into_mut(),
                 Entry::Vacant(place) => {
                     let bucket = root.bucket_at(index);
                     let loses = bucket.entries().any(|entry| {
@@ -273,7 +274,7 @@ impl WriteBatch {
                     place.insert(BucketBuilder::of(bucket))
                 }
             };
-            let removed = draft.retain(shard.0, kind, number, &keep);
+            let removed = builder.retain(shard.0, kind, number, &keep);
             // Without a kind the whole shard is removed, together with its counts.
             if let Some(counter) = kind.and_then(|kind| self.root.counter(shard, kind)) {
                 *counter = counter.saturating_sub(removed);
@@ -281,7 +282,7 @@ impl WriteBatch {
         }
     }
 
-    fn synced(&mut self, shard: ShardIndex, kind: Kind) {
+    fn mark_synced(&mut self, shard: ShardIndex, kind: Kind) {
         let is_known = self.root.shards.get(shard).is_none_or(|entry| entry.was_listed(kind));
         if !is_known && let Some(entry) = Arc::make_mut(&mut self.root.shards).get_mut(shard) {
             entry.listed(kind);
@@ -289,15 +290,19 @@ impl WriteBatch {
     }
 }
 
-fn put_workspace(edit: &mut WriteBatch, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
-    let number = edit.root.workspace_key(&record.parent, &record.name);
+fn put_workspace(batch: &mut WriteBatch, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
+    let number = batch.root.workspace_key(&record.parent, &record.name);
     let flags = if record.unavailable { Flags::UNAVAILABLE } else { Flags::default() };
-    edit.change(shard, workspace(number, &record.parent, &record.name), |draft, key| match &record.target {
-        WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
-        WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
-        WorkspaceTarget::None | WorkspaceTarget::Unmounted => draft.remove(key, shard.0),
-        WorkspaceTarget::KeptMount => draft.keep_mount(key, shard.0, flags),
-        WorkspaceTarget::Pending => Relocated::Same,
+    batch.change(shard, workspace(number, &record.parent, &record.name), |builder, key| {
+        match &record.target {
+            WorkspaceTarget::Cluster(id) => builder.put(key, shard.0, flags, id.as_bytes()),
+            WorkspaceTarget::Mount(url) => {
+                builder.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes())
+            }
+            WorkspaceTarget::None | WorkspaceTarget::Unmounted => builder.remove(key, shard.0),
+            WorkspaceTarget::KeptMount => builder.keep_mount(key, shard.0, flags),
+            WorkspaceTarget::Pending => CountChange::Unchanged,
+        }
     });
     number
 }

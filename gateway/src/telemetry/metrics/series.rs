@@ -14,7 +14,7 @@ use super::gauges::{GatewayState, IndexedShard, UpstreamState};
 use super::*;
 use crate::listener::acme::AcmeMetrics;
 use crate::policy::quota::{LimitKind, LimitScope, RequestKind};
-use crate::routing::placement::PickMetrics;
+use crate::routing::placement::PlacementMetrics;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::top::TopWorkspaces;
 use crate::telemetry::trace::Tracing;
@@ -80,7 +80,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), NameResolver::system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
-    PickMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
+    PlacementMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
     let moment = Duration::from_micros(1);
     for number in 0..servers {
         let name = shard(number);

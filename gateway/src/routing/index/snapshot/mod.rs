@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::routing::table::{Restoration, Root, Unusable};
+use crate::routing::table::{InvalidRecord, Restoration, Root};
 
 /// Magic bytes of the file. The last byte is the version of the format.
 const MAGIC: [u8; 8] = *b"flindex\x02";
@@ -44,14 +44,14 @@ pub(super) enum SnapshotError {
     #[error("it is not a snapshot of this version")]
     Version,
     /// The snapshot was written with another selection of shards.
-    #[error("it was made for another choice of shards")]
+    #[error("it was written with another selection of shards")]
     Selection,
     /// The file is truncated, has bytes left over, or fails the checksum.
     #[error("its bytes are damaged")]
     Damaged,
     /// The snapshot holds an invalid record.
     #[error(transparent)]
-    Unusable(#[from] Unusable),
+    InvalidRecord(#[from] InvalidRecord),
 }
 
 impl SnapshotFile {
@@ -120,7 +120,7 @@ mod tests {
             url: format!("https://{name}.example").into(),
             labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
             cordoned: name == "b",
-            marks: match name {
+            constraints: match name {
                 "a" => PlacementConstraints { draining: true, weight: Some(3), capacity: Some(0) },
                 _ => PlacementConstraints::default(),
             },
@@ -155,23 +155,23 @@ mod tests {
         writer
     }
 
-    fn answers(writer: &TableWriter) -> Vec<String> {
+    fn describe(writer: &TableWriter) -> Vec<String> {
         let table = writer.table();
         let root = table.load();
         let shards = root.shards().map(|shard| format!("{:?} {:?}", shard.spec, root.counts(shard.index)));
-        let mut answers: Vec<String> = shards.collect();
+        let mut lines: Vec<String> = shards.collect();
         for reference in ["root", "root:org", "root:closed", "root:mount", "root:nope", "c1", "c2"] {
             let reference = Reference::parse(reference).unwrap();
-            answers.push(match root.resolve(&reference) {
+            lines.push(match root.resolve(&reference) {
                 Resolution::Found(found) => {
                     format!("{} {} {:?}", found.shard.spec.name, found.cluster, found.workspace_type)
                 }
                 Resolution::Mount(mount) => format!("mount {}", mount.url),
                 Resolution::Unavailable => "unavailable".to_owned(),
-                Resolution::NotSynced | Resolution::Unknown(_) => "nothing".to_owned(),
+                Resolution::NotSynced | Resolution::NotFound(_) => "nothing".to_owned(),
             });
         }
-        answers
+        lines
     }
 
     fn restored(file: &SnapshotFile) -> (Header, TableWriter) {
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_snapshot_is_restored_as_written() {
         let (_directory, file) = file();
         assert!(file.read(TableWriter::new().restoration(), "").unwrap().is_none(), "there is none yet");
         let written = table();
         file.write(&header(), &written.table().load()).unwrap();
         let (read, mut restored) = restored(&file);
         assert_eq!(read, header());
-        assert_eq!(answers(&restored), answers(&written));
+        assert_eq!(describe(&restored), describe(&written));
         // The restored table can be changed. What it lacks is not synced instead of not found.
         let table = restored.table();
         let reference = Reference::parse("root:nope").unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_damage_goes_unnoticed() {
+    fn a_damaged_snapshot_is_refused() {
         let (_directory, file) = file();
         file.write(&header(), &table().table().load()).unwrap();
         let good = std::fs::read(file.path()).unwrap();
@@ -217,7 +217,7 @@ mod tests {
             assert!(file.read(TableWriter::new().restoration(), "").is_err(), "cut at {at}");
         }
         std::fs::write(file.path(), [&good[..], b"more"].concat()).unwrap();
-        assert!(file.read(TableWriter::new().restoration(), "").is_err(), "something behind it");
+        assert!(file.read(TableWriter::new().restoration(), "").is_err(), "trailing bytes");
         std::fs::write(file.path(), &good).unwrap();
         assert!(matches!(
             file.read(TableWriter::new().restoration(), "name=a"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_the_last_one() {
+    fn a_failed_write_keeps_the_previous_snapshot() {
         let (directory, file) = file();
         let table = table();
         file.write(&header(), &table.table().load()).unwrap();
@@ -248,17 +248,17 @@ mod tests {
         file.write(&header(), &table).unwrap();
         println!("written in {:?}: {} bytes", began.elapsed(), std::fs::metadata(file.path()).unwrap().len());
         drop((table, writer));
-        let before = resident();
+        let before = resident_memory();
         let began = Instant::now();
         let (_, restored) = restored(&file);
         println!("read in {:?}", began.elapsed());
         let heap = restored.table().load().heap_bytes();
-        let (grown, peak) = (resident().0 - before.0, resident().1 - before.0);
+        let (grown, peak) = (resident_memory().0 - before.0, resident_memory().1 - before.0);
         println!("table {} MiB, resident {} MiB more, at most {} MiB", heap >> 20, grown >> 10, peak >> 10);
     }
 
     /// Current and peak resident memory in KiB.
-    fn resident() -> (u64, u64) {
+    fn resident_memory() -> (u64, u64) {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let field = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();

@@ -14,7 +14,7 @@ use crate::routing::index::snapshot::{BUFFER, CHECKSUM, Header, MAGIC, SnapshotE
 use crate::routing::table::{PlacementConstraints, Restoration, ShardIndex, ShardSpec, StoredRecord};
 
 /// Length of the four fixed fields of a record.
-const SMALLEST_RECORD: u64 = 8;
+const RECORD_FIELDS: u64 = 8;
 
 pub(super) fn read(
     path: &Path,
@@ -34,7 +34,7 @@ pub(super) fn read(
         return Err(SnapshotError::Selection);
     }
     let restoration = read_table(&mut fields, empty, content)?;
-    let Checked { file, checksum } = fields.end()?;
+    let Checked { file, checksum } = fields.finish()?;
     let mut expected = [0; CHECKSUM];
     file.into_inner().read_exact(&mut expected)?;
     if checksum.finalize()[..] != expected {
@@ -62,18 +62,18 @@ fn read_table(
     }
     let (records, bytes) = (fields.u64()?, fields.u64()?);
     // Do not allocate more than the file can hold.
-    if bytes > content || records > content / SMALLEST_RECORD {
+    if bytes > content || records > content / RECORD_FIELDS {
         return Err(SnapshotError::Damaged);
     }
     let sizes = (usize::try_from(records), usize::try_from(bytes));
     let (Ok(expected), Ok(bytes)) = sizes else { return Err(SnapshotError::Damaged) };
     restoration.make_room(expected, bytes);
     let shards = shards.into_iter().map(|shard| restoration.add_shard(shard));
-    let places: Vec<ShardIndex> = shards.collect::<Result<_, _>>()?;
+    let indices: Vec<ShardIndex> = shards.collect::<Result<_, _>>()?;
     types.into_iter().for_each(|name| restoration.add_type(name));
     let mut key = Vec::new();
     for _ in 0..records {
-        let shard = *places.get(usize::from(fields.u16()?)).ok_or(SnapshotError::Damaged)?;
+        let shard = *indices.get(usize::from(fields.u16()?)).ok_or(SnapshotError::Damaged)?;
         let flags = fields.u16()?;
         key.clear();
         key.extend_from_slice(fields.bytes()?);
@@ -104,7 +104,7 @@ fn read_shard(fields: &mut Fields) -> Result<ShardSpec, SnapshotError> {
         url,
         labels: Arc::new(labels),
         cordoned,
-        marks: PlacementConstraints { draining, weight, capacity },
+        constraints: PlacementConstraints { draining, weight, capacity },
     })
 }
 
@@ -134,18 +134,18 @@ impl Fields {
     fn bytes(&mut self) -> Result<&[u8], SnapshotError> {
         let length = self.u16()?;
         self.buffer.resize(usize::from(length), 0);
-        self.input.read_exact(&mut self.buffer).map_err(cut)?;
+        self.input.read_exact(&mut self.buffer).map_err(read_error)?;
         Ok(&self.buffer)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let mut bytes = [0; N];
-        self.input.read_exact(&mut bytes).map_err(cut)?;
+        self.input.read_exact(&mut bytes).map_err(read_error)?;
         Ok(bytes)
     }
 
     /// Checks that the end of the content has been reached.
-    fn end(mut self) -> Result<Checked, SnapshotError> {
+    fn finish(mut self) -> Result<Checked, SnapshotError> {
         match self.input.read(&mut [0])? {
             0 => Ok(self.input.into_inner()),
             _ => Err(SnapshotError::Damaged),
@@ -153,7 +153,7 @@ impl Fields {
     }
 }
 
-fn cut(error: io::Error) -> SnapshotError {
+fn read_error(error: io::Error) -> SnapshotError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => SnapshotError::Damaged,
         _ => SnapshotError::Io(error),

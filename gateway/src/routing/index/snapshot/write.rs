@@ -38,10 +38,10 @@ fn write_new(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
     let mut out = Fields(BufWriter::with_capacity(BUFFER, Checked { file, checksum: Sha256::new() }));
     out.0.write_all(&MAGIC)?;
     write_header(&mut out, header)?;
-    let places = write_shards(&mut out, table)?;
+    let indices = write_shards(&mut out, table)?;
     out.u32(table.types().len() as u32)?;
     table.types().iter().try_for_each(|name| out.text(name))?;
-    write_records(&mut out, table, &places)?;
+    write_records(&mut out, table, &indices)?;
     let Checked { mut file, checksum } = out.0.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.write_all(&checksum.finalize())?;
     file.sync_all()
@@ -56,31 +56,31 @@ fn write_header(out: &mut Fields, header: &Header) -> io::Result<()> {
 
 /// Writes the shards and numbers them without holes.
 fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardIndex, u16>> {
-    let places: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
-    out.u16(places.len() as u16)?;
-    for ShardSpec { name, url, labels, cordoned, marks } in table.shards().map(|shard| &shard.spec) {
+    let indices: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
+    out.u16(indices.len() as u16)?;
+    for ShardSpec { name, url, labels, cordoned, constraints } in table.shards().map(|shard| &shard.spec) {
         out.text(name)?;
         out.text(url)?;
         out.u16(u16::from(*cordoned))?;
-        out.u16(u16::from(marks.draining))?;
+        out.u16(u16::from(constraints.draining))?;
         // A weight is at least 1 and a capacity is stored plus one, so that 0 means none.
-        out.u32(marks.weight.unwrap_or(0))?;
-        out.u64(marks.capacity.map_or(0, |capacity| u64::from(capacity) + 1))?;
+        out.u32(constraints.weight.unwrap_or(0))?;
+        out.u64(constraints.capacity.map_or(0, |capacity| u64::from(capacity) + 1))?;
         out.u32(labels.len() as u32)?;
         for (key, value) in labels.iter() {
             out.text(key)?;
             out.text(value)?;
         }
     }
-    Ok(places)
+    Ok(indices)
 }
 
-fn write_records(out: &mut Fields, table: &Root, places: &FxHashMap<ShardIndex, u16>) -> io::Result<()> {
-    let known = || table.records().filter(|record| places.contains_key(&record.shard));
+fn write_records(out: &mut Fields, table: &Root, indices: &FxHashMap<ShardIndex, u16>) -> io::Result<()> {
+    let known = || table.records().filter(|record| indices.contains_key(&record.shard));
     out.u64(known().count() as u64)?;
     out.u64(known().map(|record| (record.key.len() + record.value.len()) as u64).sum())?;
     for record in known() {
-        out.u16(places.get(&record.shard).copied().unwrap_or_default())?;
+        out.u16(indices.get(&record.shard).copied().unwrap_or_default())?;
         out.u16(record.flags)?;
         out.bytes(record.key)?;
         out.bytes(record.value)?;

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use fairlead_config::PlacementPolicy;
 
 use crate::routing::placement::load::Loads;
-use crate::routing::placement::policy::{Candidate, EligibleShards, decide};
+use crate::routing::placement::policy::{Candidate, Reachability, decide};
 use crate::routing::placement::reservations::Reservations;
-use world::{Marks, Traffic, World};
+use world::{ShardState, Traffic, World};
 
 pub use report::{Figures, PROMISED_IMBALANCE, table};
 
 /// Percentage of requests that have a selector.
-const WITH_SELECTOR: u32 = 10;
+const SELECTOR_PERCENT: u32 = 10;
 
 /// Parameters of a simulation.
 #[derive(Clone, Debug)]
@@ -44,25 +44,25 @@ pub struct Plan {
 #[derive(Clone, Copy, Default)]
 struct ObservedShard {
     workspaces: u32,
-    marks: Marks,
+    state: ShardState,
 }
 
 struct Gateway {
-    seen: Vec<ObservedShard>,
+    view: Vec<ObservedShard>,
     reservations: Reservations<usize>,
     loads: Loads<usize>,
     random: fastrand::Rng,
 }
 
 /// An event that gateways see after `view_age`.
-enum News {
+enum Observation {
     Placed { workspace: u32, shard: usize },
-    Marked { shard: usize, marks: Marks },
+    Changed { shard: usize, state: ShardState },
 }
 
 /// A placement request.
 #[derive(Clone, Copy)]
-struct Question {
+struct Request {
     workspace: u32,
     is_for_north: bool,
 }
@@ -71,102 +71,106 @@ struct Question {
 pub fn simulate(policy: PlacementPolicy, plan: &Plan) -> Figures {
     let mut world = World::new(plan);
     let traffic = Traffic::new(plan, &world);
-    let mut chance = fastrand::Rng::with_seed(plan.seed ^ 0x5eed);
-    let seen: Vec<ObservedShard> = world
+    let mut random = fastrand::Rng::with_seed(plan.seed ^ 0x5eed);
+    let view: Vec<ObservedShard> = world
         .shards
         .iter()
-        .map(|shard| ObservedShard { workspaces: shard.workspaces, marks: shard.marks })
+        .map(|shard| ObservedShard { workspaces: shard.workspaces, state: shard.state })
         .collect();
     let mut gateways: Vec<Gateway> = (0..plan.gateways)
         .map(|_| Gateway {
-            seen: seen.clone(),
+            view: view.clone(),
             reservations: Reservations::default(),
             loads: Loads::default(),
-            random: chance.fork(),
+            random: random.fork(),
         })
         .collect();
     let mut figures = Figures::new(policy);
-    let mut news: VecDeque<(Duration, News)> = VecDeque::new();
-    let mut asked_again: VecDeque<Question> = VecDeque::new();
+    let mut observations: VecDeque<(Duration, Observation)> = VecDeque::new();
+    let mut retries: VecDeque<Request> = VecDeque::new();
     let (began, step) = (Instant::now(), Duration::from_secs(1) / plan.per_second);
-    let (mut now, mut placed, mut asked, mut second) = (Duration::ZERO, 0, 0, 0);
+    let (mut now, mut placed, mut requested, mut second) = (Duration::ZERO, 0, 0, 0);
     let mut in_this_second = vec![0; plan.shards];
     while placed < plan.workspaces {
         now += step;
         let part = now.as_secs_f64() * f64::from(plan.per_second) / f64::from(plan.workspaces);
         for shard in world.pass(part) {
-            news.push_back((now, News::Marked { shard, marks: world.shards[shard].marks }));
+            observations.push_back((now, Observation::Changed { shard, state: world.shards[shard].state }));
         }
-        while news.front().is_some_and(|(at, _)| *at + plan.view_age <= now) {
-            let Some((_, news)) = news.pop_front() else { break };
-            gateways.iter_mut().for_each(|gateway| gateway.learn(&news));
+        while observations.front().is_some_and(|(at, _)| *at + plan.view_age <= now) {
+            let Some((_, observation)) = observations.pop_front() else { break };
+            gateways.iter_mut().for_each(|gateway| gateway.observe(&observation));
         }
         if now.as_secs() > second {
             second = now.as_secs();
-            figures.note_second(&world, &mut in_this_second);
+            figures.record_second(&world, &mut in_this_second);
             traffic.pass(&world, plan.gateways);
         }
-        let question = if asked < plan.workspaces {
-            asked += 1;
-            Question { workspace: asked, is_for_north: chance.u32(0..100) < WITH_SELECTOR }
+        let request = if requested < plan.workspaces {
+            requested += 1;
+            Request { workspace: requested, is_for_north: random.u32(0..100) < SELECTOR_PERCENT }
         } else {
-            match asked_again.pop_front() {
-                Some(question) => question,
+            match retries.pop_front() {
+                Some(request) => request,
                 None => break,
             }
         };
-        let gateway = chance.usize(0..gateways.len());
+        let gateway = random.usize(0..gateways.len());
         let gateway = &mut gateways[gateway];
-        let picked = gateway.pick(policy, question, &world, &traffic, plan.configured, began + now);
+        let picked = gateway.pick(policy, request, &world, &traffic, plan.configured, began + now);
         let Some(shard) = picked else {
             figures.refused += 1;
-            asked_again.push_back(question);
+            retries.push_back(request);
             continue;
         };
-        figures.note_pick(&gateway.seen[shard].marks, &world.shards[shard]);
+        figures.record_placement(&gateway.view[shard].state, &world.shards[shard]);
         world.place(shard);
         in_this_second[shard] += 1;
         placed += 1;
-        news.push_back((now, News::Placed { workspace: question.workspace, shard }));
+        observations.push_back((now, Observation::Placed { workspace: request.workspace, shard }));
     }
-    figures.conclude(&world, placed);
+    figures.finish(&world, placed);
     figures
 }
 
 impl Gateway {
-    fn learn(&mut self, news: &News) {
-        match *news {
-            News::Placed { workspace, shard } => {
-                self.seen[shard].workspaces += 1;
+    fn observe(&mut self, observation: &Observation) {
+        match *observation {
+            Observation::Placed { workspace, shard } => {
+                self.view[shard].workspaces += 1;
                 self.reservations.settle(&workspace.to_string());
             }
-            News::Marked { shard, marks } => self.seen[shard].marks = marks,
+            Observation::Changed { shard, state } => self.view[shard].state = state,
         }
     }
 
     fn pick(
         &mut self,
         policy: PlacementPolicy,
-        question: Question,
+        request: Request,
         world: &World,
         traffic: &Traffic,
         configured: u32,
         now: Instant,
     ) -> Option<usize> {
         self.reservations.expire(now);
-        let known = || (0..).zip(&world.shards).zip(&self.seen).filter(|(_, seen)| seen.marks.is_there);
+        let known = || (0..).zip(&world.shards).zip(&self.view).filter(|(_, view)| view.state.exists);
         let names = known().map(|((place, shard), _)| (place, &*shard.name));
         self.loads.read(names, traffic, now);
         let candidates: (Vec<usize>, Vec<Candidate<'_>>) = known()
-            .map(|((place, shard), seen)| {
-                let tally = self.reservations.on(place);
+            .map(|((place, shard), view)| {
+                let tally = self.reservations.tally(place);
                 let candidate = Candidate {
                     name: &shard.name,
-                    selected: shard.is_north || !question.is_for_north,
-                    cordoned: seen.marks.cordoned,
-                    draining: seen.marks.draining,
-                    reach: if seen.marks.is_dead { EligibleShards::Lost } else { EligibleShards::Heard },
-                    workspaces: seen.workspaces,
+                    selected: shard.is_north || !request.is_for_north,
+                    cordoned: view.state.cordoned,
+                    draining: view.state.draining,
+                    reachability: if view.state.has_failed {
+                        Reachability::Unreachable
+                    } else {
+                        Reachability::Reachable
+                    },
+                    workspaces: view.workspaces,
                     reserved: tally.open,
                     settled: tally.settled,
                     weight: shard.weight,
@@ -178,7 +182,7 @@ impl Gateway {
             .unzip();
         let decision = decide(policy, &candidates.1, configured, &mut self.random).ok()?;
         let place = candidates.0[decision.chosen];
-        self.reservations.add(&question.workspace.to_string(), place, now);
+        self.reservations.add(&request.workspace.to_string(), place, now);
         Some(place)
     }
 }
@@ -200,10 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn power_of_two_keeps_what_is_promised() {
+    fn power_of_two_keeps_the_promised_limits() {
         for seed in [1, 2] {
             let figures = simulate(PlacementPolicy::PowerOfTwo, &plan(seed));
-            assert_eq!(figures.missed(), None, "{}", table(&plan(seed), &[figures]));
+            assert_eq!(figures.violation(), None, "{}", table(&plan(seed), &[figures]));
         }
     }
 
@@ -218,7 +222,7 @@ mod tests {
 
     /// Shows that `beyond_capacity` in the test above is meaningful.
     #[test]
-    fn gateways_that_think_to_be_alone_go_beyond_capacities() {
+    fn gateways_configured_as_single_exceed_capacities() {
         let figures = simulate(PlacementPolicy::PowerOfTwo, &Plan { configured: 1, ..plan(3) });
         assert!(figures.beyond_capacity > 0);
     }
@@ -231,7 +235,7 @@ mod tests {
 
     /// Shows that `PROMISED_IMBALANCE` is not met trivially.
     #[test]
-    fn chance_alone_misses_it() {
+    fn random_placement_exceeds_the_promised_imbalance() {
         let figures = simulate(PlacementPolicy::Random, &plan(1));
         assert!(figures.imbalance > PROMISED_IMBALANCE, "{}", figures.imbalance);
     }

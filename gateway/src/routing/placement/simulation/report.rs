@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlead_config::PlacementPolicy;
 
 use crate::routing::placement::simulation::Plan;
-use crate::routing::placement::simulation::world::{Marks, Shard, World};
+use crate::routing::placement::simulation::world::{Shard, ShardState, World};
 
 /// Limit of `Figures::imbalance` with `power-of-two`.
 pub const PROMISED_IMBALANCE: f64 = 1.05;
@@ -24,13 +24,13 @@ pub struct Figures {
     /// The 99th percentile of the shards' load relative to the mean.
     pub load_p99: f64,
     /// Maximum number of workspaces that one shard got within one second, relative to its share.
-    pub rush: f64,
+    pub peak_share: f64,
     /// Number of workspaces that would have to move to make all shards equally full.
     pub moves: u64,
     /// Placements on a shard that the gateway saw as cordoned, drained, failed or missing.
     pub on_excluded: u32,
     /// Placements on such a shard before the gateway saw its state.
-    pub unseen: u32,
+    pub not_yet_observed: u32,
     /// Number of workspaces beyond the capacities of shards.
     pub beyond_capacity: u32,
     /// Number of shards filled up to their capacity, except one workspace per gateway.
@@ -45,21 +45,21 @@ impl Figures {
             refused: 0,
             imbalance: 0.0,
             load_p99: 0.0,
-            rush: 0.0,
+            peak_share: 0.0,
             moves: 0,
             on_excluded: 0,
-            unseen: 0,
+            not_yet_observed: 0,
             beyond_capacity: 0,
             filled: 0,
         }
     }
 
     /// Records a placement before it is applied.
-    pub(super) fn note_pick(&mut self, seen: &Marks, shard: &Shard) {
-        if !seen.may_be_had() {
+    pub(super) fn record_placement(&mut self, view: &ShardState, shard: &Shard) {
+        if !view.is_eligible() {
             self.on_excluded += 1;
-        } else if !shard.marks.may_be_had() {
-            self.unseen += 1;
+        } else if !shard.state.is_eligible() {
+            self.not_yet_observed += 1;
         }
         if shard.capacity.is_some_and(|capacity| shard.workspaces >= capacity) {
             self.beyond_capacity += 1;
@@ -67,26 +67,26 @@ impl Figures {
     }
 
     /// Records the number of workspaces that each shard got within one second.
-    pub(super) fn note_second(&mut self, world: &World, got: &mut [u32]) {
+    pub(super) fn record_second(&mut self, world: &World, got: &mut [u32]) {
         let all: u32 = got.iter().sum();
-        let open = world.shards.iter().filter(|shard| shard.marks.may_be_had());
+        let open = world.shards.iter().filter(|shard| shard.state.is_eligible());
         let weights: u32 = open.map(|shard| shard.weight).sum();
         for (got, shard) in got.iter_mut().zip(&world.shards) {
             let share = f64::from(all) * f64::from(shard.weight) / f64::from(weights);
             // Below this, random variation dominates.
             if share >= 10.0 {
-                self.rush = self.rush.max(f64::from(*got) / share);
+                self.peak_share = self.peak_share.max(f64::from(*got) / share);
             }
             *got = 0;
         }
     }
 
-    pub(super) fn conclude(&mut self, world: &World, placed: u32) {
+    pub(super) fn finish(&mut self, world: &World, placed: u32) {
         self.placed = placed;
         let has_room = |shard: &Shard| shard.capacity.is_none_or(|capacity| shard.workspaces + 4 < capacity);
         self.filled = world.shards.iter().filter(|shard| !has_room(shard)).count() as u32;
         let level: Vec<&Shard> =
-            world.shards.iter().filter(|shard| shard.marks.may_be_had() && has_room(shard)).collect();
+            world.shards.iter().filter(|shard| shard.state.is_eligible() && has_room(shard)).collect();
         let weights: f64 = level.iter().map(|shard| f64::from(shard.weight)).sum();
         let sum = |of: fn(&Shard) -> f64| level.iter().map(|shard| of(shard)).sum::<f64>();
         let (workspaces, load) = (sum(|shard| f64::from(shard.workspaces)), sum(|shard| shard.load));
@@ -105,7 +105,7 @@ impl Figures {
     }
 
     /// The first promised limit that is exceeded.
-    pub fn missed(&self) -> Option<String> {
+    pub fn violation(&self) -> Option<String> {
         let name = self.policy;
         match () {
             () if self.on_excluded > 0 => {
@@ -131,14 +131,14 @@ pub fn table(plan: &Plan, all: &[Figures]) -> String {
     let age = Duration::as_secs_f64(view_age);
     let mut text = format!(
         "{workspaces} workspaces on {shards} shards, {per_second} a second through {gateways} gateways whose view is {age} s old\n\n\
-         | policy | fullest, of mean | p99 of load, of mean | most in a second, of share | moves to level | on excluded | not seen yet | beyond capacity | filled | asked again |\n\
+         | policy | fullest, of mean | p99 of load, of mean | peak per second, of share | moves to level | on excluded | not seen yet | beyond capacity | filled | retried |\n\
          |---|---|---|---|---|---|---|---|---|---|\n"
     );
     for figures in all {
-        let Figures { policy, imbalance, load_p99, rush, moves, .. } = figures;
-        let Figures { on_excluded, unseen, beyond_capacity, filled, refused, .. } = figures;
+        let Figures { policy, imbalance, load_p99, peak_share, moves, .. } = figures;
+        let Figures { on_excluded, not_yet_observed, beyond_capacity, filled, refused, .. } = figures;
         text.push_str(&format!(
-            "| {policy} | {imbalance:.3} | {load_p99:.2} | {rush:.2} | {moves} | {on_excluded} | {unseen} | {beyond_capacity} | {filled} | {refused} |\n"
+            "| {policy} | {imbalance:.3} | {load_p99:.2} | {peak_share:.2} | {moves} | {on_excluded} | {not_yet_observed} | {beyond_capacity} | {filled} | {refused} |\n"
         ));
     }
     text
