@@ -1,6 +1,6 @@
 //! Fills the store before a shard serves: system logical clusters, and `root` on root's shard.
 //!
-//! Everything is idempotent and runs at every start; a start that finds everything writes nothing. The objects of a
+//! Everything is idempotent and runs at every start; a start with a complete store writes nothing. The objects of a
 //! step are written in one commit.
 
 use base64::Engine as _;
@@ -45,7 +45,7 @@ pub(crate) enum BootstrapError {
 pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> Result<(), BootstrapError> {
     let mut writes = Writes::new(objects, definitions);
     for definition in fairlead_api::system_crds() {
-        writes.ensure(SYSTEM_CRDS, established(definition))?;
+        writes.ensure(SYSTEM_CRDS, with_established_status(definition))?;
     }
     for object in fairlead_api::system_admin() {
         writes.ensure(SYSTEM_ADMIN, object)?;
@@ -94,7 +94,7 @@ pub(crate) async fn root(
         let export = objects.tree(&export)?;
         let metadata = serde_json::from_value(export["metadata"].clone()).map_err(Status::internal)?;
         if let Some(slice) = fairlead_api::default_endpoint_slice(&metadata, "root") {
-            writes.ensure("root", valid(slice))?;
+            writes.ensure("root", with_valid_conditions(slice))?;
         }
     }
     for object in fairlead_api::root_phase1(&["system:authenticated"]) {
@@ -123,7 +123,7 @@ pub(crate) async fn shard(
 ) -> Result<(), BootstrapError> {
     let mut writes = Writes::new(objects, definitions);
     for definition in RootExports::bound_definitions(schemas) {
-        writes.ensure(BOUND_CRDS, established(definition))?;
+        writes.ensure(BOUND_CRDS, with_established_status(definition))?;
     }
     let phase = fairlead_api::system_shard();
     let bindings = bound_bindings(&phase, exports);
@@ -251,7 +251,7 @@ fn bound_bindings(objects: &[Value], exports: &RootExports) -> Vec<Value> {
 }
 
 /// Marks an endpoint slice as valid: its export and partition exist.
-fn valid(mut slice: Value) -> Value {
+fn with_valid_conditions(mut slice: Value) -> Value {
     let mut conditions = Vec::new();
     for kind in [condition_type::API_EXPORT_VALID, condition_type::PARTITION_VALID] {
         set_condition(&mut conditions, Condition::met(kind), Timestamp::now());
@@ -262,7 +262,7 @@ fn valid(mut slice: Value) -> Value {
 }
 
 /// Marks a system CRD as established, so that it is served from the start.
-fn established(mut definition: Value) -> Value {
+fn with_established_status(mut definition: Value) -> Value {
     let now = crate::writes::now();
     let spec = &definition["spec"];
     let names = spec["names"].clone();

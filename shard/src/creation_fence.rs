@@ -63,9 +63,9 @@ fn contains(text: &[u8], pattern: &[u8]) -> bool {
     text.windows(pattern.len()).any(|window| window == pattern)
 }
 
-fn refusal(write: &Admitted<'_>, why: &str) -> Status {
+fn refusal(write: &Admitted<'_>, message: &str) -> Status {
     let name = &write.resource.name;
-    Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, why)
+    Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, message)
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_logical_cluster_is_sealed_when_nothing_will_need_it() {
+    fn a_logical_cluster_is_sealed_when_its_content_is_deleted() {
         let gone = json!([{"type": condition_type::WORKSPACE_CONTENT_DELETED, "status": "True"}]);
         let remains = json!([{"type": condition_type::WORKSPACE_CONTENT_DELETED, "status": "False"}]);
         let ours = json!([finalizer::LOGICAL_CLUSTER]);

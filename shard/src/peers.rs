@@ -247,8 +247,9 @@ impl Peers {
             return Ok(client.clone());
         }
         let Some(credentials) = &self.credentials else {
-            let why = format!("no credential for shard {}: set logicalClusterAdminKubeconfig", shard.name);
-            return Err(Status::service_unavailable(why, 1));
+            let message =
+                format!("no credential for shard {}: set logicalClusterAdminKubeconfig", shard.name);
+            return Err(Status::service_unavailable(message, 1));
         };
         let endpoint = Endpoint::parse(&shard.base_url)
             .map_err(|error| Status::service_unavailable(format!("shard {}: {error}", shard.name), 1))?;

@@ -101,8 +101,8 @@ impl Admission for ShardAdmission {
             ("apis.kcp.io", "apiexports" | "apiresourceschemas" | "apiconversions") | ("cache.kcp.io", _)
                 if !is_master(write) =>
             {
-                let why = "publishing APIs from workspaces is not supported yet";
-                return Err(forbidden(write, why));
+                let message = "publishing APIs from workspaces is not supported yet";
+                return Err(forbidden(write, message));
             }
             ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old)?,
             _ => {}
@@ -193,7 +193,7 @@ pub(super) fn is_master(write: &Admitted<'_>) -> bool {
 }
 
 /// 403 with the message of Kubernetes.
-pub(super) fn forbidden(write: &Admitted<'_>, why: impl core::fmt::Display) -> Status {
+pub(super) fn forbidden(write: &Admitted<'_>, message: impl core::fmt::Display) -> Status {
     let (group, resource) = resource_of(write);
-    Status::forbidden(GroupResource::new(group, resource), write.name, why)
+    Status::forbidden(GroupResource::new(group, resource), write.name, message)
 }

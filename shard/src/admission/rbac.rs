@@ -75,13 +75,13 @@ impl ShardAdmission {
             return Ok(());
         }
         let lines: Vec<String> = missing.iter().map(|rule| describe(rule)).collect();
-        let why = format!(
+        let message = format!(
             "user {:?} (groups={:?}) is attempting to grant RBAC permissions not currently held:\n{}",
             write.user.name,
             write.user.groups,
             lines.join("\n")
         );
-        Err(forbidden(write, why))
+        Err(forbidden(write, message))
     }
 
     fn is_permitted(

@@ -12,7 +12,7 @@ use crate::names::{BOUND_CRDS, SYSTEM_CRDS};
 /// Refuses reserved names and groups, and changes of reserved labels and annotations.
 pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     if resource_of(write) == ("apiextensions.k8s.io", "customresourcedefinitions") {
-        definitions(write, object)?;
+        validate_definition(write, object)?;
     }
     let is_type = resource_of(write) == ("tenancy.kcp.io", "workspacetypes");
     if is_type && write.verb == Verb::Create && matches!(write.name, "any" | "system") {
@@ -43,7 +43,7 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
 
 const WRITABLE_ANNOTATIONS: [&str; 3] = [annotation::OWNER, annotation::REQUIRED_GROUPS, annotation::PATH];
 
-fn definitions(write: &Admitted<'_>, object: &Value) -> Result<(), Status> {
+fn validate_definition(write: &Admitted<'_>, object: &Value) -> Result<(), Status> {
     let cluster = write.scope.as_str();
     if cluster != BOUND_CRDS {
         let annotations = object["metadata"]["annotations"].as_object();

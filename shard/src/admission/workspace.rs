@@ -56,20 +56,20 @@ impl ShardAdmission {
         };
         for (name, shown) in [("cluster", "spec.cluster"), ("URL", "spec.URL")] {
             if system_field(name) && !is_master(write) {
-                let why = if old.is_some() {
+                let message = if old.is_some() {
                     format!("{shown} can only be changed by system privileged users")
                 } else {
                     format!("{shown} can only be set by system privileged users")
                 };
-                return Err(forbidden(write, why));
+                return Err(forbidden(write, message));
             }
         }
         // These annotations determine which logical cluster is deleted with the workspace.
         for key in [annotation::SHARD, annotation::SHARD_HASH, annotation::WORKSPACE_CLUSTER] {
             let before = old.map_or(&Value::Null, |old| &old["metadata"]["annotations"][key]);
             if object["metadata"]["annotations"][key] != *before && !is_master(write) {
-                let why = format!("annotation {key} can only be changed by system privileged users");
-                return Err(forbidden(write, why));
+                let message = format!("annotation {key} can only be changed by system privileged users");
+                return Err(forbidden(write, message));
             }
         }
         let is_mount = object["spec"]["mount"].is_object();
@@ -104,11 +104,11 @@ impl ShardAdmission {
                 name: Some(&alias.name),
             };
             if !self.authorizer()?.authorize_deep(write.user, &alias.cluster, &using) {
-                let why = format!(
+                let message = format!(
                     "unable to use workspace type {}: missing verb='use' permission on workspacetype",
                     alias.reference()
                 );
-                return Err(forbidden(write, why));
+                return Err(forbidden(write, message));
             }
         }
         let parent = self.clusters.get(write.scope.as_str());

@@ -47,10 +47,10 @@ impl ShardAdmission {
             };
             let known = path == "root" && fairlead_api::root_export_names().any(|name| name == export);
             if !known || !self.authorizer()?.authorize_deep(write.user, path, &bind) {
-                let why = format!(
+                let message = format!(
                     "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
                 );
-                return Err(forbidden(write, why));
+                return Err(forbidden(write, message));
             }
         }
         Ok(())

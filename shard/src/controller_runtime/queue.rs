@@ -22,9 +22,10 @@ pub(crate) struct Queue<K> {
 
 struct State<K> {
     ready: VecDeque<K>,
-    waiting: FxHashSet<K>,
-    working: FxHashSet<K>,
-    again: FxHashSet<K>,
+    queued: FxHashSet<K>,
+    processing: FxHashSet<K>,
+    /// Keys that were added while they are processed.
+    requeued: FxHashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     failures: FxHashMap<K, u32>,
     /// Time at which a delayed key becomes ready. A later requeue replaces it. Otherwise every event would add a
@@ -49,9 +50,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
-                waiting: FxHashSet::default(),
-                working: FxHashSet::default(),
-                again: FxHashSet::default(),
+                queued: FxHashSet::default(),
+                processing: FxHashSet::default(),
+                requeued: FxHashSet::default(),
                 delayed: BTreeMap::new(),
                 due: FxHashMap::default(),
                 failures: FxHashMap::default(),
@@ -65,11 +66,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub(crate) fn add(&self, key: K) {
         {
             let mut state = self.state.lock();
-            if state.working.contains(&key) {
-                state.again.insert(key);
+            if state.processing.contains(&key) {
+                state.requeued.insert(key);
                 return;
             }
-            if !state.waiting.insert(key.clone()) {
+            if !state.queued.insert(key.clone()) {
                 return;
             }
             state.ready.push_back(key);
@@ -84,8 +85,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 let mut state = self.state.lock();
                 state.release_due(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
-                    state.waiting.remove(&key);
-                    state.working.insert(key.clone());
+                    state.queued.remove(&key);
+                    state.processing.insert(key.clone());
                     if !state.ready.is_empty() {
                         // Another worker may be waiting for the rest.
                         self.changed.notify_one();
@@ -110,12 +111,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub(crate) fn done(&self, key: K, next: ReconcileOutcome) {
         {
             let mut state = self.state.lock();
-            state.working.remove(&key);
+            state.processing.remove(&key);
             if next != ReconcileOutcome::Retry {
                 state.failures.remove(&key);
             }
-            if state.again.remove(&key) {
-                if state.waiting.insert(key.clone()) {
+            if state.requeued.remove(&key) {
+                if state.queued.insert(key.clone()) {
                     state.ready.push_back(key);
                 }
             } else {
@@ -142,7 +143,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Number of keys that are ready or being processed.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.working.len()
+        state.ready.len() + state.processing.len()
     }
 }
 
@@ -153,9 +154,9 @@ impl<K: Clone + Eq + Hash> State<K> {
         {
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                if self.working.contains(&key) {
-                    self.again.insert(key);
-                } else if self.waiting.insert(key.clone()) {
+                if self.processing.contains(&key) {
+                    self.requeued.insert(key);
+                } else if self.queued.insert(key.clone()) {
                     self.ready.push_back(key);
                 }
             }

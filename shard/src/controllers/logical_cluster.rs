@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_the_result_changes_nothing() {
+    fn planning_again_changes_nothing() {
         let exports = RootExports::default();
         let first = plan(&logical_cluster("", &[UNIVERSAL]), &context(&exports), Timestamp::UNIX_EPOCH);
         let again = plan(&first.logical_cluster, &context(&exports), Timestamp::UNIX_EPOCH);

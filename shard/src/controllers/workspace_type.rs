@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_reached_on_every_shard_that_has_virtual_workspaces() {
+    fn a_type_has_urls_on_every_shard_with_virtual_workspaces() {
         let object = json!({"metadata": {"name": "golden"}, "spec": {}});
         let shards = vec![shard("b", "https://b/"), shard("a", "https://a"), shard("c", "")];
         let planned = plan(object, "abc", shards, Timestamp::UNIX_EPOCH);

@@ -73,7 +73,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                     if self.is_same_store().await {
                         return MirrorEvent::Reopened;
                     }
-                    tracing::info!(path = self.source.path(), "the cache server has a new store; reading everything again");
+                    tracing::info!(path = self.source.path(), "the cache server has a new store; listing all objects again");
                     (self.reflector, self.status) = start(&self.client, &self.source);
                     self.opened = 0;
                     continue;

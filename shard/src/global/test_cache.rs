@@ -33,7 +33,7 @@ pub(crate) struct TestCache {
 
 impl TestCache {
     pub(crate) async fn start() -> Self {
-        let mut params = named("test ca");
+        let mut params = certificate_params("test ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let issue = |params: CertificateParams| {
@@ -45,7 +45,7 @@ impl TestCache {
         for (name, text) in [("tls.crt", serving.0), ("tls.key", serving.1), ("ca.crt", ca.pem())] {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let mut params = named("shard");
+        let mut params = certificate_params("shard");
         params.distinguished_name.push(DnType::OrganizationName, MASTERS);
         let (certificate, key) = issue(params);
         let credentials = Credentials::new(TrustRoots::Pem(ca.pem().into_bytes()))
@@ -154,7 +154,7 @@ impl TestCache {
     }
 }
 
-fn named(common_name: &str) -> CertificateParams {
+fn certificate_params(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);

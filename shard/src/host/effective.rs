@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_tie_users_to_logical_clusters() {
+    fn scopes_restrict_users_to_logical_clusters() {
         for (scopes, cluster, expected) in [
             (&["cluster:a"][..], "a", "alice"),
             (&["cluster:a"], "b", "system:anonymous"),

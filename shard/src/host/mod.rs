@@ -104,11 +104,11 @@ impl ShardHost {
             action: fairlead_apiserver::Action::NonResource { verb: "get", path: "/metrics" },
         };
         if !self.authorizer.authorize(&attributes).allows() {
-            let why = format!(
+            let message = format!(
                 "User {:?} cannot get path \"/metrics\": access denied",
                 request.identity.user().name
             );
-            return failure(&Status::forbidden(fairlead_process::GroupResource::default(), "", why));
+            return failure(&Status::forbidden(fairlead_process::GroupResource::default(), "", message));
         }
         match self.metrics.text() {
             Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),

@@ -59,7 +59,7 @@ impl Marks {
 
     /// Maintains the marks until the process drains.
     pub(super) async fn run(self: Arc<Self>, shutdown: Shutdown) {
-        let followed = self.followed().into_iter().map(|(resource, origin, kind)| {
+        let followed = self.watched_resources().into_iter().map(|(resource, origin, kind)| {
             let (marks, again) = (Arc::clone(&self), Arc::clone(&self));
             let all = (resource.clone(), origin.clone());
             let resync = move || again.add_all(&all, kind);
@@ -70,7 +70,7 @@ impl Marks {
         join(drive(Arc::clone(&self), Arc::clone(&self.queue), shutdown.clone()), followed).await;
     }
 
-    fn followed(&self) -> Vec<(ResourceName, Origin, Kind)> {
+    fn watched_resources(&self) -> Vec<(ResourceName, Origin, Kind)> {
         let mut followed = vec![
             (API_EXPORTS.clone(), CUSTOM, Kind::Published),
             (LOGICAL_CLUSTERS.clone(), CUSTOM, Kind::Markable),

@@ -1,7 +1,7 @@
 //! The shard process: opens the store, assembles the parts, serves, and drains.
 
-mod authority;
-mod wiring;
+mod assembly;
+mod authenticators;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
 use crate::bootstrap::BootstrapError;
 
-use wiring::ShardParts;
+use assembly::ShardParts;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);

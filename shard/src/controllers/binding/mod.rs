@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::deletion::{Sweep, commit, of_resource, pause};
+use super::deletion::{Sweep, commit, pause, visit_resource};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::exports::{RootExports, set_locks};
 use crate::index::{ClusterIndex, Definitions};
@@ -200,7 +200,7 @@ impl Bindings {
             let origin = Origin::Identity(identity.into());
             let cluster = scope.as_str();
             // A full sweep stops by itself.
-            let _ = of_resource(&self.objects, &resource, &origin, cluster, None, &mut |found| {
+            let _ = visit_resource(&self.objects, &resource, &origin, cluster, None, &mut |found| {
                 sweep.add(&self.objects, found)
             })
             .await?;

@@ -129,7 +129,7 @@ async fn an_export_outside_root_is_not_found() {
 async fn a_second_binding_waits_for_the_removal_of_the_first() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
-    let first = first_name(&shard);
+    let first = default_binding_name(&shard);
     shard.create("abc", BINDINGS, binding("second")).await.unwrap();
     let second = || shard.get("abc", BINDINGS, None, "second").unwrap();
     let conflicts = || {
@@ -151,7 +151,7 @@ async fn deleting_a_binding_removes_its_objects_and_locks() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
     shard.workspace("other").await;
-    let first = first_name(&shard);
+    let first = default_binding_name(&shard);
     for cluster in ["abc", "other"] {
         shard.create(cluster, WORKSPACES, workspace("free", json!([]))).await.unwrap();
     }
@@ -188,7 +188,7 @@ fn workspace(name: &str, finalizers: Value) -> Value {
 }
 
 /// The default binding to `tenancy.kcp.io`.
-fn first_name(shard: &Shard) -> String {
+fn default_binding_name(shard: &Shard) -> String {
     let locks = Locks::of(&shard.logical_cluster("abc").unwrap());
     locks.0["workspaces.tenancy.kcp.io"].binding.clone().unwrap()
 }

@@ -12,7 +12,7 @@ use fairlead_process::Status;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::deletion::{Sweep, commit, commit_sweep, of_resource, pause};
+use super::deletion::{Sweep, commit, commit_sweep, pause, visit_resource};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
@@ -88,7 +88,7 @@ impl DefinitionCleanup {
         if self.definitions.everywhere(&resource).is_none() {
             let cluster = scope.as_str();
             // A full sweep stops by itself.
-            let _ = of_resource(&self.objects, &resource, &CUSTOM, cluster, None, &mut |found| {
+            let _ = visit_resource(&self.objects, &resource, &CUSTOM, cluster, None, &mut |found| {
                 sweep.add(&self.objects, found)
             })
             .await?;

@@ -36,7 +36,7 @@ pub(in crate::controllers) type Visit<'v> = dyn FnMut(&FoundObject<'_>) -> Contr
 ///
 /// # Errors
 /// 500 when the store cannot be read.
-pub(in crate::controllers) async fn everything(
+pub(in crate::controllers) async fn visit_all(
     objects: &ObjectStore,
     cluster: &str,
     namespace: Option<&str>,
@@ -51,7 +51,7 @@ pub(in crate::controllers) async fn everything(
         };
         let resource = ResourceName::new(parts.group, parts.resource);
         let origin = origin_of(&parts);
-        if of_resource(objects, &resource, &origin, cluster, namespace, visit).await?.is_break() {
+        if visit_resource(objects, &resource, &origin, cluster, namespace, visit).await?.is_break() {
             return Ok(());
         }
         let whole = Range::prefix(objects.codec().range(&resource, &origin, "", None));
@@ -69,7 +69,7 @@ pub(in crate::controllers) async fn everything(
 ///
 /// # Errors
 /// 500 when the store cannot be read.
-pub(in crate::controllers) async fn of_resource(
+pub(in crate::controllers) async fn visit_resource(
     objects: &ObjectStore,
     resource: &ResourceName,
     origin: &Origin,

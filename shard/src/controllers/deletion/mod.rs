@@ -35,7 +35,7 @@ use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
 use crate::writes::Writes;
 
-pub(super) use content::{everything, of_resource};
+pub(super) use content::{visit_all, visit_resource};
 pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
 
 use content::{FoundObject, origin_of};
@@ -96,7 +96,7 @@ impl Deletion {
             return Ok(ReconcileOutcome::Done);
         }
         let mut rest = Sweep::default();
-        everything(&self.objects, scope.as_str(), None, &mut |found| {
+        visit_all(&self.objects, scope.as_str(), None, &mut |found| {
             if is_logical_cluster(found) { ControlFlow::Continue(()) } else { rest.remove(found) }
         })
         .await?;
@@ -210,7 +210,7 @@ fn message(sweep: &Sweep) -> Option<String> {
 /// Sweeps all content of a logical cluster.
 async fn sweep(objects: &ObjectStore, cluster: &str) -> Result<Sweep, Status> {
     let mut tiers = Tiers::default();
-    everything(objects, cluster, None, &mut |found| tiers.add(objects, found)).await?;
+    visit_all(objects, cluster, None, &mut |found| tiers.add(objects, found)).await?;
     Ok(tiers.into_sweep())
 }
 

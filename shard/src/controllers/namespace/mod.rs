@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::deletion::{NAMESPACE_FINALIZER, Sweep, commit, commit_sweep, everything, pause};
+use super::deletion::{NAMESPACE_FINALIZER, Sweep, commit, commit_sweep, pause, visit_all};
 use super::logical_cluster::namespace_content;
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
@@ -79,7 +79,7 @@ impl Controller for Namespaces {
             return Ok(ReconcileOutcome::Done);
         }
         let mut sweep = Sweep::default();
-        everything(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
+        visit_all(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
         let plan = plan(&namespace, &sweep, Timestamp::now());
         let writes = Writes::new(&self.objects, &self.definitions);
         let done = commit_sweep(writes, sweep, (&stored, &namespace), plan.namespace).await?;

@@ -25,7 +25,7 @@ pub(super) fn chain(config: &ShardConfig, reloads: &Reloads) -> Result<Arc<Reloa
         {
             if let Some(file) = file {
                 let pem = std::fs::read(file)
-                    .map_err(|source| AuthorityError::Read { file: file.clone(), source })?;
+                    .map_err(|source| AuthenticatorError::Read { file: file.clone(), source })?;
                 authorities = authorities.with(purpose, &pem)?;
             }
         }
@@ -42,13 +42,13 @@ pub(super) fn chain(config: &ShardConfig, reloads: &Reloads) -> Result<Arc<Reloa
         if let Some(file) = &token_file {
             chain = chain.with(TokenFile::load(file)?);
         }
-        Ok::<_, AuthorityError>(chain.build())
+        Ok::<_, AuthenticatorError>(chain.build())
     })
 }
 
 /// A credentials file that cannot be used; the operator has to act.
 #[derive(Debug, thiserror::Error)]
-enum AuthorityError {
+enum AuthenticatorError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error("{} cannot be read", file.display())]

@@ -16,7 +16,7 @@ use fairlead_process::{Metrics, ReadyFlag, Reloads, Shutdown, Tasks};
 use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 
-use super::{ANNOTATIONS, ShardError, authority, client_of};
+use super::{ANNOTATIONS, ShardError, authenticators, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
@@ -93,7 +93,7 @@ impl ShardParts {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(authority::chain(config, reloads)?),
+            authentication: Authentication::new(authenticators::chain(config, reloads)?),
             authorizer,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),
