@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fairlead_api::annotation;
 use fairlead_apiserver::registry::Registry;
 use fairlead_apiserver::resource::{
-    Conversion, PrinterColumns, ServedResource, ServedVersion, Shape, Strategy, Verb, Verbs, Write,
+    Conversion, PrinterColumns, ServedResource, ServedVersion, Shape, Strategy, Verb, Verbs, WriteTarget,
     built_in_resources,
 };
 use fairlead_apiserver::version_priority;
@@ -181,13 +181,13 @@ struct CopyStrategy;
 impl Strategy for CopyStrategy {
     fn prepare_create(&self, _object: &mut Value) {}
 
-    fn prepare_update(&self, _write: Write<'_>, _old: &Value, _new: &mut Value) {}
+    fn prepare_update(&self, _write: WriteTarget<'_>, _old: &Value, _new: &mut Value) {}
 
     fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 
-    fn validate_update(&self, _write: Write<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, _write: WriteTarget<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Catalog, ServedResource};
 use fairlead_apiserver::{
-    Action, Attributes, Decision, Host, Intercepted, Located, Response, Scope, ScopeSelector, Wanted,
-    content, failure, forbidden, serve,
+    Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope,
+    ScopeSelector, ScopedPath, content, failure, forbidden, serve,
 };
 use fairlead_authn::{Chain, Identity, Outcome};
 use fairlead_names::ResourceName;
@@ -47,7 +47,7 @@ impl CacheHost {
 
 #[async_trait]
 impl Host for CacheHost {
-    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<Located<'p>, Status> {
+    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<ScopedPath<'p>, Status> {
         path::locate(path)
     }
 
@@ -69,7 +69,7 @@ impl Host for CacheHost {
         })
     }
 
-    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         if request.scopes.is_some() {
             return None;
         }
@@ -99,7 +99,7 @@ impl Host for CacheHost {
     fn resolve(
         &self,
         _scopes: &ScopeSelector,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
         // Resources are not served under an identity yet (ClusterCachedResources).
         Ok(self.by_name.get(wanted.name).filter(|_| wanted.identity.is_none()).cloned())

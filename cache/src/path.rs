@@ -1,7 +1,7 @@
 //! The scope of a path: `[/services/cache]/shards/<shard or *>/clusters/<cluster or *>/…`.
 
 use fairlead_apiserver::request::RequestPath;
-use fairlead_apiserver::{Located, Scope, ScopeSelector};
+use fairlead_apiserver::{Scope, ScopeSelector, ScopedPath};
 use fairlead_names::ClusterReference;
 use fairlead_process::{Status, StatusReason};
 
@@ -12,7 +12,7 @@ const MAX_SHARD_NAME_LENGTH: usize = 61;
 ///
 /// # Errors
 /// 400 for a path without or with a malformed scope, 501 for the process's metrics in a scope.
-pub(crate) fn locate(path: RequestPath<'_>) -> Result<Located<'_>, Status> {
+pub(crate) fn locate(path: RequestPath<'_>) -> Result<ScopedPath<'_>, Status> {
     let path = match path.segments() {
         [services, cache, ..] if services == "services" && cache == "cache" => path.skip(2),
         _ => path,
@@ -20,7 +20,7 @@ pub(crate) fn locate(path: RequestPath<'_>) -> Result<Located<'_>, Status> {
     let ends_in_slash = path.text().ends_with('/');
     let segments: Vec<&str> = path.segments().iter().map(|segment| &**segment).collect();
     let (shard, cluster, scope_length) = match segments.as_slice() {
-        ["metrics" | "livez" | "readyz" | "healthz", ..] => return Ok(Located { scopes: None, path }),
+        ["metrics" | "livez" | "readyz" | "healthz", ..] => return Ok(ScopedPath { scopes: None, path }),
         ["shards", shard, "clusters", cluster, ..] => (*shard, Some(*cluster), 4),
         ["shards", shard, _, ..] => (*shard, None, 2),
         ["shards", shard] if ends_in_slash => (*shard, None, 2),
@@ -37,7 +37,7 @@ pub(crate) fn locate(path: RequestPath<'_>) -> Result<Located<'_>, Status> {
         let message = "shard-level endpoint not available at shard or workspace scope";
         return Err(Status::new(501, StatusReason::Unknown, message));
     }
-    Ok(Located { scopes, path: path.skip(scope_length) })
+    Ok(ScopedPath { scopes, path: path.skip(scope_length) })
 }
 
 /// Parses a shard name; `None` for all shards.

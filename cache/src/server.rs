@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
-use fairlead_apiserver::{Admission, Admitted, ApiServer, RequestMetrics, serve};
+use fairlead_apiserver::{Admission, AdmissionRequest, ApiServer, RequestMetrics, serve};
 use fairlead_authn::{Chain, ClientCertificateAuthenticator, SharedAuthorities};
 use fairlead_names::KeyCodec;
 use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
@@ -81,7 +81,7 @@ struct NoAdmission;
 impl Admission for NoAdmission {
     async fn mutate(
         &self,
-        _write: &Admitted<'_>,
+        _write: &AdmissionRequest<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -90,7 +90,7 @@ impl Admission for NoAdmission {
 
     async fn validate(
         &self,
-        _write: &Admitted<'_>,
+        _write: &AdmissionRequest<'_>,
         _object: Option<&Value>,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {

@@ -4,7 +4,7 @@
 //! after the sealing no object can be added to those that exist.
 
 use fairlead_api::{LOGICAL_CLUSTER_NAME, condition_type, conditions_of, finalizer, is_condition_true};
-use fairlead_apiserver::Admitted;
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::resource::Verb;
 use fairlead_process::{GroupResource, Status};
@@ -20,7 +20,7 @@ use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
 /// 403, or 500 when the store cannot be read.
 pub(crate) fn creation_fence(
     objects: &ObjectStore,
-    write: &Admitted<'_>,
+    write: &AdmissionRequest<'_>,
 ) -> Result<Option<Mutation>, Status> {
     let cluster = write.scope.as_str();
     // System logical clusters are never deleted, and some have no LogicalCluster.
@@ -63,7 +63,7 @@ fn contains(text: &[u8], pattern: &[u8]) -> bool {
     text.windows(pattern.len()).any(|window| window == pattern)
 }
 
-fn refusal(write: &Admitted<'_>, message: &str) -> Status {
+fn refusal(write: &AdmissionRequest<'_>, message: &str) -> Status {
     let name = &write.resource.name;
     Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, message)
 }

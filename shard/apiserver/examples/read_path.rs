@@ -17,7 +17,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 
-use host::{Parted, assemble};
+use host::{TestServerParts, assemble};
 
 const CONFIG_MAPS: &str = "/clusters/root/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/clusters/root/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=";
@@ -49,7 +49,7 @@ fn main() {
     });
 }
 
-async fn fill(server: &Parted) {
+async fn fill(server: &TestServerParts) {
     let namespace = json!({"metadata": {"name": "default"}});
     assert_eq!(
         send(server, "POST", "/clusters/root/api/v1/namespaces", namespace.to_string()).await.status(),
@@ -64,7 +64,7 @@ async fn fill(server: &Parted) {
     }
 }
 
-async fn send(server: &Parted, method: &str, uri: &str, body: String) -> Response {
+async fn send(server: &TestServerParts, method: &str, uri: &str, body: String) -> Response {
     let request = Request::builder()
         .method(method)
         .uri(uri)
@@ -75,7 +75,7 @@ async fn send(server: &Parted, method: &str, uri: &str, body: String) -> Respons
 }
 
 /// Microseconds for one of many requests, the client's part included.
-async fn repeated(server: &Parted, uri: &str, times: u32) -> f64 {
+async fn repeated(server: &TestServerParts, uri: &str, times: u32) -> f64 {
     for _ in 0..times / 10 + 1 {
         send(server, "GET", uri, String::new()).await;
     }
@@ -87,7 +87,7 @@ async fn repeated(server: &Parted, uri: &str, times: u32) -> f64 {
 }
 
 /// Microseconds from the hub to the bodies of all watchers for one event.
-async fn events(server: &Parted, watchers: usize) -> f64 {
+async fn events(server: &TestServerParts, watchers: usize) -> f64 {
     const EVENTS: usize = 200;
     let from = server.store.revision();
     let mut bodies = Vec::new();
@@ -113,7 +113,7 @@ async fn events(server: &Parted, watchers: usize) -> f64 {
 }
 
 /// Bytes of resident memory for one of many watches that nothing happens on.
-async fn idle_watch(server: &Parted) -> usize {
+async fn idle_watch(server: &TestServerParts) -> usize {
     const WATCHES: usize = 20_000;
     let from = server.store.revision();
     let mut bodies: Vec<ResponseBody> = Vec::with_capacity(WATCHES);

@@ -26,7 +26,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// The answer for a path that names no scope this host has.
-    fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<Located<'p>, Status>;
+    fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<ScopedPath<'p>, Status>;
 
     /// Who is asking.
     ///
@@ -36,7 +36,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Requests that are the host's own, looked at after authentication and before authorization:
     /// `/metrics`, `/services/…`. `None` lets the request pass.
-    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response>;
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response>;
 
     /// Whether the user may do this.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
@@ -48,7 +48,7 @@ pub trait Host: Send + Sync + 'static {
     fn resolve(
         &self,
         scopes: &ScopeSelector,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status>;
 
     /// Everything that is served in a scope.
@@ -77,7 +77,7 @@ pub trait Host: Send + Sync + 'static {
 
 /// A path whose scope was taken off.
 #[derive(Clone, Debug)]
-pub struct Located<'p> {
+pub struct ScopedPath<'p> {
     /// Which scopes it is about; `None` when it named none.
     pub scopes: Option<ScopeSelector>,
     /// The rest.
@@ -85,7 +85,7 @@ pub struct Located<'p> {
 }
 
 /// A request as the host sees it in [`Host::intercept`].
-pub struct Intercepted<'r> {
+pub struct InterceptedRequest<'r> {
     /// The method.
     pub method: &'r Method,
     /// The scopes, if the path named any.
@@ -100,7 +100,7 @@ pub struct Intercepted<'r> {
 
 /// Which resource a request names.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'r> {
+pub struct RequestedResource<'r> {
     /// Group and plural name.
     pub name: &'r ResourceName,
     /// The version.
@@ -179,7 +179,7 @@ pub trait Admission: Send + Sync {
     /// The refusal.
     async fn mutate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status>;
@@ -190,7 +190,7 @@ pub trait Admission: Send + Sync {
     /// The refusal.
     async fn validate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status>;
@@ -198,7 +198,7 @@ pub trait Admission: Send + Sync {
 
 /// A write, as admission sees it.
 #[derive(Clone, Copy)]
-pub struct Admitted<'r> {
+pub struct AdmissionRequest<'r> {
     /// `create`, `update`, `patch` or `delete`.
     pub verb: Verb,
     /// Where.

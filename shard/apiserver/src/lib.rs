@@ -26,7 +26,10 @@ mod version;
 mod watch;
 
 pub use discovery::version_priority;
-pub use host::{Action, Admission, Admitted, Attributes, Decision, Host, Intercepted, Located, Wanted};
+pub use host::{
+    Action, Admission, AdmissionRequest, Attributes, Decision, Host, InterceptedRequest, RequestedResource,
+    ScopedPath,
+};
 pub use metrics::RequestMetrics;
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};

@@ -4,7 +4,7 @@ use fairlead_process::Status;
 use serde_json::{Value, json};
 
 use crate::object::{ObjectBytes, ScopeAnnotations};
-use crate::registry::{Listed, StoredObject, malformed_status};
+use crate::registry::{ListedObject, StoredObject, malformed_status};
 use crate::request::Form;
 use crate::resource::{Conversion, ServedResource, Shape};
 
@@ -47,12 +47,12 @@ pub(crate) struct Renderer<'r> {
     /// Seconds since the epoch, for ages in tables.
     pub(crate) now: i64,
     /// What a table row carries of its object.
-    pub(crate) included: Included,
+    pub(crate) included: IncludeObjectPolicy,
 }
 
 /// What a table row carries of its object (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Included {
+pub(crate) enum IncludeObjectPolicy {
     #[default]
     Metadata,
     Nothing,
@@ -71,7 +71,7 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// 500 when it is malformed.
-    pub(crate) fn write(&self, listed: Listed<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+    pub(crate) fn write(&self, listed: ListedObject<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         if self.is_verbatim(listed.object) {
             listed.object.splice(listed.revision, listed.scope, self.annotations, out);
             return Ok(());
@@ -85,7 +85,7 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// 500 when it is malformed.
-    pub(crate) fn write_item(&self, listed: Listed<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+    pub(crate) fn write_item(&self, listed: ListedObject<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         let built_in = self.is_verbatim(listed.object)
             && self.resource.version(self.version).is_some_and(|own| matches!(own.shape, Shape::BuiltIn(_)));
         if built_in {
@@ -99,8 +99,8 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// 500 when it is malformed.
-    pub(crate) fn answer(&self, stored: &StoredObject) -> Result<Vec<u8>, Status> {
-        let listed = Listed {
+    pub(crate) fn response_body(&self, stored: &StoredObject) -> Result<Vec<u8>, Status> {
+        let listed = ListedObject {
             object: stored.object.as_object(),
             revision: stored.revision,
             scope: stored.scope.as_str(),
@@ -124,7 +124,7 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// 500 when it is malformed.
-    pub(crate) fn tree(&self, listed: Listed<'_>) -> Result<Value, Status> {
+    pub(crate) fn tree(&self, listed: ListedObject<'_>) -> Result<Value, Status> {
         let tree = listed
             .object
             .to_value(listed.revision, listed.scope, self.annotations)
@@ -149,9 +149,9 @@ impl Renderer<'_> {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
         let included = match self.included {
-            Included::Nothing => return json!({"cells": cells}),
-            Included::Object => object,
-            Included::Metadata => json!({
+            IncludeObjectPolicy::Nothing => return json!({"cells": cells}),
+            IncludeObjectPolicy::Object => object,
+            IncludeObjectPolicy::Metadata => json!({
                 "kind": "PartialObjectMetadata",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": object["metadata"].take(),

@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
-use crate::request::{Accepted, Form, Query};
+use crate::request::{Form, Query, ResponseFormat};
 
 use crate::watch::WatchBody;
 use gzip::gzip;
@@ -101,7 +101,7 @@ pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<By
 /// # Errors
 /// 500 when it is no JSON.
 pub(crate) fn encoded(
-    accepted: Accepted,
+    accepted: ResponseFormat,
     code: StatusCode,
     json: impl Into<Bytes>,
 ) -> Result<Response, Status> {
@@ -161,11 +161,11 @@ pub(crate) fn content_hash(bytes: &[u8]) -> Arc<str> {
 
 /// A failure in the encoding that the client reads best.
 pub(crate) fn readable(mut response: Response, headers: &HeaderMap, query: &Query<'_>) -> Response {
-    if let Ok(accepted) = Accepted::of(headers, query)
+    if let Ok(accepted) = ResponseFormat::of(headers, query)
         && (accepted.pretty || accepted.yaml)
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && let Ok(encoded) =
-            encoded(Accepted { form: Form::Object, ..accepted }, response.status(), bytes.clone())
+            encoded(ResponseFormat { form: Form::Object, ..accepted }, response.status(), bytes.clone())
     {
         let (parts, body) = encoded.into_parts();
         response.headers_mut().extend(parts.headers);
@@ -187,7 +187,7 @@ pub fn unknown_path() -> Response {
 }
 
 /// Adds what every answer carries, and compresses large ones.
-pub(crate) async fn finish(mut response: Response, request: &Finishing, warnings: &[String]) -> Response {
+pub(crate) async fn finish(mut response: Response, request: &FinishContext, warnings: &[String]) -> Response {
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, request.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -222,12 +222,12 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 }
 
 /// What [`finish`] needs of the request, which is gone by then.
-pub(crate) struct Finishing {
+pub(crate) struct FinishContext {
     audit_id: HeaderValue,
     gzip: bool,
 }
 
-impl Finishing {
+impl FinishContext {
     /// Takes the client's audit id, or makes one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(AUDIT_ID).filter(|value| value.len() <= 64).cloned();

@@ -2,7 +2,7 @@
 
 use fairlead_process::Status;
 
-use crate::object::{Head, ObjectBytes};
+use crate::object::{ObjectBytes, ObjectMetaRef};
 use crate::registry::Target;
 use crate::request::{FieldSelector, LabelSelector, ListOptions};
 use crate::resource::{SelectableField, ServedResource};
@@ -46,24 +46,24 @@ impl<'r> Selection<'r> {
         self.labels.is_empty() && self.fields.is_empty() && self.namespace.is_none()
     }
 
-    /// Whether an object is selected. Free when nothing is filtered, else one head, and a tree only when
+    /// Whether an object is selected. Free when nothing is filtered, else one metadata parse, and a tree only when
     /// a field of the body is named.
     pub fn selects(&self, object: ObjectBytes<'_>) -> bool {
         if self.is_everything() {
             return true;
         }
-        let Ok(head) = Head::parse(object) else {
+        let Ok(meta) = ObjectMetaRef::parse(object) else {
             return false;
         };
-        if !self.labels.selects(|key| head.label(key)) {
+        if !self.labels.selects(|key| meta.label(key)) {
             return false;
         }
-        if self.namespace.is_some_and(|namespace| head.namespace.as_deref() != Some(namespace)) {
+        if self.namespace.is_some_and(|namespace| meta.namespace.as_deref() != Some(namespace)) {
             return false;
         }
         self.fields.selects(|field| match field {
-            "metadata.name" => head.name.to_string(),
-            "metadata.namespace" => head.namespace.as_deref().unwrap_or_default().to_owned(),
+            "metadata.name" => meta.name.to_string(),
+            "metadata.namespace" => meta.namespace.as_deref().unwrap_or_default().to_owned(),
             _ => {
                 let Some(selectable) = self.selectable.iter().find(|selectable| *selectable.name == *field)
                 else {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::hub::{Delivery, FrameType, ObjectChange, ObjectEvent};
 use crate::object::{EncodedObject, ScopeAnnotations};
-use crate::registry::{Listed, StoredObject, Target, Watched};
-use crate::render::{Included, Renderer};
+use crate::registry::{ListedObject, OpenWatch, StoredObject, Target};
+use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
 use crate::selection::Selection;
 
@@ -24,7 +24,7 @@ pub struct WatchBody {
     target: Target,
     options: ListOptions,
     view: View,
-    watched: Watched,
+    watched: OpenWatch,
     initial: VecDeque<StoredObject>,
     backlog: VecDeque<Arc<ObjectEvent>>,
     phase: Phase,
@@ -36,7 +36,7 @@ pub struct WatchBody {
 pub(crate) struct View {
     pub(crate) form: Form,
     pub(crate) annotations: ScopeAnnotations,
-    pub(crate) included: Included,
+    pub(crate) included: IncludeObjectPolicy,
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -52,7 +52,7 @@ enum Phase {
 }
 
 impl WatchBody {
-    pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: Watched) -> Self {
+    pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: OpenWatch) -> Self {
         let initial = core::mem::take(&mut watched.initial).into();
         let backlog = core::mem::take(&mut watched.backlog).into();
         Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
@@ -120,7 +120,7 @@ impl WatchBody {
     }
 
     fn added(&mut self, stored: &StoredObject) -> Bytes {
-        let listed = Listed {
+        let listed = ListedObject {
             object: stored.object.as_object(),
             revision: stored.revision,
             scope: stored.scope.as_str(),
@@ -145,7 +145,8 @@ impl WatchBody {
                 (false, false) => return None,
             },
         };
-        let listed = Listed { object: object.as_object(), revision: event.revision, scope: &event.scope };
+        let listed =
+            ListedObject { object: object.as_object(), revision: event.revision, scope: &event.scope };
         let is_shown = core::ptr::eq(object, event.change.object());
         if is_shown && self.renderer().is_verbatim(listed.object) {
             return Some(event.frame(frame_type, self.view.annotations));
@@ -153,7 +154,7 @@ impl WatchBody {
         Some(self.frame(frame_type, listed))
     }
 
-    fn frame(&mut self, frame_type: FrameType, listed: Listed<'_>) -> Bytes {
+    fn frame(&mut self, frame_type: FrameType, listed: ListedObject<'_>) -> Bytes {
         let mut out = Vec::with_capacity(1024);
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(frame_type.as_str().as_bytes());

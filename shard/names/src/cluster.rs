@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_told_apart() {
+    fn references_are_parsed_by_their_form() {
         let name = |text: &str| ClusterReference::Name(ClusterName(text.into()));
         let path = |text: &str| ClusterReference::Path(WorkspacePath(text.into()));
         for (text, expected) in [

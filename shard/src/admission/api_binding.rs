@@ -1,7 +1,7 @@
 //! Admission of APIBindings: sets the label of the export and the finalizer, and checks the permission to bind.
 
 use fairlead_api::{finalizer, label};
-use fairlead_apiserver::{Action, Admitted};
+use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
@@ -9,7 +9,11 @@ use super::{ShardAdmission, forbidden, is_master};
 
 impl ShardAdmission {
     /// Adds the finalizer and the label by which the bindings of an export are found.
-    pub(super) fn mutate_api_binding(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
+    pub(super) fn mutate_api_binding(
+        &self,
+        write: &AdmissionRequest<'_>,
+        object: &mut Value,
+    ) -> Result<(), Status> {
         let Some(export) = object["spec"]["reference"]["export"]["name"].as_str().map(str::to_owned) else {
             return Ok(());
         };
@@ -32,7 +36,7 @@ impl ShardAdmission {
     /// that it does not reveal which exports exist.
     pub(super) fn validate_api_binding(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -72,7 +76,7 @@ impl ShardAdmission {
 }
 
 /// The logical cluster of the export. An empty path means the logical cluster of the binding.
-fn export_cluster(write: &Admitted<'_>, object: &Value) -> String {
+fn export_cluster(write: &AdmissionRequest<'_>, object: &Value) -> String {
     match object["spec"]["reference"]["export"]["path"].as_str().unwrap_or_default() {
         "" => write.scope.as_str().to_owned(),
         path => path.to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! One server has no peers that must observe a definition first, so the definition is served when the create returns.
 
-use fairlead_apiserver::{Admitted, ScopeSelector};
+use fairlead_apiserver::{AdmissionRequest, ScopeSelector};
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::FieldError;
 use fairlead_schema::crd::{CrdNames, CrdSpec, accepted_names, apply_defaults, next_stored_versions};
@@ -17,7 +17,7 @@ impl ShardAdmission {
     /// Applies defaults, validates the spec, and sets the status that follows from it.
     pub(super) fn mutate_definition(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -58,7 +58,7 @@ impl ShardAdmission {
 
     fn write_status(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
         spec: &CrdSpec,
@@ -121,7 +121,7 @@ fn condition<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
 }
 
-fn invalid(write: &Admitted<'_>, errors: &[FieldError]) -> Status {
+fn invalid(write: &AdmissionRequest<'_>, errors: &[FieldError]) -> Status {
     let causes = errors
         .iter()
         .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))

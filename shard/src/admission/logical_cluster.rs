@@ -1,7 +1,7 @@
 //! Admission of LogicalClusters: the finalizer, the copy of initializers, and immutable fields.
 
 use fairlead_api::{annotation, finalizer, group};
-use fairlead_apiserver::Admitted;
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
@@ -37,7 +37,11 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
 }
 
 /// Denies creation, and changes to immutable fields, unless the user is privileged.
-pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+pub(super) fn validate(
+    write: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     if is_privileged(write) {
         return Ok(());
     }
@@ -89,7 +93,7 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
 }
 
 /// Unprivileged users may delete only a LogicalCluster with `spec.directlyDeletable`.
-pub(super) fn validate_delete(write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
+pub(super) fn validate_delete(write: &AdmissionRequest<'_>, old: Option<&Value>) -> Result<(), Status> {
     let deletable = old.is_some_and(|old| old["spec"]["directlyDeletable"] == true);
     if deletable || is_privileged(write) {
         return Ok(());
@@ -97,7 +101,7 @@ pub(super) fn validate_delete(write: &Admitted<'_>, old: Option<&Value>) -> Resu
     Err(forbidden(write, "LogicalCluster cannot be deleted"))
 }
 
-fn is_privileged(write: &Admitted<'_>) -> bool {
+fn is_privileged(write: &AdmissionRequest<'_>) -> bool {
     is_master(write)
         || [
             group::LOGICAL_CLUSTER_ADMIN,

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, Admitted};
+use fairlead_apiserver::{Admission, AdmissionRequest};
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::Mutation;
 use serde_json::Value;
@@ -61,7 +61,7 @@ impl ShardAdmission {
 impl Admission for ShardAdmission {
     async fn mutate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -80,7 +80,7 @@ impl Admission for ShardAdmission {
 
     async fn validate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
@@ -113,7 +113,7 @@ impl Admission for ShardAdmission {
 }
 
 impl ShardAdmission {
-    fn validate_delete(&self, write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
+    fn validate_delete(&self, write: &AdmissionRequest<'_>, old: Option<&Value>) -> Result<(), Status> {
         match resource_of(write) {
             ("", "namespaces") => {
                 let is_default = matches!(write.name, "default" | "kube-system" | "kube-public");
@@ -130,7 +130,7 @@ impl ShardAdmission {
     }
 
     /// Sets `kcp.io/path` on the kinds that are found by path.
-    fn set_path_annotation(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
+    fn set_path_annotation(&self, write: &AdmissionRequest<'_>, object: &mut Value) -> Result<(), Status> {
         let always = matches!(
             resource_of(write),
             ("apis.kcp.io", "apiexports" | "apibindings") | ("tenancy.kcp.io", "workspacetypes")
@@ -152,7 +152,11 @@ impl ShardAdmission {
 }
 
 /// Evaluates kcp's CEL transition rules, which are implemented natively.
-fn validate_transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+fn validate_transitions(
+    write: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     let (group, resource) = resource_of(write);
     let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
     let violations = definition.validate_transition(write.version, old, object);
@@ -183,17 +187,17 @@ fn mutate_shard(object: &mut Value) {
 }
 
 /// Group and plural name of the written resource.
-pub(super) fn resource_of<'w>(write: &Admitted<'w>) -> (&'w str, &'w str) {
+pub(super) fn resource_of<'w>(write: &AdmissionRequest<'w>) -> (&'w str, &'w str) {
     (&write.resource.name.group, &write.resource.name.resource)
 }
 
 /// Whether the user is a member of `system:masters`. Admission does not restrict these users.
-pub(super) fn is_master(write: &Admitted<'_>) -> bool {
+pub(super) fn is_master(write: &AdmissionRequest<'_>) -> bool {
     crate::host::is_in(write.user, group::MASTERS)
 }
 
 /// 403 with the message of Kubernetes.
-pub(super) fn forbidden(write: &Admitted<'_>, message: impl core::fmt::Display) -> Status {
+pub(super) fn forbidden(write: &AdmissionRequest<'_>, message: impl core::fmt::Display) -> Status {
     let (group, resource) = resource_of(write);
     Status::forbidden(GroupResource::new(group, resource), write.name, message)
 }

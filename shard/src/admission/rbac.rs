@@ -2,7 +2,7 @@
 //! does not have.
 
 use fairlead_apiserver::authz::{RoleReference, Rule};
-use fairlead_apiserver::{Action, Admitted};
+use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -14,7 +14,7 @@ impl ShardAdmission {
     /// the writer has the verb `escalate` or `bind`.
     pub(super) fn validate_rbac(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -86,7 +86,7 @@ impl ShardAdmission {
 
     fn is_permitted(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         verb: &str,
         name: &str,
         reference: &RoleReference,

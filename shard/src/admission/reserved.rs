@@ -1,7 +1,7 @@
 //! Admission of reserved names, labels and annotations.
 
 use fairlead_api::{annotation, label};
-use fairlead_apiserver::Admitted;
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_apiserver::resource::Verb;
 use fairlead_process::Status;
 use serde_json::{Map, Value};
@@ -10,7 +10,11 @@ use super::{forbidden, is_master, resource_of};
 use crate::names::{BOUND_CRDS, SYSTEM_CRDS};
 
 /// Refuses reserved names and groups, and changes of reserved labels and annotations.
-pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+pub(super) fn validate(
+    write: &AdmissionRequest<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     if resource_of(write) == ("apiextensions.k8s.io", "customresourcedefinitions") {
         validate_definition(write, object)?;
     }
@@ -43,7 +47,7 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
 
 const WRITABLE_ANNOTATIONS: [&str; 3] = [annotation::OWNER, annotation::REQUIRED_GROUPS, annotation::PATH];
 
-fn validate_definition(write: &Admitted<'_>, object: &Value) -> Result<(), Status> {
+fn validate_definition(write: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
     let cluster = write.scope.as_str();
     if cluster != BOUND_CRDS {
         let annotations = object["metadata"]["annotations"].as_object();

@@ -2,7 +2,7 @@
 
 use fairlead_api::{LocatedType, TypeReference, annotation};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Action, Admitted};
+use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ impl ShardAdmission {
     /// Sets owner, required groups, type and the type's labels.
     pub(super) fn mutate_workspace(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -45,7 +45,7 @@ impl ShardAdmission {
     /// Refuses changes of system fields, types that the user may not use, and types that the parent does not allow.
     pub(super) fn validate_workspace(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -90,7 +90,7 @@ impl ShardAdmission {
         if write.verb == Verb::Create { self.validate_type(write, object) } else { Ok(()) }
     }
 
-    fn validate_type(&self, write: &Admitted<'_>, object: &Value) -> Result<(), Status> {
+    fn validate_type(&self, write: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
         let own = self.type_of(write, object)?;
         let child = self.aliases_of(write, own)?;
         for alias in &child {
@@ -123,7 +123,7 @@ impl ShardAdmission {
     }
 
     /// The type in the Workspace's spec, or the default type for children of its parent.
-    fn type_of(&self, write: &Admitted<'_>, object: &Value) -> Result<LocatedType, Status> {
+    fn type_of(&self, write: &AdmissionRequest<'_>, object: &Value) -> Result<LocatedType, Status> {
         let parent = self.clusters.get(write.scope.as_str());
         let Some(parent) = parent else {
             return Err(forbidden(
@@ -162,7 +162,7 @@ impl ShardAdmission {
         })
     }
 
-    fn aliases_of(&self, write: &Admitted<'_>, own: LocatedType) -> Result<Vec<LocatedType>, Status> {
+    fn aliases_of(&self, write: &AdmissionRequest<'_>, own: LocatedType) -> Result<Vec<LocatedType>, Status> {
         self.types.aliases(own)?.map_err(|error| forbidden(write, error))
     }
 }

@@ -1,6 +1,6 @@
 //! Admission of WorkspaceTypes: reserved names, complete references, and the permission to bind default exports.
 
-use fairlead_apiserver::{Action, Admitted};
+use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ impl ShardAdmission {
     /// Refuses incomplete types, and default bindings to exports that the writer may not bind.
     pub(super) fn validate_workspace_type(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {

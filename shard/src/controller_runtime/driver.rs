@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_apiserver::ScopeSelector;
-use fairlead_apiserver::hub::{Delivery, Hub, Interest, ObjectEvent, Progress, SubscriptionEnd};
+use fairlead_apiserver::hub::{Delivery, Hub, Interest, ObjectEvent, ProgressNotifications, SubscriptionEnd};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{Shutdown, Status};
 use futures_util::StreamExt as _;
@@ -78,7 +78,7 @@ pub(crate) async fn feed(
             namespace: None,
             label: None,
         };
-        let subscription = hub.subscribe(interest, Progress::Unwanted, None);
+        let subscription = hub.subscribe(interest, ProgressNotifications::Off, None);
         resync();
         let end = loop {
             tokio::select! {

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_api::{ExportReference, LOGICAL_CLUSTER_NAME, annotation, finalizer};
-use fairlead_apiserver::hub::{Hub, HubOptions, Interest, Progress, Subscription};
+use fairlead_apiserver::hub::{Hub, HubOptions, Interest, ProgressNotifications, Subscription};
 use fairlead_apiserver::registry::{
-    Deleted, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, Written,
+    DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, WriteResult,
 };
 use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
 use fairlead_apiserver::resource::{Verb, built_in_resources, is_built_in};
-use fairlead_apiserver::{Admission, Admitted, Scope, ScopeSelector};
+use fairlead_apiserver::{Admission, AdmissionRequest, Scope, ScopeSelector};
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_process::{Shutdown, Status, Tasks};
@@ -165,7 +165,7 @@ impl Shard {
             Ok(new)
         };
         let written = self.registry.update(&target, name, &changed, &WriteOptions::default()).await;
-        assert!(matches!(written, Ok(Written::Updated(_))), "{:?}", written.err());
+        assert!(matches!(written, Ok(WriteResult::Updated(_))), "{:?}", written.err());
     }
 
     /// Deletes an object, as a client's DELETE does.
@@ -178,7 +178,11 @@ impl Shard {
     ) {
         let target = self.target(cluster, group_resource, namespace.map(Into::into), Verb::Delete).unwrap();
         let deleted = self.registry.delete(&target, name, &DeleteOptions::default()).await;
-        assert!(matches!(deleted, Ok(Deleted::Marked(_) | Deleted::Gone(_))), "{:?}", deleted.err());
+        assert!(
+            matches!(deleted, Ok(DeleteResult::Marked(_) | DeleteResult::Gone(_))),
+            "{:?}",
+            deleted.err()
+        );
     }
 
     /// Deletes a logical cluster as the controller of its workspace does.
@@ -217,7 +221,7 @@ impl Shard {
             namespace: None,
             label: None,
         };
-        self.hub.subscribe(interest, Progress::Unwanted, None)
+        self.hub.subscribe(interest, ProgressNotifications::Off, None)
     }
 
     /// All keys in the store that contain a logical cluster.
@@ -313,7 +317,7 @@ struct FenceAdmission {
 impl Admission for FenceAdmission {
     async fn mutate(
         &self,
-        _write: &Admitted<'_>,
+        _write: &AdmissionRequest<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -322,7 +326,7 @@ impl Admission for FenceAdmission {
 
     async fn validate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         _object: Option<&Value>,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {

@@ -1,7 +1,7 @@
 //! Resolves `/clusters/<reference>/…` to logical clusters.
 
 use fairlead_apiserver::request::RequestPath;
-use fairlead_apiserver::{Located, Scope, ScopeSelector};
+use fairlead_apiserver::{Scope, ScopeSelector, ScopedPath};
 use fairlead_names::ClusterReference;
 use fairlead_process::{GroupResource, Status};
 
@@ -17,11 +17,11 @@ pub(super) fn locate<'p>(
     path: RequestPath<'p>,
     paths: &PathIndex,
     clusters: &ClusterIndex,
-) -> Result<Located<'p>, Status> {
+) -> Result<ScopedPath<'p>, Status> {
     let Some(("clusters", reference)) =
         path.segments().first().map(|first| &**first).zip(path.segments().get(1))
     else {
-        return Ok(Located { scopes: None, path });
+        return Ok(ScopedPath { scopes: None, path });
     };
     let scopes = match ClusterReference::parse(reference) {
         Ok(ClusterReference::Wildcard) => ScopeSelector::all(),
@@ -37,5 +37,5 @@ pub(super) fn locate<'p>(
         },
         Err(error) => return Err(Status::bad_request(error.to_string())),
     };
-    Ok(Located { scopes: Some(scopes), path: path.skip(2) })
+    Ok(ScopedPath { scopes: Some(scopes), path: path.skip(2) })
 }

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_apiserver::resource::{Catalog, ServedResource};
 use fairlead_apiserver::{
-    Attributes, Decision, Host, Intercepted, Located, Response, Scope, ScopeSelector, Wanted, content,
-    failure,
+    Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope, ScopeSelector,
+    ScopedPath, content, failure,
 };
 use fairlead_authn::Identity;
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
@@ -44,7 +44,7 @@ impl Host for ShardHost {
         &self,
         path: fairlead_apiserver::request::RequestPath<'p>,
         _headers: &HeaderMap,
-    ) -> Result<Located<'p>, Status> {
+    ) -> Result<ScopedPath<'p>, Status> {
         locate::locate(path, &self.paths, &self.clusters)
     }
 
@@ -52,7 +52,7 @@ impl Host for ShardHost {
         self.authentication.authenticate(parts).await
     }
 
-    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let segments: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
         if let ["metrics"] = segments.as_slice() {
             return Some(self.metrics_for(&request));
@@ -76,7 +76,7 @@ impl Host for ShardHost {
     fn resolve(
         &self,
         scopes: &ScopeSelector,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
         self.definitions.resolve(scopes, wanted)
     }
@@ -92,7 +92,7 @@ impl Host for ShardHost {
 
 impl ShardHost {
     /// `/metrics` belongs to the shard, not to a logical cluster. Permissions in root decide who may read it.
-    fn metrics_for(&self, request: &Intercepted<'_>) -> Response {
+    fn metrics_for(&self, request: &InterceptedRequest<'_>) -> Response {
         if request.scopes.is_some() {
             let message = "shard-level endpoint not available at workspace scope";
             return failure(&Status::new(501, StatusReason::Unknown, message));

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, Deleted, DeletedCollection, ListEnd, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
-    Written,
+    Change, DeleteResult, DeletedCollection, ListEnd, OpenWatch, Registry, StoredObject, Target, Visitor,
+    WatchEnd, WriteResult,
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, ScopeSelector};
@@ -162,7 +162,7 @@ impl Registry for AccessReviews {
         target: &Target,
         object: Value,
         _options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         let errors = target.resource.strategy.validate_create(&object);
         if !errors.is_empty() {
             let causes = errors
@@ -171,7 +171,7 @@ impl Registry for AccessReviews {
                 .collect();
             return Err(Status::invalid(&target.resource.name.group, "", "", causes));
         }
-        self.review(target, object).map(Written::Answered)
+        self.review(target, object).map(WriteResult::NotStored)
     }
 
     async fn get(
@@ -197,7 +197,7 @@ impl Registry for AccessReviews {
         target: &Target,
         _options: &ListOptions,
         _until: WatchEnd,
-    ) -> Result<Watched, Status> {
+    ) -> Result<OpenWatch, Status> {
         Err(not_stored(target))
     }
 
@@ -207,7 +207,7 @@ impl Registry for AccessReviews {
         _name: &str,
         _change: &Change<'_>,
         _options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         Err(not_stored(target))
     }
 
@@ -216,7 +216,7 @@ impl Registry for AccessReviews {
         target: &Target,
         _name: &str,
         _options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResult, Status> {
         Err(not_stored(target))
     }
 

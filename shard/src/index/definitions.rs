@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::{ObjectStore, Registry};
 use fairlead_apiserver::resource::{Catalog, ServedResource, Verb};
-use fairlead_apiserver::{Scope, ScopeSelector, Wanted};
+use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
@@ -118,7 +118,7 @@ impl Definitions {
     pub(crate) fn resolve(
         &self,
         scopes: &ScopeSelector,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
         let matches = |resource: &Arc<ServedResource>| {
             resource.name == *wanted.name

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, annotation};
 use fairlead_apiserver::authz::{Binding, Role, RoleKind};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
-use fairlead_apiserver::object::{Head, ObjectBytes};
-use fairlead_apiserver::registry::{Listed, ObjectStore, StoredObject};
+use fairlead_apiserver::object::{ObjectBytes, ObjectMetaRef};
+use fairlead_apiserver::registry::{ListedObject, ObjectStore, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{Shutdown, Status};
@@ -99,7 +99,7 @@ impl Marks {
 
     /// Adds all logical clusters that may need a change of marks.
     fn add_all(&self, (resource, origin): &(ResourceName, Origin), kind: Kind) {
-        let mut visit = |listed: Listed<'_>| {
+        let mut visit = |listed: ListedObject<'_>| {
             if Source::covers(listed.scope) && (kind == Kind::Published || is_marked(listed.object)) {
                 self.queue.add(listed.scope.into());
             }
@@ -178,7 +178,7 @@ impl Marks {
         stored: &StoredObject,
         reasons: Reasons,
     ) -> Result<Option<Mutation>, Status> {
-        let head = Head::parse(stored.object.as_object()).map_err(Status::internal)?;
+        let head = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
         let present = head.annotation(annotation::REPLICATE);
         let desired = reasons.annotation(present);
         if desired.as_deref() == present.filter(|words| !words.is_empty()) {
@@ -204,7 +204,7 @@ fn annotate(object: &mut Value, words: Option<String>) {
 }
 
 fn is_marked(object: ObjectBytes<'_>) -> bool {
-    Head::parse(object).is_ok_and(|head| head.annotation(annotation::REPLICATE).is_some())
+    ObjectMetaRef::parse(object).is_ok_and(|head| head.annotation(annotation::REPLICATE).is_some())
 }
 
 #[async_trait]

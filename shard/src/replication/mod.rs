@@ -185,10 +185,10 @@ impl Replicator {
     /// Adds all objects of a resource that are replicated.
     fn add_origins(&self, index: usize) {
         let source = &self.resources[index].source;
-        let mut visit = |listed: fairlead_apiserver::registry::Listed<'_>| {
+        let mut visit = |listed: fairlead_apiserver::registry::ListedObject<'_>| {
             if Source::covers(listed.scope)
                 && source.selects(listed.object)
-                && let Ok(head) = fairlead_apiserver::object::Head::parse(listed.object)
+                && let Ok(head) = fairlead_apiserver::object::ObjectMetaRef::parse(listed.object)
             {
                 self.queue.add((index, (listed.scope.into(), (*head.name).into())));
             }

@@ -1,7 +1,7 @@
 //! The replicated resources: where they are stored, and which of their objects are replicated.
 
 use fairlead_api::annotation;
-use fairlead_apiserver::object::{Head, ObjectBytes};
+use fairlead_apiserver::object::{ObjectBytes, ObjectMetaRef};
 use fairlead_apiserver::resource::is_built_in;
 use fairlead_names::Origin;
 
@@ -67,7 +67,7 @@ impl Source {
     pub(super) fn selects(&self, object: ObjectBytes<'_>) -> bool {
         match self.selection {
             Selection::All => true,
-            Selection::Marked => Head::parse(object).is_ok_and(|head| {
+            Selection::Marked => ObjectMetaRef::parse(object).is_ok_and(|head| {
                 head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
             }),
         }

@@ -447,7 +447,8 @@ fn add_all_types(types: &TypeLookup, queue: &Queue<TypeKey>) {
     match types.all_local() {
         Ok(all) => {
             for stored in all {
-                if let Ok(head) = fairlead_apiserver::object::Head::parse(stored.object.as_object()) {
+                if let Ok(head) = fairlead_apiserver::object::ObjectMetaRef::parse(stored.object.as_object())
+                {
                     queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
                 }
             }

@@ -3,9 +3,9 @@
 //! A commit goes `commit` → queue → writer ([`writer`]) → one durable write for everything queued → the new [`view`] is
 //! published → the [`ring`] and its followers → acknowledgements. So whatever is acknowledged can be read.
 
+mod dry_run;
 mod layout;
 mod open;
-mod rehearsal;
 mod ring;
 mod sweep;
 mod view;

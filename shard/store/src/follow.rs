@@ -81,19 +81,19 @@ pub struct Follower {
     position: Revision,
     /// Read, but not delivered yet.
     pending: VecDeque<Arc<Batch>>,
-    lateness: Option<Lateness>,
+    delay: Option<RandomDelay>,
 }
 
 impl Follower {
     /// Follows `log` from behind `after`; `grown` is to change after every growth of the log, and its sender to be
     /// dropped when there will be no more.
     pub fn new(log: Arc<dyn Log>, after: Revision, grown: watch::Receiver<Revision>) -> Self {
-        Self { log, grown, position: after, pending: VecDeque::new(), lateness: None }
+        Self { log, grown, position: after, pending: VecDeque::new(), delay: None }
     }
 
     /// The same, but late at random.
     pub(crate) fn late(mut self, seed: u64) -> Self {
-        self.lateness = Some(Lateness { state: seed });
+        self.delay = Some(RandomDelay { state: seed });
         self
     }
 
@@ -111,12 +111,12 @@ impl Follower {
             }
             // What has grown so far is about to be read; only later growth has to wake us.
             self.grown.borrow_and_update();
-            if let Some(lateness) = &mut self.lateness {
-                lateness.stall().await;
+            if let Some(delay) = &mut self.delay {
+                delay.stall().await;
             }
             self.pending = self.log.batches(self.position)?;
-            if let Some(lateness) = &mut self.lateness {
-                lateness.hold_back(&mut self.pending);
+            if let Some(delay) = &mut self.delay {
+                delay.hold_back(&mut self.pending);
             }
             if self.pending.is_empty() {
                 self.grown.changed().await.map_err(|_| FollowError::Closed)?;
@@ -132,11 +132,11 @@ impl fmt::Debug for Follower {
 }
 
 /// Makes a follower late, in time and in batches, reproducibly by seed.
-struct Lateness {
+struct RandomDelay {
     state: u64,
 }
 
-impl Lateness {
+impl RandomDelay {
     /// Half of the time not at all, otherwise up to three milliseconds.
     async fn stall(&mut self) {
         match self.draw(8) {

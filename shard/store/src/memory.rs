@@ -34,14 +34,14 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store whose lateness differs from run to run.
+    /// An empty store whose delay differs from run to run.
     pub fn new() -> Self {
-        let seed = RandomState::new().hash_one("lateness");
+        let seed = RandomState::new().hash_one("delay");
         tracing::debug!(seed, "followers of this store are late at random");
         Self::with_seed(seed)
     }
 
-    /// An empty store whose lateness is drawn from `seed`.
+    /// An empty store whose delay is drawn from `seed`.
     pub fn with_seed(seed: u64) -> Self {
         Self {
             state: Arc::default(),

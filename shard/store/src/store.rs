@@ -101,7 +101,7 @@ pub struct Stats {
     pub compacted: Revision,
     /// Keys that exist.
     pub keys: u64,
-    /// Superseded values that are kept for readers of older revisions.
+    /// SupersededRows values that are kept for readers of older revisions.
     pub history: u64,
     /// Events in the log.
     pub log: u64,

@@ -179,12 +179,13 @@ impl Policy {
             Action::Resource { namespace, .. } => *namespace,
             Action::NonResource { .. } => None,
         };
-        self.given(user, namespace, fallback).any(|role| role.rules.iter().any(|rule| rule.permits(action)))
+        self.granted_rules(user, namespace, fallback)
+            .any(|role| role.rules.iter().any(|rule| rule.permits(action)))
     }
 
     /// All rules given to the user that count in a namespace (`None`: outside of namespaces).
     pub fn rules(&self, user: &UserInfo, namespace: Option<&str>, fallback: Option<&Self>) -> Vec<Rule> {
-        self.given(user, namespace, fallback).flat_map(|role| role.rules.clone()).collect()
+        self.granted_rules(user, namespace, fallback).flat_map(|role| role.rules.clone()).collect()
     }
 
     /// The rules of a role a binding refers to.
@@ -203,7 +204,7 @@ impl Policy {
         }
     }
 
-    fn given<'p>(
+    fn granted_rules<'p>(
         &'p self,
         user: &'p UserInfo,
         namespace: Option<&'p str>,
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_give_roles_where_they_count() {
+    fn bindings_grant_roles_in_their_namespace() {
         let alice = json!({"kind": "User", "name": "alice"});
         let fallback = Policy::new([role(None, "everywhere", "delete")], Vec::new());
         let policy = Policy::new(

@@ -32,14 +32,15 @@ impl Rule {
     pub fn permits(&self, action: &Query<'_>) -> bool {
         match *action {
             Action::Resource { verb, group, resource, subresource, name, .. } => {
-                has(&self.verbs, verb)
-                    && has(&self.api_groups, group)
+                contains_or_star(&self.verbs, verb)
+                    && contains_or_star(&self.api_groups, group)
                     && self.resources.iter().any(|rule| covers_resource(rule, resource, subresource))
                     && (self.resource_names.is_empty()
                         || name.is_some_and(|name| self.resource_names.iter().any(|own| own == name)))
             }
             Action::NonResource { verb, path } => {
-                has(&self.verbs, verb) && self.non_resource_urls.iter().any(|rule| covers_path(rule, path))
+                contains_or_star(&self.verbs, verb)
+                    && self.non_resource_urls.iter().any(|rule| covers_path(rule, path))
             }
         }
     }
@@ -85,7 +86,7 @@ impl Rule {
 }
 
 /// Whether a list of names has one, or `*`.
-fn has(names: &[String], wanted: &str) -> bool {
+fn contains_or_star(names: &[String], wanted: &str) -> bool {
     names.iter().any(|name| name == "*" || name == wanted)
 }
 
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_match_whole_or_by_a_trailing_star() {
+    fn urls_match_exactly_or_by_a_trailing_star() {
         let rule = Rule {
             verbs: vec!["get".into()],
             non_resource_urls: vec!["/".into(), "/api*".into()],

@@ -20,17 +20,17 @@ use crate::resource::Catalog;
 pub use order::version_priority;
 
 /// How many catalogs' documents are kept.
-const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
+const CACHED_CATALOGS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 /// Makes and keeps discovery documents.
 pub(crate) struct Discovery {
     address: String,
-    documents: Mutex<LruCache<(u64, Document), Tagged>>,
+    documents: Mutex<LruCache<(u64, Document), TaggedDocument>>,
 }
 
 /// A document and its hash. Cloning is cheap.
 #[derive(Clone)]
-pub(crate) struct Tagged {
+pub(crate) struct TaggedDocument {
     pub(crate) json: Bytes,
     pub(crate) hash: Arc<str>,
 }
@@ -63,12 +63,12 @@ pub(crate) enum Document {
 impl Discovery {
     /// `address` is what the documents say the server's address is.
     pub(crate) fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), documents: Mutex::new(LruCache::new(KEPT)) }
+        Self { address: address.into(), documents: Mutex::new(LruCache::new(CACHED_CATALOGS)) }
     }
 
     /// A document; `None` when the catalog has no such group or version. A look-up when it was asked for
     /// before.
-    pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Tagged> {
+    pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<TaggedDocument> {
         let key = (catalog.hash, document);
         if let Some(found) = self.documents.lock().get(&key) {
             return Some(found.clone());
@@ -81,7 +81,7 @@ impl Discovery {
             Document::Versions => legacy::versions(&self.address),
         };
         let json = Bytes::from(format!("{value}\n"));
-        let made = Tagged { hash: crate::response::content_hash(&json), json };
+        let made = TaggedDocument { hash: crate::response::content_hash(&json), json };
         self.documents.lock().put(key, made.clone());
         Some(made)
     }

@@ -14,14 +14,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::ObjectEvent;
 use super::index::SubscriptionIndex;
-use super::subscription::{Delivery, Interest, Progress, Queue, Subscription, SubscriptionEnd};
+use super::subscription::{Delivery, Interest, ProgressNotifications, Queue, Subscription, SubscriptionEnd};
 
 /// How a hub behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct HubOptions {
     /// How many undelivered events a subscription may hold before it ends as lagged.
     pub queue_capacity: usize,
-    /// How often subscriptions that want it are told how far the hub is.
+    /// How often subscriptions that want it are progress_waker how far the hub is.
     pub progress_every: Duration,
 }
 
@@ -46,7 +46,7 @@ pub struct Hub {
 impl Hub {
     /// A hub at the store's present revision. [`run`](Self::run) must be driven for it to deliver.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
-        let (progress, _) = watch::channel(Passed { revision: store.revision(), closed: false });
+        let (progress, _) = watch::channel(HubProgress { revision: store.revision(), closed: false });
         let shared = Shared {
             index: RwLock::default(),
             deadlines: Mutex::default(),
@@ -74,7 +74,7 @@ impl Hub {
     /// # Errors
     /// [`FollowError`] when the feed broke; the process cannot go on serving watches then.
     pub async fn run(&self) -> Result<(), FollowError> {
-        let _closing = Closing(self);
+        let _closing = CloseOnDrop(self);
         self.follow().await
     }
 
@@ -97,7 +97,7 @@ impl Hub {
                     self.shared.expire(now);
                     if now >= next_progress {
                         next_progress = now + self.shared.options.progress_every;
-                        self.shared.tell_progress();
+                        self.shared.send_progress();
                     }
                 }
                 batch = follower.next() => match batch {
@@ -131,7 +131,12 @@ impl Hub {
     /// Registers a watcher: it gets every event after [`Subscription::registered_at`].
     ///
     /// `until` ends it; `None` never does.
-    pub fn subscribe(&self, interest: Interest, progress: Progress, until: Option<Instant>) -> Subscription {
+    pub fn subscribe(
+        &self,
+        interest: Interest,
+        progress: ProgressNotifications,
+        until: Option<Instant>,
+    ) -> Subscription {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut index = self.shared.index.write();
         // Under the lock, so that no event falls between the revision and the registration.
@@ -236,9 +241,9 @@ impl Hub {
 
 /// Closes the hub when it is driven no more, also because its task was aborted: whoever waits must learn
 /// that he waits in vain.
-struct Closing<'h>(&'h Hub);
+struct CloseOnDrop<'h>(&'h Hub);
 
-impl Drop for Closing<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.shared.progress.send_modify(|passed| passed.closed = true);
         self.0.end_all(SubscriptionEnd::Shutdown);
@@ -252,7 +257,7 @@ pub struct HubClosed;
 
 /// How far the hub is, and whether it will get further.
 #[derive(Clone, Copy)]
-struct Passed {
+struct HubProgress {
     revision: Revision,
     closed: bool,
 }
@@ -261,7 +266,7 @@ pub(super) struct Shared {
     index: RwLock<SubscriptionIndex>,
     deadlines: Mutex<Deadlines>,
     next_id: AtomicU64,
-    progress: watch::Sender<Passed>,
+    progress: watch::Sender<HubProgress>,
     options: HubOptions,
     observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
 }
@@ -277,14 +282,15 @@ impl Shared {
         let revision = self.progress.borrow().revision;
         for queue in due {
             // A last bookmark, so that the client resumes from here and not from its last event.
-            let told = queue.wants_progress.then(|| queue.push(Delivery::Progress(revision))).flatten();
-            for waker in [told, queue.end(SubscriptionEnd::Expired)].into_iter().flatten() {
+            let progress_waker =
+                queue.wants_progress.then(|| queue.push(Delivery::Progress(revision))).flatten();
+            for waker in [progress_waker, queue.end(SubscriptionEnd::Expired)].into_iter().flatten() {
                 waker.wake();
             }
         }
     }
 
-    fn tell_progress(&self) {
+    fn send_progress(&self) {
         let wakers: Vec<_> = {
             let index = self.index.read();
             let revision = self.progress.borrow().revision;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_store::{Event, Revision};
 
-use crate::object::{EncodedObject, Head, MalformedObject, ObjectBytes, ScopeAnnotations};
+use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ObjectMetaRef, ScopeAnnotations};
 
 /// A change of one object.
 pub struct ObjectEvent {
@@ -127,12 +127,12 @@ impl ObjectEvent {
         self.frames[frame_type as usize].get_or_init(build).clone()
     }
 
-    /// The head of the state that is shown.
+    /// The metadata of the state that is shown.
     ///
     /// # Errors
     /// [`MalformedObject`].
-    pub fn head(&self) -> Result<Head<'_>, MalformedObject> {
-        Head::parse(self.object())
+    pub fn metadata(&self) -> Result<ObjectMetaRef<'_>, MalformedObject> {
+        ObjectMetaRef::parse(self.object())
     }
 
     /// The state that is shown.

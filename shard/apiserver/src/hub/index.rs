@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 
 use super::ObjectEvent;
 use super::subscription::Queue;
-use crate::object::Head;
+use crate::object::ObjectMetaRef;
 use crate::scope::ScopeSelector;
 
 /// The registered subscriptions. An event costs one look-up for its resource, one for its scope, and,
-/// when somebody watches a label of this resource, one head and a look-up per label.
+/// when somebody watches a label of this resource, one metadata parse and a look-up per label.
 #[derive(Default)]
 pub(super) struct SubscriptionIndex {
     resources: FxHashMap<ResourceName, ResourceIndex>,
@@ -77,10 +77,10 @@ impl SubscriptionIndex {
         }
         let mut seen = Vec::new();
         for state in [Some(event.object()), event.change.previous().map(|object| object.as_object())] {
-            let Some(Ok(head)) = state.map(Head::parse) else {
+            let Some(Ok(meta)) = state.map(ObjectMetaRef::parse) else {
                 continue;
             };
-            for (key, value) in &head.labels {
+            for (key, value) in &meta.labels {
                 let values = index.by_label.get(&**key);
                 for queue in values.and_then(|values| values.get(&**value)).into_iter().flatten() {
                     if !seen.contains(&queue.id) && queue.interest.wants(event) {

@@ -15,6 +15,6 @@ mod subscription;
 
 pub use driver::{Hub, HubClosed, HubOptions, Observer};
 pub use event::{ObjectChange, ObjectEvent};
-pub use subscription::{Delivery, Interest, Progress, Subscription, SubscriptionEnd};
+pub use subscription::{Delivery, Interest, ProgressNotifications, Subscription, SubscriptionEnd};
 
 pub(crate) use event::FrameType;

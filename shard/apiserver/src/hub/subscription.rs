@@ -135,10 +135,10 @@ impl Queue {
         id: u64,
         interest: Interest,
         registered_at: Revision,
-        progress: Progress,
+        progress: ProgressNotifications,
         capacity: usize,
     ) -> Self {
-        let wants_progress = progress == Progress::Wanted;
+        let wants_progress = progress == ProgressNotifications::On;
         Self { id, interest, registered_at, wants_progress, capacity, state: Mutex::default() }
     }
 
@@ -169,9 +169,9 @@ impl Queue {
 
 /// Whether a subscription gets bookmarks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Progress {
-    /// It does not.
-    Unwanted,
-    /// It does.
-    Wanted,
+pub enum ProgressNotifications {
+    /// The subscription gets no bookmarks.
+    Off,
+    /// The subscription gets bookmarks.
+    On,
 }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn stripping_removes_what_the_key_and_the_commit_know() {
+    fn stripping_removes_the_resource_version_and_the_scope_annotations() {
         let mut object = json!({"metadata": {"name": "a", "resourceVersion": "3", "managedFields": [],
             "annotations": {"kcp.io/cluster": "root"}}});
         EncodedObject::strip(&mut object, CLUSTER);

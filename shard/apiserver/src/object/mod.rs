@@ -6,7 +6,7 @@
 //! bytes and never builds a tree.
 
 mod encoding;
-mod head;
+mod meta;
 
 pub use encoding::{EncodedObject, MalformedObject, ObjectBytes, ScopeAnnotations, encode};
-pub use head::{Head, OwnerReference};
+pub use meta::{ObjectMetaRef, OwnerReference};

@@ -10,7 +10,7 @@ use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
 use super::write::commit_status;
-use super::{Deleted, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
+use super::{DeleteResult, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
 use crate::render::{to_storage, to_version};
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
@@ -18,7 +18,7 @@ use crate::resource::{Deferral, Verb};
 /// How often a delete starts again after a conflict before the client is told.
 const ATTEMPTS: usize = 8;
 /// How many deletes of a collection wait for their commit together: they share a durable write.
-const TOGETHER: usize = 64;
+const CONCURRENT_DELETES: usize = 64;
 
 impl StoreRegistry {
     pub(super) async fn remove(
@@ -26,7 +26,7 @@ impl StoreRegistry {
         target: &Target,
         name: &str,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<DeleteResult, Status> {
         let resource = &*target.resource;
         if options.propagation == Propagation::Foreground {
             let message = "propagationPolicy Foreground is not supported yet: dependents are not collected";
@@ -50,11 +50,14 @@ impl StoreRegistry {
                         .objects
                         .encode(to_storage(resource, &target.version, new), resource.schema_hash)?;
                     if object == current.object {
-                        return Ok(Deleted::Marked(current));
+                        return Ok(DeleteResult::Marked(current));
                     }
-                    (put(key.clone(), expect, &object), Deleted::Marked(StoredObject { object, ..current }))
+                    (
+                        put(key.clone(), expect, &object),
+                        DeleteResult::Marked(StoredObject { object, ..current }),
+                    )
                 }
-                None => (Mutation::delete(key.clone(), expect), Deleted::Gone(current)),
+                None => (Mutation::delete(key.clone(), expect), DeleteResult::Gone(current)),
             };
             if options.dry_run == DryRun::All {
                 return Ok(deleted);
@@ -62,10 +65,12 @@ impl StoreRegistry {
             mutations.insert(0, mutation);
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
-                    self.settle(target, revision).await;
+                    self.wait_for_index(target, revision).await;
                     return Ok(match deleted {
-                        Deleted::Marked(object) => Deleted::Marked(StoredObject { revision, ..object }),
-                        Deleted::Gone(object) => Deleted::Gone(object),
+                        DeleteResult::Marked(object) => {
+                            DeleteResult::Marked(StoredObject { revision, ..object })
+                        }
+                        DeleteResult::Gone(object) => DeleteResult::Gone(object),
                     });
                 }
                 Err(CommitError::Conflict { .. }) => {}
@@ -90,7 +95,7 @@ impl StoreRegistry {
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
         let mut together = FuturesUnordered::new();
         loop {
-            while together.len() < TOGETHER {
+            while together.len() < CONCURRENT_DELETES {
                 match removals.next().await {
                     Some(removal) => together.push(removal),
                     None => break,
@@ -114,9 +119,9 @@ impl StoreRegistry {
         found: &StoredObject,
         options: &DeleteOptions,
     ) -> Result<(), Status> {
-        let head = crate::object::Head::parse(found.object.as_object()).map_err(Status::internal)?;
-        let one = Target { namespace: head.namespace.as_deref().map(Into::into), ..target.clone() };
-        match self.remove(&one, &head.name, options).await {
+        let meta = crate::object::ObjectMetaRef::parse(found.object.as_object()).map_err(Status::internal)?;
+        let one = Target { namespace: meta.namespace.as_deref().map(Into::into), ..target.clone() };
+        match self.remove(&one, &meta.name, options).await {
             Err(status) if status.code == 404 => Ok(()),
             other => other.map(drop),
         }

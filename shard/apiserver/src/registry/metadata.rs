@@ -103,7 +103,7 @@ pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
 ///
 /// # Errors
 /// 400 for another name or namespace, 409 for another UID.
-pub(super) fn keep(
+pub(super) fn restore_immutable(
     old: &Value,
     new: &mut Value,
     target: &Target,

@@ -62,15 +62,23 @@ pub trait Registry: Send + Sync {
     ///
     /// # Errors
     /// 410 when the revision is compacted.
-    async fn watch(&self, target: &Target, options: &ListOptions, until: WatchEnd)
-    -> Result<Watched, Status>;
+    async fn watch(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        until: WatchEnd,
+    ) -> Result<OpenWatch, Status>;
 
     /// Creates an object; for review kinds, answers it.
     ///
     /// # Errors
     /// Any refusal.
-    async fn create(&self, target: &Target, object: Value, options: &WriteOptions)
-    -> Result<Written, Status>;
+    async fn create(
+        &self,
+        target: &Target,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status>;
 
     /// Changes one object: `change` gets the present state (in the requested version) and makes the new
     /// one. It may be called several times.
@@ -83,13 +91,18 @@ pub trait Registry: Send + Sync {
         name: &str,
         change: &Change<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Status>;
+    ) -> Result<WriteResult, Status>;
 
     /// Deletes one object, or marks it for deletion.
     ///
     /// # Errors
     /// Any refusal.
-    async fn delete(&self, target: &Target, name: &str, options: &DeleteOptions) -> Result<Deleted, Status>;
+    async fn delete(
+        &self,
+        target: &Target,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<DeleteResult, Status>;
 
     /// Deletes all selected objects and returns what they were.
     ///
@@ -153,11 +166,11 @@ impl Target {
 }
 
 /// Visits listed objects.
-pub type Visitor<'v> = dyn FnMut(Listed<'_>) -> ControlFlow<()> + Send + 'v;
+pub type Visitor<'v> = dyn FnMut(ListedObject<'_>) -> ControlFlow<()> + Send + 'v;
 
 /// One object of a list, borrowed from the store.
 #[derive(Clone, Copy)]
-pub struct Listed<'a> {
+pub struct ListedObject<'a> {
     /// The object.
     pub object: ObjectBytes<'a>,
     /// When it last changed.
@@ -185,7 +198,7 @@ pub struct WatchEnd {
 }
 
 /// An opened watch: the state to send first, and the subscription behind it.
-pub struct Watched {
+pub struct OpenWatch {
     /// Objects to send as ADDED, with their scopes.
     pub initial: Vec<StoredObject>,
     /// Events that happened before the subscription was registered.
@@ -200,17 +213,17 @@ pub struct Watched {
 pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
 
 /// What a write left behind.
-pub enum Written {
+pub enum WriteResult {
     /// It was created.
     Created(StoredObject),
     /// It was changed, or left as it was.
     Updated(StoredObject),
     /// The answer of a kind that is not stored.
-    Answered(Value),
+    NotStored(Value),
 }
 
 /// What a delete did.
-pub enum Deleted {
+pub enum DeleteResult {
     /// The object waits for its finalizers.
     Marked(StoredObject),
     /// The object is gone; this was its last state.
@@ -219,14 +232,14 @@ pub enum Deleted {
 
 impl StoredObject {
     /// A visitor that collects.
-    pub fn collect_into(into: &mut Vec<Self>) -> impl FnMut(Listed<'_>) -> ControlFlow<()> + Send {
+    pub fn collect_into(into: &mut Vec<Self>) -> impl FnMut(ListedObject<'_>) -> ControlFlow<()> + Send {
         |listed| {
             into.extend(Self::copied(listed));
             ControlFlow::Continue(())
         }
     }
 
-    fn copied(listed: Listed<'_>) -> Option<Self> {
+    fn copied(listed: ListedObject<'_>) -> Option<Self> {
         let object = EncodedObject::copied(listed.object);
         Some(Self { object, revision: listed.revision, scope: Scope::new(listed.scope) })
     }

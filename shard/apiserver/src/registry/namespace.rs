@@ -5,8 +5,8 @@ use fairlead_process::{GroupResource, Status, StatusCause, StatusDetails};
 use fairlead_store::{Expect, Mutation};
 
 use super::ObjectStore;
-use crate::host::Admitted;
-use crate::object::Head;
+use crate::host::AdmissionRequest;
+use crate::object::ObjectMetaRef;
 use crate::resource::Verb;
 
 /// The part of admission that keeps namespaces' promises (Kubernetes' NamespaceLifecycle).
@@ -27,7 +27,7 @@ impl NamespaceLifecycle {
     ///
     /// # Errors
     /// 404 or 403.
-    pub fn validate(&self, write: &Admitted<'_>) -> Result<Option<Mutation>, Status> {
+    pub fn validate(&self, write: &AdmissionRequest<'_>) -> Result<Option<Mutation>, Status> {
         let (Verb::Create, Some(namespace)) = (write.verb, write.namespace) else {
             return Ok(None);
         };
@@ -35,8 +35,8 @@ impl NamespaceLifecycle {
         let Some(found) = found else {
             return Err(Status::not_found(GroupResource::new("", "namespaces"), namespace));
         };
-        let head = Head::parse(found.object.as_object()).map_err(Status::internal)?;
-        if head.deletion_timestamp.is_some() {
+        let meta = ObjectMetaRef::parse(found.object.as_object()).map_err(Status::internal)?;
+        if meta.deletion_timestamp.is_some() {
             let name = &write.resource.name;
             let why = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"

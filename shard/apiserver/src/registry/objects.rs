@@ -9,7 +9,7 @@ use fairlead_process::Status;
 use fairlead_store::{Expect, Mutation, Range, ReadError, Record, Revision, Store};
 use serde_json::Value;
 
-use super::Listed;
+use super::ListedObject;
 use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ScopeAnnotations};
 use crate::scope::{Scope, ScopeSelector};
 
@@ -100,7 +100,7 @@ impl ObjectStore {
         range: &Range,
         scopes: &ScopeSelector,
         at: Option<Revision>,
-        visit: &mut dyn FnMut(&[u8], Listed<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&[u8], ListedObject<'_>) -> ControlFlow<()>,
     ) -> Result<Revision, ReadError> {
         self.store.scan(range, at, &mut |record| {
             let Ok(object) = ObjectBytes::parse(record.value) else {
@@ -113,7 +113,7 @@ impl ObjectStore {
             if !scopes.selects(key.scope) {
                 return ControlFlow::Continue(());
             }
-            visit(record.key, Listed { object, revision: record.modified, scope: key.scope })
+            visit(record.key, ListedObject { object, revision: record.modified, scope: key.scope })
         })
     }
 
@@ -147,10 +147,10 @@ impl ObjectStore {
         resource: &ResourceName,
         origin: &Origin,
         scopes: &ScopeSelector,
-        visit: &mut dyn FnMut(Listed<'_>),
+        visit: &mut dyn FnMut(ListedObject<'_>),
     ) -> Result<(), Status> {
         let range = Range::prefix(self.codec.range(resource, origin, scopes.leading(), None));
-        let mut visit = |_: &[u8], listed: Listed<'_>| {
+        let mut visit = |_: &[u8], listed: ListedObject<'_>| {
             visit(listed);
             ControlFlow::Continue(())
         };

@@ -9,8 +9,10 @@ use tokio::time::timeout;
 
 use super::continuation::Continuation;
 use super::objects::read_status;
-use super::{ListEnd, Listed, ObjectStore, StoreRegistry, StoredObject, Target, Visitor, WatchEnd, Watched};
-use crate::hub::{Interest, Progress};
+use super::{
+    ListEnd, ListedObject, ObjectStore, OpenWatch, StoreRegistry, StoredObject, Target, Visitor, WatchEnd,
+};
+use crate::hub::{Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
 use crate::resource::ServedResource;
 use crate::scope::ScopeSelector;
@@ -115,7 +117,7 @@ impl StoreRegistry {
         target: &Target,
         options: &ListOptions,
         until: WatchEnd,
-    ) -> Result<Watched, Status> {
+    ) -> Result<OpenWatch, Status> {
         let selection = Selection::of(target, options)?;
         let wants_state = match options.initial_events {
             Some(InitialEvents::Send) => true,
@@ -132,7 +134,7 @@ impl StoreRegistry {
             namespace: target.namespace.clone(),
             label: options.labels.equality_term().map(|(key, value)| (key.into(), value.into())),
         };
-        let progress = if options.bookmarks { Progress::Wanted } else { Progress::Unwanted };
+        let progress = if options.bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
         let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
         let registered = subscription.registered_at();
         if wants_state {
@@ -141,12 +143,12 @@ impl StoreRegistry {
             let range = Range::prefix(prefix_of(&self.objects, target));
             let after = self
                 .objects
-                .visit(&range, &target.scopes, None, &mut |_, listed: Listed<'_>| {
+                .visit(&range, &target.scopes, None, &mut |_, listed: ListedObject<'_>| {
                     if selection.selects(listed.object) { collect(listed) } else { ControlFlow::Continue(()) }
                 })
                 .map_err(|error| read_status(&error))?;
             drop(collect);
-            return Ok(Watched { initial, backlog: Vec::new(), after, subscription });
+            return Ok(OpenWatch { initial, backlog: Vec::new(), after, subscription });
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
@@ -158,7 +160,7 @@ impl StoreRegistry {
             }
             other => read_status(&other),
         })?;
-        Ok(Watched { initial: Vec::new(), backlog, after: after.max(registered), subscription })
+        Ok(OpenWatch { initial: Vec::new(), backlog, after: after.max(registered), subscription })
     }
 
     /// The revision a first page is read at; `None` for the latest.

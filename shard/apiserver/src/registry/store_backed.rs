@@ -8,8 +8,8 @@ use fairlead_store::Revision;
 use serde_json::Value;
 
 use super::{
-    Change, Deleted, DeletedCollection, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor,
-    WatchEnd, Watched, Written,
+    Change, DeleteResult, DeletedCollection, ListEnd, ObjectStore, OpenWatch, Registry, StoredObject, Target,
+    Visitor, WatchEnd, WriteResult,
 };
 use crate::host::Admission;
 use crate::hub::Hub;
@@ -48,7 +48,7 @@ impl StoreRegistry {
 impl StoreRegistry {
     /// After a write of a resource that an index hangs on: waits until the index knows it, so that who
     /// wrote it sees its effect in his next request. Costs the hub's delay, well below a millisecond.
-    pub(super) async fn settle(&self, target: &Target, revision: Revision) {
+    pub(super) async fn wait_for_index(&self, target: &Target, revision: Revision) {
         if self.hub.is_observed(&target.resource.name) {
             // A closed hub means that the process goes down; the write itself is durable.
             let _ = self.hub.wait(revision).await;
@@ -81,7 +81,7 @@ impl Registry for StoreRegistry {
         target: &Target,
         options: &ListOptions,
         until: WatchEnd,
-    ) -> Result<Watched, Status> {
+    ) -> Result<OpenWatch, Status> {
         self.open_watch(target, options, until).await
     }
 
@@ -90,7 +90,7 @@ impl Registry for StoreRegistry {
         target: &Target,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         if let Some(subresource) = &target.subresource {
             // What is created below an object is not an object of its resource: tokens, evictions.
             let resource = &target.resource.name.resource;
@@ -106,11 +106,16 @@ impl Registry for StoreRegistry {
         name: &str,
         change: &Change<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         self.write_change(target, name, change, options).await
     }
 
-    async fn delete(&self, target: &Target, name: &str, options: &DeleteOptions) -> Result<Deleted, Status> {
+    async fn delete(
+        &self,
+        target: &Target,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<DeleteResult, Status> {
         self.remove(target, name, options).await
     }
 

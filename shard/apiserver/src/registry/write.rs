@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
-use super::{Change, StoreRegistry, StoredObject, Target, Written, metadata};
-use crate::host::Admitted;
+use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
+use crate::host::AdmissionRequest;
 use crate::object::EncodedObject;
 use crate::render::{to_storage, to_version};
 use crate::request::{DryRun, WriteOptions};
-use crate::resource::{ServedResource, Verb, Write};
+use crate::resource::{ServedResource, Verb, WriteTarget};
 use crate::scope::Scope;
 
 /// How often a write starts again after a conflict before the client is told.
@@ -30,7 +30,7 @@ impl StoreRegistry {
         target: &Target,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let generated = metadata::wants_generated_name(&object);
@@ -63,13 +63,13 @@ impl StoreRegistry {
                 if self.objects.get_by_key(&key, scope)?.is_some() {
                     return Err(Status::already_exists(group_resource(resource), &name));
                 }
-                return Ok(Written::Created(unsaved(encoded, scope)));
+                return Ok(WriteResult::Created(unsaved(encoded, scope)));
             }
             mutations.insert(0, put(key, Expect::Absent, &encoded));
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
-                    self.settle(target, revision).await;
-                    return Ok(Written::Created(StoredObject {
+                    self.wait_for_index(target, revision).await;
+                    return Ok(WriteResult::Created(StoredObject {
                         object: encoded,
                         revision,
                         scope: scope.clone(),
@@ -98,7 +98,7 @@ impl StoreRegistry {
         name: &str,
         change: &Change<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteResult, Status> {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
@@ -114,13 +114,13 @@ impl StoreRegistry {
             let old = to_version(resource, &target.version, self.objects.tree(&current)?);
             let mut new = change(Some(&old))?;
             self.check_version(target, &old, &new, name)?;
-            metadata::keep(&old, &mut new, target, name, self.authority)?;
-            let write = target.subresource.as_deref().map_or(Write::Main, Write::Subresource);
+            metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
+            let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy.prepare_update(write, &old, &mut new);
             let admitted = self.admitted(target, scope, name, target.verb, options.dry_run);
             self.admission.mutate(&admitted, &mut new, Some(&old)).await?;
             let counts = self.authority == Authority::Origin && resource.strategy.counts_generations();
-            if counts && write == Write::Main {
+            if counts && write == WriteTarget::Main {
                 metadata::count_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
@@ -129,10 +129,10 @@ impl StoreRegistry {
             let stored = to_storage(resource, &target.version, new);
             let encoded = self.objects.encode(stored, resource.schema_hash)?;
             if !gone && encoded == current.object {
-                return Ok(Written::Updated(current));
+                return Ok(WriteResult::Updated(current));
             }
             if options.dry_run == DryRun::All {
-                return Ok(Written::Updated(StoredObject { object: encoded, ..current }));
+                return Ok(WriteResult::Updated(StoredObject { object: encoded, ..current }));
             }
             let expect = Expect::At(current.revision);
             mutations.insert(
@@ -141,10 +141,10 @@ impl StoreRegistry {
             );
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
-                    self.settle(target, revision).await;
+                    self.wait_for_index(target, revision).await;
                     // What is gone has no newer version than the one it had.
                     let revision = if gone { current.revision } else { revision };
-                    return Ok(Written::Updated(StoredObject {
+                    return Ok(WriteResult::Updated(StoredObject {
                         object: encoded,
                         revision,
                         scope: scope.clone(),
@@ -164,8 +164,8 @@ impl StoreRegistry {
         name: &'a str,
         verb: Verb,
         dry_run: DryRun,
-    ) -> Admitted<'a> {
-        Admitted {
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest {
             verb,
             scope,
             resource: &target.resource,
@@ -220,7 +220,7 @@ impl StoreRegistry {
     fn validate_update(
         &self,
         target: &Target,
-        write: Write<'_>,
+        write: WriteTarget<'_>,
         old: &Value,
         new: &Value,
         name: &str,
@@ -243,7 +243,8 @@ fn unsaved(object: EncodedObject, scope: &Scope) -> StoredObject {
 }
 
 fn is_terminating(object: &EncodedObject) -> bool {
-    crate::object::Head::parse(object.as_object()).is_ok_and(|head| head.deletion_timestamp.is_some())
+    crate::object::ObjectMetaRef::parse(object.as_object())
+        .is_ok_and(|meta| meta.deletion_timestamp.is_some())
 }
 
 /// 422 with one cause for each field.

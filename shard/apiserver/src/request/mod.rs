@@ -5,7 +5,7 @@ mod options;
 mod path;
 mod selector;
 
-pub use negotiation::{Accepted, BodyFormat, Form, NegotiationError, PatchKind};
+pub use negotiation::{BodyFormat, Form, NegotiationError, PatchKind, ResponseFormat};
 pub use options::{
     DeleteOptions, DryRun, FieldValidation, InitialEvents, ListOptions, OptionsError, Propagation, Query,
     VersionMatch, WriteOptions,

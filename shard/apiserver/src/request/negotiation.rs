@@ -74,7 +74,7 @@ fn media_type(headers: &HeaderMap) -> &str {
 
 /// What the client wants to see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Accepted {
+pub struct ResponseFormat {
     /// Which view of the objects.
     pub form: Form,
     /// Whether as YAML instead of JSON.
@@ -96,7 +96,7 @@ pub enum Form {
     Table(&'static str),
 }
 
-impl Accepted {
+impl ResponseFormat {
     /// Chooses the first media range, by weight and then order, that can be served.
     ///
     /// # Errors
@@ -197,14 +197,14 @@ mod tests {
 
     use super::*;
 
-    fn accept(text: &'static str) -> Result<Accepted, NegotiationError> {
+    fn accept(text: &'static str) -> Result<ResponseFormat, NegotiationError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(text));
-        Accepted::of(&headers, &Query::default())
+        ResponseFormat::of(&headers, &Query::default())
     }
 
     #[test]
-    fn what_clients_really_send() {
+    fn accept_headers_of_real_clients() {
         for (text, form, yaml) in [
             ("*/*", Form::Object, false),
             ("application/json, */*", Form::Object, false),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_said() {
+    fn unsupported_accept_headers_are_rejected() {
         assert!(accept("application/vnd.kubernetes.protobuf").is_err());
         assert!(accept("application/cbor").is_err());
         assert!(accept("application/json;q=0").is_err());
@@ -245,7 +245,7 @@ mod tests {
     fn browsers_get_indented_text() {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8"));
-        assert!(Accepted::of(&headers, &Query::default()).unwrap().pretty);
-        assert!(!Accepted::of(&headers, &Query::parse("pretty=false")).unwrap().pretty);
+        assert!(ResponseFormat::of(&headers, &Query::default()).unwrap().pretty);
+        assert!(!ResponseFormat::of(&headers, &Query::parse("pretty=false")).unwrap().pretty);
     }
 }

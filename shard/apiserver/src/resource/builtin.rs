@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::strategy::Deferral;
 use super::{
     Column, Columns, Conversion, SelectableField, ServedResource, ServedVersion, Shape, Strategy,
-    Subresource, Verbs, Write,
+    Subresource, Verbs, WriteTarget,
 };
 use crate::registry::Registry;
 
@@ -101,11 +101,11 @@ impl Strategy for BuiltInStrategy {
         self.semantics().prepare_create(object);
     }
 
-    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value) {
+    fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value) {
         match write {
-            Write::Main => self.semantics().prepare_update(new, old),
+            WriteTarget::Main => self.semantics().prepare_update(new, old),
             // Only the finalizers of the namespace change, whatever else was sent.
-            Write::Subresource("finalize") => {
+            WriteTarget::Subresource("finalize") => {
                 let finalizers = new["spec"]["finalizers"].take();
                 let resource_version = new["metadata"]["resourceVersion"].take();
                 *new = old.clone();
@@ -114,7 +114,7 @@ impl Strategy for BuiltInStrategy {
                     new["metadata"]["resourceVersion"] = resource_version;
                 }
             }
-            Write::Subresource(_) => self.semantics().prepare_status_update(new, old),
+            WriteTarget::Subresource(_) => self.semantics().prepare_status_update(new, old),
         }
         self.semantics().default(new);
     }
@@ -123,7 +123,7 @@ impl Strategy for BuiltInStrategy {
         self.semantics().validate(object)
     }
 
-    fn validate_update(&self, _write: Write<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, _write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
         self.semantics().validate_update(new, old)
     }
 

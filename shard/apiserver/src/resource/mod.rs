@@ -11,5 +11,5 @@ pub use builtin::{built_in_resources, is_built_in};
 pub use columns::{Column, Columns, PrinterColumns};
 pub use served::{Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
 pub use shape::Shape;
-pub use strategy::{CustomStrategy, Deferral, Strategy, Write};
+pub use strategy::{CustomStrategy, Deferral, Strategy, WriteTarget};
 pub use verb::{Verb, Verbs};

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// What a write addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Write<'a> {
+pub enum WriteTarget<'a> {
     /// The object itself.
     Main,
     /// One of its subresources.
@@ -19,13 +19,13 @@ pub trait Strategy: Send + Sync {
     fn prepare_create(&self, object: &mut Value);
 
     /// Restores in `new` what this write may not change, given the stored `old`.
-    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value);
+    fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value);
 
     /// What is wrong with a new object.
     fn validate_create(&self, object: &Value) -> Vec<FieldError>;
 
     /// What is wrong with a change.
-    fn validate_update(&self, write: Write<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
+    fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
 
     /// Marks an object whose deletion was asked for but that must stay until somebody finished it.
     /// Returns whether it must stay; the generic rule (finalizers) is applied besides.
@@ -81,14 +81,14 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value) {
+    fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value) {
         let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else {
             return;
         };
         match write {
-            Write::Main if self.status_subresource => copy_field("status", old, new),
-            Write::Main => {}
-            Write::Subresource(_) => keep_all_but_status(old, new),
+            WriteTarget::Main if self.status_subresource => copy_field("status", old, new),
+            WriteTarget::Main => {}
+            WriteTarget::Subresource(_) => restore_all_but_status(old, new),
         }
     }
 
@@ -96,7 +96,7 @@ impl Strategy for CustomStrategy {
         Vec::new()
     }
 
-    fn validate_update(&self, _write: Write<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, _write: WriteTarget<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 
@@ -106,7 +106,7 @@ impl Strategy for CustomStrategy {
 }
 
 /// A write to `status` changes nothing but the status.
-fn keep_all_but_status(old: &Map<String, Value>, new: &mut Map<String, Value>) {
+fn restore_all_but_status(old: &Map<String, Value>, new: &mut Map<String, Value>) {
     let status = new.remove("status");
     let resource_version = new.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).cloned();
     *new = old.clone();
@@ -141,11 +141,11 @@ mod tests {
         let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
         let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
         for (strategy, write, expected) in [
-            (with, Write::Main, json!({"metadata": {"name": "a"}, "spec": 2, "status": 1})),
-            (without, Write::Main, new.clone()),
+            (with, WriteTarget::Main, json!({"metadata": {"name": "a"}, "spec": 2, "status": 1})),
+            (without, WriteTarget::Main, new.clone()),
             (
                 with,
-                Write::Subresource("status"),
+                WriteTarget::Subresource("status"),
                 json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 2}),
             ),
         ] {

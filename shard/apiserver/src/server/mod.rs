@@ -16,12 +16,12 @@ use http::{Method, Request, StatusCode};
 use http_body::Body;
 
 use crate::discovery::{Discovery, Document};
-use crate::host::{Action, Attributes, Decision, Host, Intercepted, Located};
+use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, ScopedPath};
 use crate::metrics::RequestMetrics;
 use crate::object::ScopeAnnotations;
-use crate::request::{Accepted, Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath};
+use crate::request::{Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath, ResponseFormat};
 use crate::resource::Verb;
-use crate::response::{self, Finishing, Response};
+use crate::response::{self, FinishContext, Response};
 use crate::scope::ScopeSelector;
 
 pub(crate) use open_api::OpenApi;
@@ -57,31 +57,31 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let finishing = Finishing::of(request.headers());
+        let finish_context = FinishContext::of(request.headers());
         let (parts, body) = request.into_parts();
         let mut warnings = Vec::new();
         let timer = self.metrics.begin();
-        let answer = self.answer(&parts, body, &mut warnings).await;
+        let answer = self.respond(&parts, body, &mut warnings).await;
         let response = answer.unwrap_or_else(|status| {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
             response::readable(response::failure(&status), &parts.headers, &query)
         });
         timer.finish(&parts.method, response.status());
-        response::finish(response, &finishing, &warnings).await
+        response::finish(response, &finish_context, &warnings).await
     }
 
-    async fn answer<B>(&self, parts: &Parts, body: B, warnings: &mut Vec<String>) -> Result<Response, Status>
+    async fn respond<B>(&self, parts: &Parts, body: B, warnings: &mut Vec<String>) -> Result<Response, Status>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let path =
             RequestPath::parse(parts.uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
-        let Located { scopes, path } = self.host.locate(path, &parts.headers)?;
+        let ScopedPath { scopes, path } = self.host.locate(path, &parts.headers)?;
         let identity = self.host.authenticate(parts).await?;
         let raw_query = parts.uri.query().unwrap_or_default();
         let query = Query::parse(raw_query);
-        let intercepted = Intercepted {
+        let intercepted = InterceptedRequest {
             method: &parts.method,
             scopes: scopes.as_ref(),
             path: &path,
@@ -137,7 +137,7 @@ impl<H: Host> ApiServer<H> {
             context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         let catalog = self.host.common_catalog(scopes)?;
         if is_open_api {
-            return self.open_api.answer(&words[1..], context, &catalog).await;
+            return self.open_api.respond(&words[1..], context, &catalog).await;
         }
         let accepted = context.accepted()?;
         let aggregated = match (accepted.form, words.as_slice()) {
@@ -184,8 +184,8 @@ impl Context<'_> {
         &self.parts.method
     }
 
-    fn accepted(&self) -> Result<Accepted, Status> {
-        Accepted::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
+    fn accepted(&self) -> Result<ResponseFormat, Status> {
+        ResponseFormat::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::resource::{Catalog, ServedResource, ServedVersion, Shape, Subresource
 use crate::response::{self, Response};
 
 /// A year: how long a document may be kept by who knows its hash.
-const LONG: i64 = 365 * 24 * 60 * 60;
+const IMMUTABLE_MAX_AGE: i64 = 365 * 24 * 60 * 60;
 
 /// Makes and keeps OpenAPI documents.
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub(crate) struct OpenApi {
 impl OpenApi {
     /// Answers a path below `/openapi`. The first request for a new catalog makes its documents, off the
     /// threads that serve; later ones cost two look-ups.
-    pub(super) async fn answer(
+    pub(super) async fn respond(
         &self,
         path: &[&str],
         context: &Context<'_>,
@@ -54,12 +54,12 @@ impl OpenApi {
             return Ok(response::unknown_path());
         };
         match context.query.get("hash") {
-            Some(hash) if !hash.eq_ignore_ascii_case(&indexed.hash) => Ok(moved(&indexed.hash)),
+            Some(hash) if !hash.eq_ignore_ascii_case(&indexed.hash) => Ok(redirect_to_hash(&indexed.hash)),
             asked => {
                 let document = self.document(catalog, indexed).await?;
                 let mut response = tagged(context, &document.hash, &document.json);
                 if asked.is_some() {
-                    forever(response.headers_mut())?;
+                    cache_forever(response.headers_mut())?;
                 }
                 Ok(response)
             }
@@ -71,9 +71,9 @@ impl OpenApi {
             return Ok(index);
         }
         let (cache, catalog) = (Arc::clone(&self.cache), Arc::clone(catalog));
-        off_the_reactor(move || {
+        run_blocking(move || {
             let index = Arc::new(index_of(&catalog, &cache));
-            cache.keep_index(catalog.hash, Arc::clone(&index));
+            cache.insert_index(catalog.hash, Arc::clone(&index));
             index
         })
         .await
@@ -88,17 +88,17 @@ impl OpenApi {
             return Ok(document);
         }
         let (cache, catalog, indexed) = (Arc::clone(&self.cache), Arc::clone(catalog), indexed.clone());
-        off_the_reactor(move || {
+        run_blocking(move || {
             let resources = resources_of(&catalog, &indexed.group, &indexed.version);
             let document = open_api_document(&indexed.group, &indexed.version, &resources);
-            cache.keep_document(indexed.key, &document);
+            cache.insert_document(indexed.key, &document);
             document
         })
         .await
     }
 }
 
-async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(work).await.map_err(Status::internal)
 }
 
@@ -109,9 +109,9 @@ fn tagged(context: &Context<'_>, hash: &str, json: &Bytes) -> Response {
 
 /// What is found by its hash never changes. Kept by the client alone: what a workspace serves is not for
 /// everybody behind the same cache.
-fn forever(headers: &mut HeaderMap) -> Result<(), Status> {
+fn cache_forever(headers: &mut HeaderMap) -> Result<(), Status> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, immutable, max-age=31536000"));
-    let expires = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + LONG)
+    let expires = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + IMMUTABLE_MAX_AGE)
         .map_err(Status::internal)?
         .strftime("%a, %d %b %Y %H:%M:%S GMT")
         .to_string();
@@ -120,7 +120,7 @@ fn forever(headers: &mut HeaderMap) -> Result<(), Status> {
 }
 
 /// To the present hash. Relative, so that it holds below whatever prefix the client came through.
-fn moved(hash: &str) -> Response {
+fn redirect_to_hash(hash: &str) -> Response {
     let mut response = Response::new(response::ResponseBody::Full(None));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = HeaderValue::from_str(&format!("?hash={hash}")) {
@@ -136,7 +136,7 @@ fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
         let key = ContentKey::of(group, version, &resources);
         let document = cache.document(&key).unwrap_or_else(|| {
             let document = open_api_document(group, version, &resources);
-            cache.keep_document(key, &document);
+            cache.insert_document(key, &document);
             document
         });
         let indexed = IndexedDocument {

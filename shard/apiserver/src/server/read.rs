@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::{ApiServer, Context};
 use crate::host::Host;
-use crate::registry::{ListEnd, Listed, StoredObject, Target, WatchEnd};
-use crate::render::{Included, Renderer};
-use crate::request::{Accepted, Form, ListOptions, OptionsError, Query};
+use crate::registry::{ListEnd, ListedObject, StoredObject, Target, WatchEnd};
+use crate::render::{IncludeObjectPolicy, Renderer};
+use crate::request::{Form, ListOptions, OptionsError, Query, ResponseFormat};
 use crate::response::{self, Response, ResponseBody};
 use crate::watch::{View, WatchBody, error_frame};
 
@@ -40,11 +40,11 @@ impl<H: Host> ApiServer<H> {
         &self,
         context: &Context<'_>,
         target: &Target,
-        accepted: Accepted,
+        accepted: ResponseFormat,
         stored: &StoredObject,
         code: StatusCode,
     ) -> Result<Response, Status> {
-        let mut bytes = self.renderer(context.query, target, accepted.form)?.answer(stored)?;
+        let mut bytes = self.renderer(context.query, target, accepted.form)?.response_body(stored)?;
         bytes.push(b'\n');
         response::encoded(accepted, code, bytes)
     }
@@ -57,7 +57,7 @@ impl<H: Host> ApiServer<H> {
         let mut failed = None;
         let mut rows = Vec::new();
         let end = {
-            let mut visit = |listed: Listed<'_>| {
+            let mut visit = |listed: ListedObject<'_>| {
                 let outcome = match accepted.form {
                     Form::Table(_) => renderer.tree(listed).map(|tree| rows.push(renderer.row(tree))),
                     Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
@@ -132,9 +132,9 @@ impl<H: Host> ApiServer<H> {
         form: Form,
     ) -> Result<Renderer<'t>, Status> {
         let included = match query.get("includeObject") {
-            None | Some("Metadata") => Included::Metadata,
-            Some("None") => Included::Nothing,
-            Some("Object") => Included::Object,
+            None | Some("Metadata") => IncludeObjectPolicy::Metadata,
+            Some("None") => IncludeObjectPolicy::Nothing,
+            Some("Object") => IncludeObjectPolicy::Object,
             Some(other) => {
                 return Err(Status::bad_request(format!(
                     "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be \

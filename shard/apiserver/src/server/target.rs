@@ -8,7 +8,7 @@ use fairlead_process::{GroupResource, Status};
 use http_body::Body;
 
 use super::{ApiServer, Context};
-use crate::host::{Host, Wanted};
+use crate::host::{Host, RequestedResource};
 use crate::registry::{Target, group_resource};
 use crate::request::{Form, ResourcePath};
 use crate::resource::{ServedResource, Verb};
@@ -40,20 +40,20 @@ impl<H: Host> ApiServer<H> {
         let reads = matches!(wanted.verb, Verb::Get | Verb::List | Verb::Watch);
         let metadata_only =
             reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata));
-        let question = Wanted {
+        let requested = RequestedResource {
             name: &name,
             version: &wanted.version,
             identity: wanted.identity.as_deref(),
             metadata_only,
         };
-        let Some(resource) = self.host.resolve(scopes, &question)? else {
+        let Some(resource) = self.host.resolve(scopes, &requested)? else {
             return self.unknown_resource(scopes, &wanted);
         };
         let Some(version) = resource.version(&wanted.version) else {
             return self.unknown_resource(scopes, &wanted);
         };
         warnings.extend(version.deprecation_warning.as_deref().map(str::to_owned));
-        if let Some(refusal) = misfit(&resource, &wanted) {
+        if let Some(refusal) = unsupported_operation(&resource, &wanted) {
             return Err(refusal);
         }
         let every_origin =
@@ -102,7 +102,7 @@ impl<H: Host> ApiServer<H> {
 
 /// Why a resource cannot be asked what is asked of it: another scope, no such subresource, or a verb it
 /// does not have.
-fn misfit(resource: &ServedResource, wanted: &ResourcePath) -> Option<Status> {
+fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Option<Status> {
     let verbs = match &wanted.subresource {
         None => resource.verbs,
         Some(name) => match resource.subresource(name) {

@@ -15,7 +15,7 @@ use super::body::{self, Document};
 use super::read::{list_options, options_status};
 use super::{ApiServer, Context, negotiation_status};
 use crate::host::Host;
-use crate::registry::{Deleted, StoredObject, Target, Written, group_resource};
+use crate::registry::{DeleteResult, StoredObject, Target, WriteResult, group_resource};
 use crate::request::{DeleteOptions, PatchKind, WriteOptions};
 use crate::response::{self, Response};
 
@@ -104,16 +104,16 @@ impl<H: Host> ApiServer<H> {
         let options = delete_options(context, body).await?;
         let accepted = context.accepted()?;
         match target.resource.registry.delete(target, name, &options).await? {
-            Deleted::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
-            Deleted::Gone(stored) => {
+            DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
+            DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
                 // It is gone already, so nothing may fail any more.
-                let head = crate::object::Head::parse(stored.object.as_object()).unwrap_or_default();
+                let meta = crate::object::ObjectMetaRef::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),
                     group: resource.name.group.to_string(),
                     kind: resource.name.resource.to_string(),
-                    uid: head.uid.into_owned(),
+                    uid: meta.uid.into_owned(),
                     ..StatusDetails::default()
                 };
                 response::encoded(accepted, StatusCode::OK, Status::success_json(&details))
@@ -147,20 +147,25 @@ impl<H: Host> ApiServer<H> {
         response::encoded(accepted, StatusCode::OK, list.to_string().into_bytes())
     }
 
-    fn written(&self, context: &Context<'_>, target: &Target, written: &Written) -> Result<Response, Status> {
+    fn written(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        written: &WriteResult,
+    ) -> Result<Response, Status> {
         let accepted = context.accepted()?;
         match written {
-            Written::Created(stored) => self.one(context, target, accepted, stored, StatusCode::CREATED),
-            Written::Updated(stored) => self.one(context, target, accepted, stored, StatusCode::OK),
-            Written::Answered(value) => {
+            WriteResult::Created(stored) => self.one(context, target, accepted, stored, StatusCode::CREATED),
+            WriteResult::Updated(stored) => self.one(context, target, accepted, stored, StatusCode::OK),
+            WriteResult::NotStored(value) => {
                 response::encoded(accepted, StatusCode::CREATED, value.to_string().into_bytes())
             }
         }
     }
 }
 
-fn listed(stored: &StoredObject) -> crate::registry::Listed<'_> {
-    crate::registry::Listed {
+fn listed(stored: &StoredObject) -> crate::registry::ListedObject<'_> {
+    crate::registry::ListedObject {
         object: stored.object.as_object(),
         revision: stored.revision,
         scope: stored.scope.as_str(),

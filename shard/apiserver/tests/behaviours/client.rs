@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use crate::host::{Parted, assemble};
+use crate::host::{TestServerParts, assemble};
 
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -19,7 +19,7 @@ pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,app
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// A server with a namespace `default` in the logical cluster `c`, and its client.
-pub(crate) struct Server(Parted);
+pub(crate) struct Server(TestServerParts);
 
 impl Server {
     pub(crate) async fn start() -> Self {
@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// Lets the hub's task die.
-    pub(crate) fn abandon_hub(&self) {
+    pub(crate) fn abort_hub(&self) {
         self.0.driver.abort();
     }
 
@@ -52,11 +52,11 @@ impl Server {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> TestResponse {
         let (parts, body) = self.open(method, path, headers, body).await.into_parts();
         assert!(!matches!(body, ResponseBody::Watch(_)), "{path} is a watch");
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { code: parts.status, headers: parts.headers, bytes }
+        TestResponse { code: parts.status, headers: parts.headers, bytes }
     }
 
     async fn open(
@@ -77,36 +77,36 @@ impl Server {
         self.0.api.handle(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
         self.send("GET", path, &[], "").await
     }
 
-    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> TestResponse {
         self.send("GET", path, &[("accept", accept)], "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> TestResponse {
         self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> TestResponse {
         let content_type = format!("application/{kind}-patch+json");
         self.send("PATCH", path, &[("content-type", &content_type)], body.to_string()).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> TestResponse {
         self.send("DELETE", path, &[], "").await
     }
 
     /// Creates an object that must not exist yet.
     pub(crate) async fn create(&self, path: &str, body: &Value) -> Value {
-        let answer = self.post(path, body).await;
-        assert_eq!(answer.code, 201, "{answer:?}");
-        answer.json()
+        let response = self.post(path, body).await;
+        assert_eq!(response.code, 201, "{response:?}");
+        response.json()
     }
 
     /// Creates a config map in `default`.
@@ -114,37 +114,37 @@ impl Server {
         self.create(CONFIG_MAPS, &json!({"metadata": {"name": name, "labels": labels}})).await
     }
 
-    pub(crate) async fn watch(&self, path: &str) -> Watching {
+    pub(crate) async fn watch(&self, path: &str) -> WatchStream {
         self.watch_as(path, "application/json").await
     }
 
-    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watching {
+    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> WatchStream {
         let headers = [("accept", accept), ("accept-encoding", "gzip")];
         let response = self.open("GET", path, &headers, "").await;
         let (parts, body) = response.into_parts();
         assert_eq!(parts.status, StatusCode::OK, "{path}");
         assert_eq!(parts.headers["content-type"], "application/json");
         assert_eq!(parts.headers.get("content-encoding"), None, "watches are never compressed");
-        Watching { body, text: Vec::new() }
+        WatchStream { body, text: Vec::new() }
     }
 
     /// Waits until the hub has delivered everything that was written.
-    pub(crate) async fn settled(&self) -> Revision {
+    pub(crate) async fn wait_for_hub(&self) -> Revision {
         let revision = self.store().revision();
         self.hub().wait(revision).await.unwrap();
         revision
     }
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) code: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Bytes,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
@@ -181,12 +181,12 @@ impl Answer {
 }
 
 /// An open watch.
-pub(crate) struct Watching {
+pub(crate) struct WatchStream {
     body: ResponseBody,
     text: Vec<u8>,
 }
 
-impl Watching {
+impl WatchStream {
     /// The next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         // By the paused clock: only a watch that never answers runs into it.

@@ -7,14 +7,14 @@ use crate::client::{CONFIG_MAPS, Server, WIDGETS, version_of};
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_object_is_gone_and_its_uid_told() {
+async fn a_delete_removes_the_object_and_returns_its_uid() {
     let server = Server::start().await;
     let created = server.config_map("a", json!({})).await;
     let path = format!("{CONFIG_MAPS}/a");
-    let answer = server.send("DELETE", &path, JSON, r#"{"propagationPolicy":"Background"}"#).await;
-    assert_eq!(answer.code, 200);
+    let response = server.send("DELETE", &path, JSON, r#"{"propagationPolicy":"Background"}"#).await;
+    assert_eq!(response.code, 200);
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
         "details": {"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]}})
     );
@@ -90,15 +90,15 @@ async fn preconditions_must_hold() {
     ] {
         let body =
             json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}).to_string();
-        let answer = server.send("DELETE", &path, JSON, body).await;
-        assert_eq!(answer.failure(), (409, "Conflict".into(), message));
+        let response = server.send("DELETE", &path, JSON, body).await;
+        assert_eq!(response.failure(), (409, "Conflict".into(), message));
     }
     let body = json!({"preconditions": {"uid": uid, "resourceVersion": version.to_string()}}).to_string();
     assert_eq!(server.send("DELETE", &path, JSON, body).await.code, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn delete_options_that_are_none_are_refused() {
+async fn malformed_delete_options_are_rejected() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     for (body, code) in [
@@ -117,16 +117,16 @@ async fn delete_options_that_are_none_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_deleted_as_far_as_it_is_selected() {
+async fn delete_collection_deletes_the_selected_objects() {
     let server = Server::start().await;
     for (name, team) in [("a", "x"), ("b", "y"), ("c", "x")] {
         server.config_map(name, json!({"team": team})).await;
     }
     let finalized = json!({"metadata": {"name": "held", "labels": {"team": "x"}, "finalizers": ["e.io/f"]}});
     server.create(CONFIG_MAPS, &finalized).await;
-    let answer = server.delete(&format!("{CONFIG_MAPS}?labelSelector=team%3Dx")).await;
+    let response = server.delete(&format!("{CONFIG_MAPS}?labelSelector=team%3Dx")).await;
     assert_eq!(
-        (answer.json()["kind"].as_str(), answer.names()),
+        (response.json()["kind"].as_str(), response.names()),
         (Some("ConfigMapList"), vec!["a".into(), "c".into(), "held".into()])
     );
     assert_eq!(server.get(CONFIG_MAPS).await.names(), ["b", "held"]);
@@ -144,7 +144,7 @@ async fn a_collection_is_deleted_as_far_as_it_is_selected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_are_deleted_at_once() {
+async fn delete_collection_deletes_hundreds_of_objects() {
     let server = Server::start().await;
     for number in 0..300 {
         server.config_map(&format!("n{number}"), json!({})).await;

@@ -66,13 +66,13 @@ async fn the_plain_documents() {
 async fn the_aggregated_documents() {
     let server = Server::start().await;
     for (path, group, resource) in [("/api", None, "configmaps"), ("/apis", Some("example.com"), "widgets")] {
-        let answer = server.get_as(path, AGGREGATED).await;
+        let response = server.get_as(path, AGGREGATED).await;
         assert_eq!(
-            answer.header("content-type"),
+            response.header("content-type"),
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         );
-        assert_eq!(answer.header("vary"), "Accept");
-        let list = answer.json();
+        assert_eq!(response.header("vary"), "Accept");
+        let list = response.json();
         assert_eq!(
             (&list["kind"], &list["apiVersion"]),
             (&json!("APIGroupDiscoveryList"), &json!("apidiscovery.k8s.io/v2"))
@@ -102,7 +102,7 @@ async fn the_aggregated_documents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_document_is_told_so() {
+async fn a_matching_etag_gets_304() {
     let server = Server::start().await;
     for path in ["/api", "/apis", "/apis/example.com/v1"] {
         let etag = server.get_as(path, AGGREGATED).await.header("etag").to_owned();
@@ -115,10 +115,10 @@ async fn who_has_a_document_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_known_is_not_nothing_there() {
+async fn an_unsynced_catalog_is_503_and_not_an_empty_list() {
     let server = Server::start().await;
     for path in ["/api", "/apis", "/apis/example.com/v1", "/api/v1"] {
-        let answer = server.get(&format!("//clusters/unsynced{path}")).await;
-        assert_eq!((answer.failure().0, answer.header("retry-after")), (503, "1"), "{path}");
+        let response = server.get(&format!("//clusters/unsynced{path}")).await;
+        assert_eq!((response.failure().0, response.header("retry-after")), (503, "1"), "{path}");
     }
 }

@@ -14,8 +14,8 @@ use fairlead_apiserver::resource::{
     Shape, Subresource, Verb, Verbs, built_in_resources, is_built_in,
 };
 use fairlead_apiserver::{
-    Action, Admission, Admitted, ApiServer, Attributes, Decision, Host, Intercepted, Located, RequestMetrics,
-    Response, Scope, ScopeSelector, Wanted, version_document,
+    Action, Admission, AdmissionRequest, ApiServer, Attributes, Decision, Host, InterceptedRequest,
+    RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath, version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -37,7 +37,7 @@ pub(crate) struct TestHost {
 }
 
 /// A server with the parts that tests look behind.
-pub(crate) struct Parted {
+pub(crate) struct TestServerParts {
     pub(crate) api: Arc<ApiServer<TestHost>>,
     pub(crate) hub: Hub,
     pub(crate) store: Arc<dyn Store>,
@@ -45,12 +45,12 @@ pub(crate) struct Parted {
 }
 
 /// Assembles a server. Its hub is driven by a task of the runtime.
-pub(crate) fn assemble(options: HubOptions) -> Parted {
+pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);
-    let admission = Arc::new(Namespaces(NamespaceLifecycle::new(objects.clone())));
+    let admission = Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone())));
     let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
@@ -62,20 +62,20 @@ pub(crate) fn assemble(options: HubOptions) -> Parted {
     let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
     let driven = hub.clone();
     let driver = tokio::spawn(async move { driven.run().await });
-    Parted { api, hub, store, driver }
+    TestServerParts { api, hub, store, driver }
 }
 
 #[async_trait]
 impl Host for TestHost {
-    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<Located<'p>, Status> {
+    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<ScopedPath<'p>, Status> {
         let scopes = match path.segments() {
             [first, name, ..] if first == "clusters" => match &**name {
                 "*" => ScopeSelector::all(),
                 name => ScopeSelector::One(Scope::new(name)),
             },
-            _ => return Ok(Located { scopes: None, path }),
+            _ => return Ok(ScopedPath { scopes: None, path }),
         };
-        Ok(Located { scopes: Some(scopes), path: path.skip(2) })
+        Ok(ScopedPath { scopes: Some(scopes), path: path.skip(2) })
     }
 
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
@@ -87,7 +87,7 @@ impl Host for TestHost {
         Ok(Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None)))
     }
 
-    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let metrics = request.path.text() == "/metrics";
         metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))
     }
@@ -106,7 +106,7 @@ impl Host for TestHost {
     fn resolve(
         &self,
         _scopes: &ScopeSelector,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
         Ok(self.catalog.resources.iter().find(|resource| resource.name == *wanted.name).cloned())
     }
@@ -124,13 +124,13 @@ impl Host for TestHost {
 }
 
 /// Admits everything that has a namespace to go to; refuses to keep secrets called `forbidden`.
-struct Namespaces(NamespaceLifecycle);
+struct NamespaceAdmission(NamespaceLifecycle);
 
 #[async_trait]
-impl Admission for Namespaces {
+impl Admission for NamespaceAdmission {
     async fn mutate(
         &self,
-        _write: &Admitted<'_>,
+        _write: &AdmissionRequest<'_>,
         object: &mut Value,
         _old: Option<&Value>,
     ) -> Result<(), Status> {
@@ -142,7 +142,7 @@ impl Admission for Namespaces {
 
     async fn validate(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionRequest<'_>,
         _object: Option<&Value>,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {

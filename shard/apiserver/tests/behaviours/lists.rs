@@ -119,7 +119,7 @@ async fn pages_show_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_of_another_server_is_the_clients_mistake() {
+async fn a_continue_token_of_another_server_is_rejected() {
     let (server, other) = (Server::start().await, Server::start().await);
     numbered(&server, 5).await;
     numbered(&other, 50).await;
@@ -132,7 +132,7 @@ async fn a_token_of_another_server_is_the_clients_mistake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_offers_a_way_on() {
+async fn an_expired_page_returns_a_token_for_the_latest_revision() {
     let server = Server::start().await;
     numbered(&server, 5).await;
     let page = server.get(&format!("{CONFIG_MAPS}?limit=2")).await.json();
@@ -152,7 +152,7 @@ async fn an_expired_page_offers_a_way_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_of_one_list_leads_nowhere_else() {
+async fn a_continue_token_is_valid_for_its_list_only() {
     let server = Server::start().await;
     numbered(&server, 3).await;
     server.create("//clusters/d/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
@@ -233,7 +233,7 @@ async fn resource_versions_of_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_get_waits_for_a_version_that_is_about_to_come() {
+async fn a_get_waits_for_a_future_resource_version() {
     let server = std::sync::Arc::new(Server::start().await);
     server.config_map("a", json!({})).await;
     let next = server.store().revision().0 + 1;

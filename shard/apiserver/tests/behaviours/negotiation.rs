@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::client::{CONFIG_MAPS, METADATA, Server, TABLE, WIDGETS};
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_are_read() {
+async fn supported_request_bodies() {
     let server = Server::start().await;
     let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"NAME"}}"#;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: NAME\n";
@@ -27,12 +27,12 @@ async fn bodies_that_are_read() {
     .enumerate()
     {
         let headers: Vec<(&str, &str)> = content_type.iter().map(|text| ("content-type", *text)).collect();
-        let answer =
+        let response =
             server.send("POST", CONFIG_MAPS, &headers, body.replace("NAME", &format!("n{number}"))).await;
-        assert_eq!(answer.code, code, "{content_type:?} {body}: {}", answer.text());
+        assert_eq!(response.code, code, "{content_type:?} {body}: {}", response.text());
         if code == 415 {
             assert_eq!(
-                answer.failure().2,
+                response.failure().2,
                 "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
             );
         }
@@ -50,9 +50,9 @@ async fn bodies_have_a_limit() {
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         let path = if method == "POST" { CONFIG_MAPS.to_owned() } else { format!("{CONFIG_MAPS}/a") };
         let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let answer = server.send(method, &path, &[("content-type", content)], large.clone()).await;
+        let response = server.send(method, &path, &[("content-type", content)], large.clone()).await;
         assert_eq!(
-            answer.failure(),
+            response.failure(),
             (413, "RequestEntityTooLarge".into(), "Request entity too large: limit is 3145728".into()),
             "{method}"
         );
@@ -62,7 +62,7 @@ async fn bodies_have_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forms_of_answers() {
+async fn response_formats() {
     let server = Server::start().await;
     server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"color": "red"}})).await;
     let one = format!("{WIDGETS}/w");
@@ -140,7 +140,7 @@ async fn tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_get_indented_answers() {
+async fn browsers_and_pretty_requests_get_indented_responses() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     let path = format!("{CONFIG_MAPS}/a");
@@ -152,16 +152,16 @@ async fn people_get_indented_answers() {
         ("", "kubectl", false),
         ("", "Mozilla/5.0", true),
     ] {
-        let answer = server.send("GET", &format!("{path}{query}"), &[("user-agent", agent)], "").await;
-        assert_eq!(indented(answer.text()), pretty, "{query} {agent}");
-        assert!(answer.text().ends_with('\n'));
+        let response = server.send("GET", &format!("{path}{query}"), &[("user-agent", agent)], "").await;
+        assert_eq!(indented(response.text()), pretty, "{query} {agent}");
+        assert!(response.text().ends_with('\n'));
         let missing = server.send("GET", &format!("{path}x{query}"), &[("user-agent", agent)], "").await;
         assert_eq!((indented(missing.text()), missing.failure().0), (pretty, 404), "{query} {agent}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_answers_are_compressed_for_who_wants_it() {
+async fn large_responses_are_compressed_if_the_client_accepts_gzip() {
     let server = Server::start().await;
     let gzip: &[(&str, &str)] = &[("accept-encoding", "deflate, gzip;q=1.0")];
     for number in 0..3 {
@@ -184,7 +184,7 @@ async fn large_answers_are_compressed_for_who_wants_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_answer_has_an_audit_id_and_is_not_cached() {
+async fn every_response_has_an_audit_id_and_is_not_cached() {
     let server = Server::start().await;
     for path in ["/api/v1/namespaces", "/api/v1/namespaces/none", "/foo", "/apis", "/version"] {
         let own = server.get(path).await;

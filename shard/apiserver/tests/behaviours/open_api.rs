@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::client::Server;
 
 #[tokio::test(start_paused = true)]
-async fn the_index_leads_to_documents_that_never_change() {
+async fn the_index_links_to_immutable_documents() {
     let server = Server::start().await;
     let index = server.get_as("/openapi/v3?timeout=32s", "application/json, */*").await;
     assert_eq!((index.code.as_u16(), index.header("content-type")), (200, "application/json"));
@@ -32,7 +32,7 @@ async fn the_index_leads_to_documents_that_never_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_say_what_kubectl_asks_them() {
+async fn documents_contain_what_kubectl_reads() {
     let server = Server::start().await;
     let core = server.get("/openapi/v3/api/v1").await.json();
     let patch = &core["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
@@ -56,7 +56,7 @@ async fn documents_say_what_kubectl_asks_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_document_is_told_so() {
+async fn a_matching_etag_gets_304() {
     let server = Server::start().await;
     for path in ["/openapi/v3", "/openapi/v3/apis/example.com/v1"] {
         let etag = server.get(path).await.header("etag").to_owned();
@@ -67,16 +67,16 @@ async fn who_has_a_document_is_told_so() {
             ("*".to_owned(), 304),
             ("\"x\"".to_owned(), 200),
         ] {
-            let answer = server.send("GET", path, &[("if-none-match", &tags)], "").await;
-            assert_eq!(answer.code, code, "{path} {tags}");
-            assert_eq!(answer.header("etag"), etag);
-            assert_eq!(answer.bytes.is_empty(), code == 304);
+            let response = server.send("GET", path, &[("if-none-match", &tags)], "").await;
+            assert_eq!(response.code, code, "{path} {tags}");
+            assert_eq!(response.header("etag"), etag);
+            assert_eq!(response.bytes.is_empty(), code == 304);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_and_what_is_not_spoken() {
+async fn missing_documents_and_unsupported_formats() {
     let server = Server::start().await;
     for path in [
         "/openapi/v2",
@@ -85,8 +85,8 @@ async fn what_is_not_there_and_what_is_not_spoken() {
         "//openapi/v3",
         "/openapi/v3/apis/example.com/v1/x",
     ] {
-        let answer = server.get(path).await;
-        assert_eq!((answer.code.as_u16(), answer.text()), (404, "404 page not found\n"), "{path}");
+        let response = server.get(path).await;
+        assert_eq!((response.code.as_u16(), response.text()), (404, "404 page not found\n"), "{path}");
     }
     for path in ["/openapi/v3", "/openapi/v3/api/v1"] {
         let protobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";

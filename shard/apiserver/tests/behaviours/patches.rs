@@ -22,8 +22,8 @@ async fn patches_of_each_kind() {
         ("strategic-merge", json!({"data": {"$patch": "replace", "f": "6"}}), json!({"f": "6"})),
     ];
     for (kind, patch, data) in table {
-        let answer = server.patch(&path, kind, &patch).await;
-        assert_eq!((answer.code.as_u16(), &answer.json()["data"]), (200, &data), "{kind} {patch}");
+        let response = server.patch(&path, kind, &patch).await;
+        assert_eq!((response.code.as_u16(), &response.json()["data"]), (200, &data), "{kind} {patch}");
     }
     // Lists merge by the kind's own rules: finalizers are a set.
     let patch = json!({"metadata": {"finalizers": ["e.io/b"]}});
@@ -67,8 +67,8 @@ async fn refused_patches_say_why() {
     ];
     for (path, content_type, body, code, reason) in table {
         let before = server.store().revision();
-        let answer = server.send("PATCH", path, &[("content-type", content_type)], body).await;
-        let failure = answer.failure();
+        let response = server.send("PATCH", path, &[("content-type", content_type)], body).await;
+        let failure = response.failure();
         assert_eq!((failure.0, &*failure.1), (code, reason), "{content_type} {body}: {failure:?}");
         assert_eq!(server.store().revision(), before);
         if body == "{bad" || body == r#"{"op":"x"}"# {

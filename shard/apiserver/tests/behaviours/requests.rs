@@ -55,10 +55,10 @@ async fn unknown_paths_and_methods() {
         "/api/v1/a/b/c/d/e",
         "/openapi",
     ] {
-        let answer = server.get(path).await;
-        assert_eq!((answer.code.as_u16(), answer.text()), (404, "404 page not found\n"), "{path}");
-        assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
-        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        let response = server.get(path).await;
+        assert_eq!((response.code.as_u16(), response.text()), (404, "404 page not found\n"), "{path}");
+        assert_eq!(response.header("content-type"), "text/plain; charset=utf-8");
+        assert_eq!(response.header("x-content-type-options"), "nosniff");
     }
     assert_eq!(server.get("//api/v1/configmaps").await.failure().0, 400, "no logical cluster");
     assert_eq!(server.get("/version").await.json()["major"], "1");
@@ -85,7 +85,7 @@ async fn the_wildcard_can_be_read_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_are_asked_before_anything_else() {
+async fn authorization_precedes_other_checks() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     server.config_map("b", json!({})).await;
@@ -113,9 +113,9 @@ async fn rights_are_asked_before_anything_else() {
     ];
     for (user, method, path, code) in table {
         let body = if method == "DELETE" { "" } else { r#"{"metadata":{"name":"a"}}"# };
-        let answer =
+        let response =
             server.send(method, &path, &[("x-user", user), ("content-type", "application/json")], body).await;
-        assert_eq!(answer.code, code, "{user} {method} {path}: {answer:?}");
+        assert_eq!(response.code, code, "{user} {method} {path}: {response:?}");
     }
     let nobody = [("x-user", "nobody")];
     let listed = server.send("GET", CONFIG_MAPS, &nobody, "").await;

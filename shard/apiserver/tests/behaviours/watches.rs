@@ -9,16 +9,16 @@ use fairlead_store::Revision;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::client::{CONFIG_MAPS, METADATA, Server, TABLE, WIDGETS, Watching, version_of};
+use crate::client::{CONFIG_MAPS, METADATA, Server, TABLE, WIDGETS, WatchStream, version_of};
 
-async fn expect(watch: &mut Watching, events: &[String]) {
+async fn expect(watch: &mut WatchStream, events: &[String]) {
     for event in events {
         assert_eq!(&watch.brief().await, event);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_watch_starts() {
+async fn a_watch_starts_at_the_requested_resource_version() {
     let server = Server::start().await;
     let before = server.store().revision().0;
     let a = version_of(&server.config_map("a", json!({})).await);
@@ -49,7 +49,7 @@ async fn where_a_watch_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_the_future_waits_for_it() {
+async fn a_watch_waits_for_a_future_resource_version() {
     let server = Server::start().await;
     let future = server.store().revision().0 + 2;
     let mut watch = server.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={future}")).await;
@@ -65,7 +65,7 @@ async fn a_compacted_start_is_an_error_event() {
     for name in ["a", "b"] {
         server.config_map(name, json!({})).await;
     }
-    server.store().compact(server.settled().await).await.unwrap();
+    server.store().compact(server.wait_for_hub().await).await.unwrap();
     let mut watch = server.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1")).await;
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "ERROR");
@@ -115,13 +115,13 @@ async fn a_streamed_list_ends_with_a_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_to_those_who_want_them() {
+async fn bookmarks_are_sent_on_request() {
     let server = Server::start().await;
     let secrets = "/api/v1/namespaces/default/secrets?watch=true&resourceVersion=1&timeoutSeconds=100";
     let mut without = server.watch(secrets).await;
     let mut with = server.watch(&format!("{secrets}&allowWatchBookmarks=true")).await;
     server.config_map("elsewhere", json!({})).await;
-    let revision = server.settled().await.0;
+    let revision = server.wait_for_hub().await.0;
     let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Secret", "apiVersion": "v1", "metadata": {"resourceVersion": revision.to_string()}}});
     assert_eq!(with.next().await.unwrap(), bookmark, "once a minute");
     assert_eq!(with.next().await.unwrap(), bookmark, "and at the end");
@@ -129,7 +129,7 @@ async fn bookmarks_come_to_those_who_want_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crossing_a_selector_is_coming_and_going() {
+async fn entering_a_selector_is_added_and_leaving_it_is_deleted() {
     let server = Server::start().await;
     for path in [
         format!("{WIDGETS}?watch=true&labelSelector=team%3Dx"),
@@ -231,7 +231,7 @@ async fn timeouts_end_a_watch_cleanly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_read_is_cut_off_alone() {
+async fn a_slow_watch_ends_without_affecting_others() {
     let server = Server::start_with(HubOptions { queue_capacity: 8, ..HubOptions::default() }).await;
     let mut slow = server.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
     let mut quick = server.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
@@ -239,7 +239,7 @@ async fn who_does_not_read_is_cut_off_alone() {
         server.config_map(&format!("n{number:02}"), json!({})).await;
         assert!(quick.brief().await.starts_with("ADDED"));
     }
-    server.settled().await;
+    server.wait_for_hub().await;
     for number in 0..8 {
         assert!(slow.brief().await.starts_with(&format!("ADDED n{number:02} ")));
     }
@@ -287,14 +287,14 @@ async fn the_host_can_end_the_watches_of_a_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_hub_that_is_driven_no_more() {
+async fn waiting_fails_once_the_hub_task_has_ended() {
     let server = Server::start().await;
-    let revision = server.settled().await;
+    let revision = server.wait_for_hub().await;
     let mut watch = server.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
     let hub = server.hub().clone();
     let waiter = tokio::spawn(async move { hub.wait(Revision(revision.0 + 1)).await });
     tokio::task::yield_now().await;
-    server.abandon_hub();
+    server.abort_hub();
     assert!(waiter.await.unwrap().is_err());
     assert!(server.hub().wait(revision).await.is_ok(), "what has passed has passed");
     assert_eq!(watch.next().await, None);
@@ -329,7 +329,7 @@ proptest! {
     /// While others write, everybody who lists and watches ends with the same copy, whenever he starts and
     /// whatever he selects: no gap, no duplicate, no disorder.
     #[test]
-    fn list_and_watch_miss_nothing_and_repeat_nothing(
+    fn list_and_watch_neither_miss_nor_repeat_events(
         writes in prop::collection::vec((0_u8..6, 0_u8..3), 10..60),
         starts in prop::collection::vec(0_usize..60, 1..6),
         selecting in any::<bool>(),

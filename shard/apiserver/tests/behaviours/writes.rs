@@ -7,7 +7,7 @@ use crate::client::{CONFIG_MAPS, GADGETS, Server, WIDGETS, version_of};
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 
 #[tokio::test(start_paused = true)]
-async fn a_created_object_gets_what_the_server_knows() {
+async fn a_create_fills_in_the_server_metadata() {
     let server = Server::start().await;
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "metadata": {
         "name": "a", "uid": "mine", "generation": 9, "creationTimestamp": null,
@@ -204,7 +204,7 @@ async fn a_dry_run_does_everything_but_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_are_wrong_are_told_with_their_kind() {
+async fn errors_about_options_name_their_kind() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     let one = format!("{CONFIG_MAPS}/a");
@@ -250,9 +250,9 @@ async fn options_that_are_wrong_are_told_with_their_kind() {
     for (method, path, query, message) in table {
         let body = if method == "DELETE" { "" } else { "{\"metadata\":{\"name\":\"a\"}}" };
         let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let answer =
+        let response =
             server.send(method, &format!("{path}?{query}"), &[("content-type", content)], body).await;
-        assert_eq!(answer.failure(), (422, "Invalid".to_owned(), message.to_owned()));
+        assert_eq!(response.failure(), (422, "Invalid".to_owned(), message.to_owned()));
     }
 }
 
@@ -268,20 +268,21 @@ async fn unknown_and_duplicate_fields_are_refused_warned_of_or_ignored() {
         ("&fieldValidation=Ignore", 201, &[]),
         ("&fieldValidation=Strict", 400, &[]),
     ] {
-        let answer = server.send("POST", &format!("{CONFIG_MAPS}?dryRun=All{validation}"), JSON, body).await;
-        assert_eq!((answer.code.as_u16(), &*answer.warnings()), (code, warnings), "{validation}");
+        let response =
+            server.send("POST", &format!("{CONFIG_MAPS}?dryRun=All{validation}"), JSON, body).await;
+        assert_eq!((response.code.as_u16(), &*response.warnings()), (code, warnings), "{validation}");
         if code == 201 {
-            assert_eq!(answer.json().get("bogus"), None);
+            assert_eq!(response.json().get("bogus"), None);
         } else {
             let message = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
                            duplicate field \"metadata.name\", unknown field \"bogus\"";
-            assert_eq!(answer.failure().2, message);
+            assert_eq!(response.failure().2, message);
         }
     }
     let custom = r#"{"metadata":{"name":"w","odd":1},"spec":{"bogus":{"é":1}}}"#;
-    let answer = server.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), JSON, custom).await;
+    let response = server.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), JSON, custom).await;
     assert_eq!(
-        answer.failure().2,
+        response.failure().2,
         "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \
          \"spec.bogus\", unknown field \"metadata.odd\""
     );
@@ -448,7 +449,7 @@ async fn without_a_status_of_its_own_the_generation_counts_everything_but_metada
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_keep_their_kind() {
+async fn integers_and_floats_stay_distinct() {
     let server = Server::start().await;
     let numbers =
         json!({"int": 1, "float": 1.5, "whole": 7.0, "big": 9_007_199_254_740_993_i64, "negative": -5});
@@ -511,7 +512,7 @@ async fn a_lease_is_created_by_an_update() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminating_namespace_takes_nothing_in() {
+async fn a_terminating_namespace_rejects_creates() {
     let server = Server::start().await;
     let namespace = server.delete("/api/v1/namespaces/default").await.json();
     assert_eq!(namespace["status"]["phase"], "Terminating");

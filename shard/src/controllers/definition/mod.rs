@@ -33,7 +33,7 @@ impl DefinitionCleanup {
     /// The CRD to reconcile after an event of it: one that is being deleted or was removed.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<DefinitionKey> {
         let concerns = event.resource == *CUSTOM_RESOURCE_DEFINITIONS
-            && (event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some()));
+            && (event.is_deletion() || event.metadata().is_ok_and(|head| head.deletion_timestamp.is_some()));
         concerns.then(|| ((*event.scope).into(), event.name.clone()))
     }
 }

@@ -52,7 +52,7 @@ impl Deletion {
     /// or was removed, or one that may have waited for a workspace in it.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<Box<str>> {
         let concerns = if event.resource == *LOGICAL_CLUSTERS {
-            event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some())
+            event.is_deletion() || event.metadata().is_ok_and(|head| head.deletion_timestamp.is_some())
         } else {
             event.resource == *WORKSPACES && event.is_deletion()
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlead_api::finalizer;
 use fairlead_apiserver::Scope;
-use fairlead_apiserver::object::{EncodedObject, Head};
+use fairlead_apiserver::object::{EncodedObject, ObjectMetaRef};
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_store::{Change, Expect, Mutation};
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ impl Sweep {
         objects: &ObjectStore,
         found: &FoundObject<'_>,
     ) -> ControlFlow<()> {
-        let head = found.object.and_then(|object| Head::parse(object).ok());
+        let head = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
         // An object that cannot be parsed has no known finalizers.
         let Some(head) = head else { return self.remove(found) };
         let finalizers = remaining_finalizers(found, &head);
@@ -65,7 +65,7 @@ impl Sweep {
 
     /// Marks an object that remains until the objects in it are removed.
     pub(in crate::controllers) fn mark_holder(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) {
-        let head = found.object.and_then(|object| Head::parse(object).ok());
+        let head = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
         if head.is_some_and(|head| head.deletion_timestamp.is_none())
             && let Some(mark) = deletion_mark(objects, found)
         {
@@ -166,7 +166,7 @@ fn mark_for_deletion(object: &mut Value) {
 }
 
 /// The finalizers that keep an object, without those that this deletion handles.
-fn remaining_finalizers(found: &FoundObject<'_>, head: &Head<'_>) -> Vec<String> {
+fn remaining_finalizers(found: &FoundObject<'_>, head: &ObjectMetaRef<'_>) -> Vec<String> {
     let (own, others) = match (found.parts.group, found.parts.resource) {
         ("", "namespaces") => (NAMESPACE_FINALIZER, namespace_finalizers(found)),
         ("apiextensions.k8s.io", "customresourcedefinitions") => (CLEANUP_FINALIZER, Vec::new()),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::hub::ObjectEvent;
-use fairlead_apiserver::object::Head;
+use fairlead_apiserver::object::ObjectMetaRef;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_process::Status;
 use jiff::Timestamp;
@@ -70,7 +70,7 @@ impl Controller for Namespaces {
         let Some(stored) = self.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, name)? else {
             return Ok(ReconcileOutcome::Done);
         };
-        let head = Head::parse(stored.object.as_object()).map_err(Status::internal)?;
+        let head = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
         if head.deletion_timestamp.is_none() {
             return self.fill(&stored, name).await;
         }

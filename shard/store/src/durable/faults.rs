@@ -81,11 +81,11 @@ fn a_failed_sync_is_final() {
 }
 
 /// What was acknowledged: revision to key. Every commit writes a key of its own and a shared one.
-type Acknowledged = BTreeMap<Revision, String>;
+type AcknowledgedCommits = BTreeMap<Revision, String>;
 
-fn write_until_it_fails(disk: &Disk) -> Acknowledged {
+fn write_until_it_fails(disk: &Disk) -> AcknowledgedCommits {
     let Ok(store) = start(disk) else {
-        return Acknowledged::new();
+        return AcknowledgedCommits::new();
     };
     let store = Arc::new(store);
     let acknowledged = runtime().block_on(async {
@@ -109,7 +109,7 @@ fn write_until_it_fails(disk: &Disk) -> Acknowledged {
                 acknowledged
             }
         });
-        join_all(clients).await.into_iter().flatten().collect::<Acknowledged>()
+        join_all(clients).await.into_iter().flatten().collect::<AcknowledgedCommits>()
     });
     let last = acknowledged.keys().next_back().copied().unwrap_or_default();
     assert!(store.revision() >= last);
@@ -123,7 +123,7 @@ fn crash_while_opening(disk: Disk, operations: usize) -> Disk {
     disk.after_power_cut(operations as u64)
 }
 
-fn check(disk: &Disk, acknowledged: &Acknowledged, cut: usize) {
+fn check(disk: &Disk, acknowledged: &AcknowledgedCommits, cut: usize) {
     let store = start(disk).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
     let last = acknowledged.keys().next_back().copied().unwrap_or_default();
     assert!(store.revision() >= last, "cut at {cut}: revision {last} was acknowledged");

@@ -21,7 +21,7 @@ use crate::error::{Cause, ReadError};
 pub(super) const FORMAT: u64 = 1;
 
 /// (created, modified, value).
-pub(super) type Stored = (u64, u64, &'static [u8]);
+pub(super) type StoredValue = (u64, u64, &'static [u8]);
 
 /// (key, superseding revision).
 pub(super) type HistoryKey = (&'static [u8], u64);
@@ -32,8 +32,9 @@ pub(super) type LogKey = (u64, u32);
 /// (kind, key).
 pub(super) type LogEntry = (u8, &'static [u8]);
 
-pub(super) const CURRENT: TableDefinition<'static, &'static [u8], Stored> = TableDefinition::new("current");
-pub(super) const HISTORY: TableDefinition<'static, HistoryKey, Stored> = TableDefinition::new("history");
+pub(super) const CURRENT: TableDefinition<'static, &'static [u8], StoredValue> =
+    TableDefinition::new("current");
+pub(super) const HISTORY: TableDefinition<'static, HistoryKey, StoredValue> = TableDefinition::new("history");
 pub(super) const LOG: TableDefinition<'static, LogKey, LogEntry> = TableDefinition::new("log");
 pub(super) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 
@@ -56,18 +57,18 @@ pub(super) fn read_meta(
 /// What an event did to its key; the discriminant is what the log holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     Created = 0,
     Updated = 1,
     Deleted = 2,
 }
 
-impl Kind {
+impl EventKind {
     pub(super) fn decode(byte: u8) -> Result<Self, ReadError> {
         match byte {
-            0 => Ok(Kind::Created),
-            1 => Ok(Kind::Updated),
-            2 => Ok(Kind::Deleted),
+            0 => Ok(EventKind::Created),
+            1 => Ok(EventKind::Updated),
+            2 => Ok(EventKind::Deleted),
             other => Err(corrupt(format!("event of unknown kind {other}"))),
         }
     }

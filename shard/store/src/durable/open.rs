@@ -12,8 +12,8 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageError, TableError};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::dry_run::DryRunFile;
 use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, meta, read_meta};
-use super::rehearsal::Rehearsal;
 use crate::error::OpenError;
 
 /// The first bytes of every redb file.
@@ -32,7 +32,7 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
         }
     }
     // redb may panic on a file that was altered behind its back.
-    let opened = without_report(|| {
+    let opened = catch_panic(|| {
         let intact = check_without_writing(path, cache_bytes, verify)?;
         let database = Builder::new().set_cache_size(cache_bytes).open(path);
         let mut database = database.map_err(|error| classify(path, error))?;
@@ -47,7 +47,7 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
 
 /// Nothing if `work` panics, and then nobody is told: a damaged file is no bug of this program. Other threads' panics
 /// are reported as ever.
-fn without_report<T>(work: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     // The hook belongs to the whole process: two threads must not put it back in the wrong order.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
@@ -94,16 +94,16 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
 fn check_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
     match Builder::new().set_cache_size(cache_bytes).open_read_only(path) {
         Ok(database) => check_format(path, &database)?,
-        Err(DatabaseError::RepairAborted) => return rehearse(path, cache_bytes, verify),
+        Err(DatabaseError::RepairAborted) => return open_without_writing(path, cache_bytes, verify),
         Err(error) => return Err(classify(path, error)),
     }
-    if verify { rehearse(path, cache_bytes, verify) } else { Ok(true) }
+    if verify { open_without_writing(path, cache_bytes, verify) } else { Ok(true) }
 }
 
 /// Opens the file for writing without writing. A file that was not closed is repaired on the way: whether it can be
 /// shows only then. That part is cheap, because our commits leave what a quick repair needs.
-fn rehearse(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
-    let file = File::open(path).and_then(Rehearsal::of);
+fn open_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
+    let file = File::open(path).and_then(DryRunFile::of);
     let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
     let database = Builder::new().set_cache_size(cache_bytes).create_with_backend(file);
     let mut database = database.map_err(|error| classify(path, error))?;

@@ -2,14 +2,14 @@
 
 use redb::{ReadableTable, Table};
 
-use super::layout::{HistoryKey, Kind, LogEntry, LogKey, Stored};
+use super::layout::{EventKind, HistoryKey, LogEntry, LogKey, StoredValue};
 use crate::record::Revision;
 
 /// Deletes up to `rows` of the oldest log rows up to revision `compacted`, each with the value that it superseded: no
 /// reader at `compacted` or later can ask for those. Returns whether that was all.
 pub(super) fn sweep(
     log: &mut Table<'_, LogKey, LogEntry>,
-    history: &mut Table<'_, HistoryKey, Stored>,
+    history: &mut Table<'_, HistoryKey, StoredValue>,
     compacted: Revision,
     rows: usize,
 ) -> Result<bool, redb::Error> {
@@ -17,7 +17,7 @@ pub(super) fn sweep(
     for row in log.range(..=(compacted.0, u32::MAX))?.take(rows) {
         let (position, entry) = row?;
         let (kind, key) = entry.value();
-        if kind != Kind::Created as u8 {
+        if kind != EventKind::Created as u8 {
             history.remove((key, position.value().0))?;
         }
         swept.push(position.value());

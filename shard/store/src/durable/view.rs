@@ -9,8 +9,8 @@ use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata};
 
 use super::layout::{
-    CURRENT, HISTORY, HistoryKey, Kind, LOG, LogEntry, LogKey, META, Stored, corrupt, meta, read_error,
-    read_meta,
+    CURRENT, EventKind, HISTORY, HistoryKey, LOG, LogEntry, LogKey, META, StoredValue, corrupt, meta,
+    read_error, read_meta,
 };
 use crate::error::ReadError;
 use crate::follow::{Batch, Event};
@@ -27,8 +27,8 @@ const STEPS_BEFORE_JUMP: u32 = 16;
 pub(super) struct View {
     revision: Revision,
     compacted: Revision,
-    current: ReadOnlyTable<&'static [u8], Stored>,
-    history: ReadOnlyTable<HistoryKey, Stored>,
+    current: ReadOnlyTable<&'static [u8], StoredValue>,
+    history: ReadOnlyTable<HistoryKey, StoredValue>,
     log: ReadOnlyTable<LogKey, LogEntry>,
 }
 
@@ -131,7 +131,7 @@ impl View {
         // An error is kept, so that it surfaces instead of a silently shortened list.
         let mut unchanged =
             rows.filter(|row| row.as_ref().map_or(true, |(_, stored)| stored.value().1 <= at.0));
-        let mut superseded = Superseded::new(&self.history, range, at)?;
+        let mut superseded = SupersededRows::new(&self.history, range, at)?;
         let (mut left, mut right) = (unchanged.next().transpose().map_err(read_error)?, superseded.next()?);
         loop {
             let left_first = match (&left, &right) {
@@ -173,7 +173,7 @@ impl View {
                     break;
                 }
             }
-            let event = self.event(revision, Kind::decode(kind)?, key)?;
+            let event = self.event(revision, EventKind::decode(kind)?, key)?;
             events += 1;
             bytes += event.bytes();
             open.get_or_insert_with(|| Batch { revision, events: Vec::new() }).events.push(event);
@@ -182,18 +182,20 @@ impl View {
         Ok(batches)
     }
 
-    fn event(&self, revision: Revision, kind: Kind, key: &[u8]) -> Result<Event, ReadError> {
+    fn event(&self, revision: Revision, kind: EventKind, key: &[u8]) -> Result<Event, ReadError> {
         let missing = || corrupt(format!("an event of revision {revision} has lost its values"));
         let previous = match kind {
-            Kind::Created => None,
-            Kind::Updated | Kind::Deleted => {
+            EventKind::Created => None,
+            EventKind::Updated | EventKind::Deleted => {
                 let row = self.history.get((key, revision.0)).map_err(read_error)?.ok_or_else(missing)?;
                 Some(record(key, row.value()).to_record())
             }
         };
         let value = match kind {
-            Kind::Deleted => None,
-            Kind::Created | Kind::Updated => Some(self.value_of(key, revision)?.ok_or_else(missing)?),
+            EventKind::Deleted => None,
+            EventKind::Created | EventKind::Updated => {
+                Some(self.value_of(key, revision)?.ok_or_else(missing)?)
+            }
         };
         let key = previous.as_ref().map_or_else(|| Bytes::copy_from_slice(key), |record| record.key.clone());
         Ok(Event { key, value, previous })
@@ -222,19 +224,19 @@ fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Included(&range.start), range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-type HistoryRow = (redb::AccessGuard<'static, HistoryKey>, redb::AccessGuard<'static, Stored>);
+type HistoryRow = (redb::AccessGuard<'static, HistoryKey>, redb::AccessGuard<'static, StoredValue>);
 
 /// The rows of history that were alive at one revision, in key order; at most one per key.
-struct Superseded<'a> {
-    history: &'a ReadOnlyTable<HistoryKey, Stored>,
-    rows: redb::Range<'static, HistoryKey, Stored>,
+struct SupersededRows<'a> {
+    history: &'a ReadOnlyTable<HistoryKey, StoredValue>,
+    rows: redb::Range<'static, HistoryKey, StoredValue>,
     end: Option<&'a [u8]>,
     at: Revision,
 }
 
-impl<'a> Superseded<'a> {
+impl<'a> SupersededRows<'a> {
     fn new(
-        history: &'a ReadOnlyTable<HistoryKey, Stored>,
+        history: &'a ReadOnlyTable<HistoryKey, StoredValue>,
         range: &'a Range,
         at: Revision,
     ) -> Result<Self, ReadError> {
@@ -244,10 +246,10 @@ impl<'a> Superseded<'a> {
     }
 
     fn rows(
-        history: &ReadOnlyTable<HistoryKey, Stored>,
+        history: &ReadOnlyTable<HistoryKey, StoredValue>,
         start: Bound<(&[u8], u64)>,
         end: Option<&[u8]>,
-    ) -> Result<redb::Range<'static, HistoryKey, Stored>, ReadError> {
+    ) -> Result<redb::Range<'static, HistoryKey, StoredValue>, ReadError> {
         let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded((end, 0)));
         history.range::<(&[u8], u64)>((start, end)).map_err(read_error)
     }

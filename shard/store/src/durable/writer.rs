@@ -13,7 +13,9 @@ use redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::layout::{CURRENT, HISTORY, HistoryKey, Kind, LOG, LogEntry, LogKey, META, Stored, meta};
+use super::layout::{
+    CURRENT, EventKind, HISTORY, HistoryKey, LOG, LogEntry, LogKey, META, StoredValue, meta,
+};
 use super::sweep::sweep;
 use super::view::View;
 use super::{RedbOptions, Shared, writer_stopped};
@@ -72,7 +74,7 @@ impl Writer {
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         while let Some(mut group) = self.gather(&mut queue) {
             match self.write(&mut group) {
-                Ok(()) => group.commits.into_iter().for_each(Pending::answer),
+                Ok(()) => group.commits.into_iter().for_each(PendingCommit::reply),
                 Err(error) => return self.fail(&Arc::new(error), group, queue),
             }
         }
@@ -110,13 +112,13 @@ impl Writer {
         for pending in &mut group.commits {
             let mutations = std::mem::take(&mut pending.mutations);
             pending.outcome = match tables.apply(mutations, Revision(revision.0 + 1))? {
-                Applied::Changed(batch) => {
+                CommitOutcome::Changed(batch) => {
                     revision = batch.revision;
                     batches.push(Arc::new(batch));
                     Ok(revision)
                 }
-                Applied::Unchanged => Ok(revision),
-                Applied::Conflict { index, current } => {
+                CommitOutcome::Unchanged => Ok(revision),
+                CommitOutcome::Conflict { index, current } => {
                     conflicts += 1;
                     Err(CommitError::Conflict { index, current })
                 }
@@ -210,7 +212,7 @@ fn set_meta(transaction: &WriteTransaction, name: &'static str, value: Revision)
 /// What shares one durable write.
 #[derive(Debug, Default)]
 struct Group {
-    commits: Vec<Pending>,
+    commits: Vec<PendingCommit>,
     compactions: Vec<(Revision, CompactReply)>,
     bytes: usize,
 }
@@ -221,7 +223,7 @@ impl Group {
             Command::Commit { mutations, bytes, reply } => {
                 self.bytes += bytes;
                 let outcome = Err(CommitError::Unavailable { cause: writer_stopped() });
-                self.commits.push(Pending { mutations, reply, outcome });
+                self.commits.push(PendingCommit { mutations, reply, outcome });
             }
             Command::Compact { below, reply } => self.compactions.push((below, reply)),
         }
@@ -230,20 +232,20 @@ impl Group {
 
 /// A commit whose outcome is not told yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingCommit {
     mutations: Vec<Mutation>,
     reply: CommitReply,
     outcome: Result<Revision, CommitError>,
 }
 
-impl Pending {
-    fn answer(self) {
+impl PendingCommit {
+    fn reply(self) {
         drop(self.reply.send(self.outcome));
     }
 }
 
 /// What became of one commit inside the group.
-enum Applied {
+enum CommitOutcome {
     Changed(Batch),
     Unchanged,
     Conflict { index: usize, current: Option<Record> },
@@ -251,8 +253,8 @@ enum Applied {
 
 /// The tables of the transaction under way.
 struct Tables<'transaction> {
-    current: Table<'transaction, &'static [u8], Stored>,
-    history: Table<'transaction, HistoryKey, Stored>,
+    current: Table<'transaction, &'static [u8], StoredValue>,
+    history: Table<'transaction, HistoryKey, StoredValue>,
     log: Table<'transaction, LogKey, LogEntry>,
 }
 
@@ -266,12 +268,12 @@ impl<'transaction> Tables<'transaction> {
     }
 
     /// Checks every expectation before the first change, because a conflict must leave no trace.
-    fn apply(&mut self, mutations: Vec<Mutation>, revision: Revision) -> Result<Applied, redb::Error> {
+    fn apply(&mut self, mutations: Vec<Mutation>, revision: Revision) -> Result<CommitOutcome, redb::Error> {
         let mut events = Vec::with_capacity(mutations.len());
         for (index, mutation) in mutations.into_iter().enumerate() {
             let previous = self.record(&mutation.key)?;
             if !mutation.expect.admits(previous.as_ref().map(|record| record.modified)) {
-                return Ok(Applied::Conflict { index, current: previous });
+                return Ok(CommitOutcome::Conflict { index, current: previous });
             }
             let value = match mutation.change {
                 Change::Put(value) => Some(value),
@@ -281,12 +283,12 @@ impl<'transaction> Tables<'transaction> {
             events.push(Event { key: mutation.key, value, previous });
         }
         if events.is_empty() {
-            return Ok(Applied::Unchanged);
+            return Ok(CommitOutcome::Unchanged);
         }
         for (index, event) in (0..).zip(&events) {
             self.write(event, revision, index)?;
         }
-        Ok(Applied::Changed(Batch { revision, events }))
+        Ok(CommitOutcome::Changed(Batch { revision, events }))
     }
 
     fn record(&self, key: &Bytes) -> Result<Option<Record>, redb::Error> {
@@ -305,9 +307,9 @@ impl<'transaction> Tables<'transaction> {
     fn write(&mut self, event: &Event, revision: Revision, index: u32) -> Result<(), redb::Error> {
         let key = &event.key[..];
         let kind = match (&event.previous, &event.value) {
-            (None, _) => Kind::Created,
-            (Some(_), Some(_)) => Kind::Updated,
-            (Some(_), None) => Kind::Deleted,
+            (None, _) => EventKind::Created,
+            (Some(_), Some(_)) => EventKind::Updated,
+            (Some(_), None) => EventKind::Deleted,
         };
         if let Some(previous) = &event.previous {
             let superseded = (previous.created.0, previous.modified.0, &previous.value[..]);

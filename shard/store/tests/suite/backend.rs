@@ -18,7 +18,7 @@ pub(crate) struct Fixture {
 }
 
 /// Options that let nothing fit: followers read the log, groups are split, pages are evicted.
-pub(crate) fn cramped() -> RedbOptions {
+pub(crate) fn small_limits() -> RedbOptions {
     let mut options = RedbOptions::default();
     (options.cache_bytes, options.ring_bytes, options.ring_batches) = (64 << 10, 4 << 10, 2);
     (options.group_commits, options.group_bytes) = (3, 1 << 10);
@@ -34,7 +34,7 @@ fn fixtures() -> Vec<(&'static str, Fixture)> {
     vec![
         ("memory", Fixture { store: Arc::new(MemoryStore::with_seed(7)), _directory: None }),
         ("redb", redb(RedbOptions::default())),
-        ("redb, cramped", redb(cramped())),
+        ("redb, small_limits", redb(small_limits())),
     ]
 }
 

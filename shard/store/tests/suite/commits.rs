@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use crate::backend::{delete, list_all, on_every_backend, put};
 
 #[test]
-fn every_commit_has_the_next_revision_and_records_know_theirs() {
+fn every_commit_has_the_next_revision_and_its_records_carry_it() {
     on_every_backend(|store| async move {
         assert_eq!(store.revision(), Revision(0));
         assert_eq!(put(&*store, "a", "1").await, Revision(1));
@@ -25,7 +25,7 @@ fn every_commit_has_the_next_revision_and_records_know_theirs() {
 }
 
 #[test]
-fn an_expectation_decides_over_the_commit_and_a_conflict_shows_what_is_there() {
+fn an_unmet_expectation_fails_the_commit_and_returns_the_current_record() {
     /// The expectation, given the revisions that created and modified the present key.
     type Make = fn(Revision, Revision) -> Expect;
     let cases: [(&str, Make, bool, bool); 7] = [
@@ -177,7 +177,7 @@ fn a_commit_is_visible_to_every_reader_when_it_is_acknowledged() {
 }
 
 #[test]
-fn of_all_that_update_the_same_revision_exactly_one_succeeds() {
+fn exactly_one_of_many_updates_of_a_revision_succeeds() {
     on_every_backend(|store| async move {
         put(&*store, "counter", "0").await;
         let clients = (0..16).map(|_| {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::backend::{delete, list_all, on_every_backend, put, runtime, take};
 
 #[test]
-fn what_is_at_or_above_the_compacted_revision_stays_readable() {
+fn revisions_from_the_compacted_one_on_stay_readable() {
     on_every_backend(|store| async move {
         put(&*store, "a", "1").await;
         put(&*store, "gone", "1").await;
@@ -48,7 +48,7 @@ fn what_is_at_or_above_the_compacted_revision_stays_readable() {
 }
 
 #[test]
-fn compaction_frees_exactly_what_nobody_can_ask_for() {
+fn compaction_frees_exactly_the_unreadable_versions() {
     on_every_backend(|store| async move {
         for value in 0..600 {
             put(&*store, "hot", &value.to_string()).await;
@@ -72,7 +72,7 @@ fn compaction_frees_exactly_what_nobody_can_ask_for() {
 }
 
 #[test]
-fn a_follower_that_fell_behind_the_compaction_is_told() {
+fn a_follower_behind_the_compaction_gets_an_error() {
     on_every_backend(|store| async move {
         let mut behind = store.follow(Revision(0)).unwrap();
         let mut ahead = store.follow(Revision(0)).unwrap();

@@ -14,25 +14,25 @@ use crate::backend::{runtime, take};
 const FILE: &str = "FAIRLEAD_STORE_CRASH_TEST_FILE";
 const CLIENTS: usize = 8;
 
-/// Acknowledgements per life before the kill. 0 kills the process while it opens the file.
-const LIVES: [usize; 9] = [300, 0, 1, 40, 0, 0, 7, 500, 3];
+/// Acknowledgements per run before the kill. 0 kills the process while it opens the file.
+const RUNS: [usize; 9] = [300, 0, 1, 40, 0, 0, 7, 500, 3];
 
 #[test]
 fn an_acknowledged_commit_survives_any_number_of_kills() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     let mut acknowledged = BTreeMap::new();
-    for acknowledgements in LIVES {
-        live_and_be_killed(&path, acknowledgements, &mut acknowledged);
+    for acknowledgements in RUNS {
+        run_and_kill(&path, acknowledgements, &mut acknowledged);
         if acknowledgements > 0 {
             check(&path, &acknowledged);
         }
     }
-    assert!(acknowledged.len() >= LIVES.iter().sum());
+    assert!(acknowledged.len() >= RUNS.iter().sum());
 }
 
 /// Starts a writer, kills it after so many acknowledgements, and notes all that it gave.
-fn live_and_be_killed(path: &Path, acknowledgements: usize, acknowledged: &mut BTreeMap<Revision, String>) {
+fn run_and_kill(path: &Path, acknowledgements: usize, acknowledged: &mut BTreeMap<Revision, String>) {
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writer_to_be_killed", "--ignored", "--nocapture", "--test-threads=1"])
         .env(FILE, path)
@@ -98,12 +98,12 @@ fn writer_to_be_killed() {
     let path = std::env::var_os(FILE).unwrap();
     let store: Arc<dyn Store> = Arc::new(RedbStore::open(path, RedbOptions::default()).unwrap());
     runtime().block_on(async {
-        let life = store.revision();
+        let run = store.revision();
         join_all((0..CLIENTS).map(|client| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 for round in 0_u64.. {
-                    let name = format!("{life}-{client}-{round}");
+                    let name = format!("{run}-{client}-{round}");
                     let mutations = vec![
                         Mutation::create(name.clone(), value(&name)),
                         Mutation::put("last", name.clone()),

@@ -14,14 +14,14 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use proptest::prelude::*;
 
-use crate::backend::{cramped, runtime, take};
+use crate::backend::{runtime, small_limits, take};
 
 const KEYS: [&str; 6] = ["", "a", "a/b", "a/b\0", "a0", "\u{10ffff}"];
 
 #[derive(Clone, Debug)]
 enum Step {
     /// Commits that are sent together, so that a backend may group them.
-    Commits(Vec<Vec<Planned>>),
+    Commits(Vec<Vec<PlannedMutation>>),
     /// Compact below this part of the revisions so far, in percent; more than 100 is the future.
     Compact(u64),
     /// Close and open again; nothing for a store that keeps nothing.
@@ -32,7 +32,7 @@ enum Step {
 
 /// A mutation with its expectation relative to what the model knows.
 #[derive(Clone, Debug)]
-struct Planned {
+struct PlannedMutation {
     key: usize,
     expect: PlannedExpect,
     change: Change,
@@ -47,7 +47,7 @@ enum PlannedExpect {
     Modified(u64),
 }
 
-fn planned() -> impl Strategy<Value = Planned> {
+fn planned() -> impl Strategy<Value = PlannedMutation> {
     let expect = prop_oneof![
         6 => Just(PlannedExpect::Any),
         2 => Just(PlannedExpect::Absent),
@@ -61,7 +61,7 @@ fn planned() -> impl Strategy<Value = Planned> {
         3 => Just(Change::Delete),
         1 => Just(Change::Keep),
     ];
-    (0..KEYS.len(), expect, change).prop_map(|(key, expect, change)| Planned { key, expect, change })
+    (0..KEYS.len(), expect, change).prop_map(|(key, expect, change)| PlannedMutation { key, expect, change })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -130,7 +130,7 @@ impl Model {
         Ok(revision)
     }
 
-    fn plan(&self, commit: &[Planned]) -> Vec<Mutation> {
+    fn plan(&self, commit: &[PlannedMutation]) -> Vec<Mutation> {
         let now = self.states.last().unwrap();
         let mut mutations: Vec<Mutation> = Vec::new();
         for planned in commit {
@@ -261,6 +261,6 @@ proptest! {
 
     #[test]
     fn the_redb_backend_is_the_model_when_nothing_fits(steps in steps()) {
-        check_redb(steps, cramped());
+        check_redb(steps, small_limits());
     }
 }

@@ -53,7 +53,7 @@ fn everything_is_there_after_reopening() {
 }
 
 #[test]
-fn a_new_file_is_for_its_owner_only_and_leaves_nothing_beside_it() {
+fn a_new_file_has_mode_0600_and_leaves_no_temporary_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     drop(open(&path).unwrap());
@@ -145,7 +145,7 @@ fn a_file_that_is_no_store_is_refused_with_a_hint_and_not_touched() {
 }
 
 #[test]
-fn flipped_bits_never_bring_the_process_down() {
+fn flipped_bits_never_crash_the_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     with_some_content(&path);

@@ -101,7 +101,7 @@ impl Cache {
         self.indexes.lock().get(&catalog).cloned()
     }
 
-    pub(super) fn keep_index(&self, catalog: u64, index: Arc<Index>) {
+    pub(super) fn insert_index(&self, catalog: u64, index: Arc<Index>) {
         self.indexes.lock().put(catalog, index);
     }
 
@@ -109,13 +109,13 @@ impl Cache {
         self.documents.lock().by_key.get(key).cloned()
     }
 
-    pub(super) fn keep_document(&self, key: ContentKey, document: &OpenApiDocument) {
-        self.documents.lock().keep(key, document.clone(), DOCUMENT_BYTES);
+    pub(super) fn insert_document(&self, key: ContentKey, document: &OpenApiDocument) {
+        self.documents.lock().insert(key, document.clone(), DOCUMENT_BYTES);
     }
 }
 
 impl Documents {
-    fn keep(&mut self, key: ContentKey, document: OpenApiDocument, limit: usize) {
+    fn insert(&mut self, key: ContentKey, document: OpenApiDocument, limit: usize) {
         self.bytes += document.json.len();
         if let Some(replaced) = self.by_key.put(key, document) {
             self.bytes -= replaced.json.len();
@@ -137,14 +137,14 @@ mod tests {
         let mut documents = Documents { by_key: LruCache::unbounded(), bytes: 0 };
         let document = |size: usize| OpenApiDocument { json: vec![b' '; size].into(), hash: "H".into() };
         for (key, size) in [(1, 40), (2, 40), (1, 50), (3, 20)] {
-            documents.keep(ContentKey([key; 32]), document(size), 100);
+            documents.insert(ContentKey([key; 32]), document(size), 100);
         }
         let kept: Vec<u8> = documents.by_key.iter().map(|(key, _)| key.0[0]).collect();
         assert_eq!((kept, documents.bytes), (vec![3, 1], 70));
     }
 
     #[test]
-    fn whatever_shows_in_a_document_is_in_its_key() {
+    fn the_content_key_covers_the_whole_document() {
         let resource = |schema: serde_json::Value| OpenApiResource {
             group: "g".into(),
             version: "v1".into(),

@@ -10,7 +10,7 @@ use redb::StorageBackend;
 
 /// Lets redb try whether it can check and repair a file, without a change to the file. Memory: what is written.
 #[derive(Debug)]
-pub(super) struct Rehearsal {
+pub(super) struct DryRunFile {
     file: File,
     state: Mutex<State>,
 }
@@ -26,7 +26,7 @@ struct State {
 
 const BLOCK: u64 = 4096;
 
-impl Rehearsal {
+impl DryRunFile {
     pub(super) fn of(file: File) -> std::io::Result<Self> {
         let len = file.metadata()?.len();
         Ok(Self { file, state: Mutex::new(State { len, shown: len, blocks: BTreeMap::new() }) })
@@ -45,7 +45,7 @@ impl Rehearsal {
     }
 }
 
-impl StorageBackend for Rehearsal {
+impl StorageBackend for DryRunFile {
     fn len(&self) -> Result<u64, Error> {
         Ok(self.state.lock().len)
     }
@@ -138,35 +138,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_behaves_like_the_file_and_leaves_it_alone() {
+    fn the_dry_run_file_behaves_like_the_file_and_does_not_change_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let content: Vec<u8> = (0..20_000_u32).map(|number| number as u8).collect();
         std::fs::write(&path, &content).unwrap();
-        let rehearsal = Rehearsal::of(File::open(&path).unwrap()).unwrap();
+        let dry_run = DryRunFile::of(File::open(&path).unwrap()).unwrap();
         let mut expected = content.clone();
         let same = |expected: &[u8]| {
             let mut read = vec![0; expected.len()];
-            rehearsal.read(0, &mut read).unwrap();
-            assert!(read == expected && rehearsal.len().unwrap() == expected.len() as u64);
+            dry_run.read(0, &mut read).unwrap();
+            assert!(read == expected && dry_run.len().unwrap() == expected.len() as u64);
         };
         same(&expected);
         for (offset, length) in [(0, 3), (4_000, 9_000), (19_990, 500), (30_000, 1)] {
-            rehearsal.write(offset as u64, &vec![0xaa; length]).unwrap();
+            dry_run.write(offset as u64, &vec![0xaa; length]).unwrap();
             expected.resize(expected.len().max(offset + length), 0);
             expected[offset..offset + length].fill(0xaa);
             same(&expected);
         }
         // What was cut off is zero when the file grows again, also where the file itself has something.
         for (short, long) in [(18_000, 25_000), (5_000, 12_288), (4_096, 4_097)] {
-            rehearsal.set_len(short as u64).unwrap();
+            dry_run.set_len(short as u64).unwrap();
             expected.truncate(short);
             same(&expected);
-            rehearsal.set_len(long as u64).unwrap();
+            dry_run.set_len(long as u64).unwrap();
             expected.resize(long, 0);
             same(&expected);
         }
-        assert!(rehearsal.read(4_090, &mut [0; 8]).is_err(), "beyond the end");
+        assert!(dry_run.read(4_090, &mut [0; 8]).is_err(), "beyond the end");
         assert!(std::fs::read(&path).unwrap() == content);
     }
 }

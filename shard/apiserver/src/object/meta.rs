@@ -8,7 +8,7 @@ use super::{MalformedObject, ObjectBytes};
 
 /// Metadata read from stored bytes without building a tree. Costs about 1.3 µs for 1 KiB.
 #[derive(Debug, Default)]
-pub struct Head<'a> {
+pub struct ObjectMetaRef<'a> {
     /// `metadata.name`.
     pub name: Cow<'a, str>,
     /// `metadata.namespace`.
@@ -29,8 +29,8 @@ pub struct Head<'a> {
     pub deletion_timestamp: Option<Cow<'a, str>>,
 }
 
-impl<'a> Head<'a> {
-    /// Reads the head of a stored object.
+impl<'a> ObjectMetaRef<'a> {
+    /// Reads the metadata of a stored object.
     ///
     /// # Errors
     /// [`MalformedObject`] when the text is not JSON or its metadata has other types.
@@ -147,11 +147,11 @@ mod tests {
             "name": "a\"b", "namespace": "n", "uid": "u", "labels": {"x": "1", "y": "2"}, "finalizers": ["f"],
             "annotations": {"k": "v"}, "ownerReferences": [{"uid": "o", "kind": "P", "name": "p"}]}});
         let encoded = encode(&object, 0).unwrap();
-        let head = Head::parse(encoded.as_object()).unwrap();
-        assert_eq!((&*head.name, head.namespace.as_deref(), &*head.uid), ("a\"b", Some("n"), "u"));
-        assert_eq!((head.label("x"), head.label("z"), head.annotation("k")), (Some("1"), None, Some("v")));
-        assert_eq!(head.owners[0].uid, "o");
-        assert_eq!(head.finalizers, ["f"]);
+        let meta = ObjectMetaRef::parse(encoded.as_object()).unwrap();
+        assert_eq!((&*meta.name, meta.namespace.as_deref(), &*meta.uid), ("a\"b", Some("n"), "u"));
+        assert_eq!((meta.label("x"), meta.label("z"), meta.annotation("k")), (Some("1"), None, Some("v")));
+        assert_eq!(meta.owners[0].uid, "o");
+        assert_eq!(meta.finalizers, ["f"]);
     }
 
     /// Earlier versions let an update write it, and what cannot be read cannot be deleted.
@@ -160,6 +160,6 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "K", "metadata": {
             "name": "a", "ownerReferences": [{"name": "x"}]}});
         let encoded = encode(&object, 0).unwrap();
-        assert_eq!(Head::parse(encoded.as_object()).unwrap().owners[0].uid, "");
+        assert_eq!(ObjectMetaRef::parse(encoded.as_object()).unwrap().owners[0].uid, "");
     }
 }
