@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn there_are_as_many_as_was_said_last() {
+    async fn the_limit_is_the_last_configured_one() {
         let slots = ConnectionLimit::new(2);
         let (one, two) = (slots.next().await.unwrap(), slots.next().await.unwrap());
         assert!(slots.now().is_none());

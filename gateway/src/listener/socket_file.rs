@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_is_replaced_and_what_lives_is_not() {
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let (_folder, path) = folder();
         let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
         assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_too_busy_to_take_a_connection_lives() {
+    fn a_socket_with_a_full_accept_queue_is_live() {
         let (_folder, path) = folder();
         let busy = unix_socket().unwrap();
         rustix::net::bind(&busy, &SocketAddrUnix::new(&path).unwrap()).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_does_not_end_is_not_waited_for() {
+    fn a_lock_that_is_never_released_is_not_awaited() {
         let (_folder, path) = folder();
         let turn = BindLock::at(&path).unwrap();
         assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_into_its_place_keeps_its_permissions() {
+    fn a_file_that_replaced_the_socket_keeps_its_permissions() {
         let (folder, path) = folder();
         let (_listener, file) = SocketFile::bind(&path, 0o600).unwrap();
         let precious = folder.path().join("precious");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_want_it_at_once_one_gets_it() {
+    fn one_of_several_concurrent_binds_succeeds() {
         for _ in 0..20 {
             let (_folder, path) = folder();
             // A stale file, which two processes could replace at the same time.

@@ -460,7 +460,7 @@ impl Gateway {
         self.admin.set_placement(PlacementSettings::new(config.placement.clone()));
         self.pipeline.cors.store(Arc::new(cors));
         if let Err(error) = self.telemetry().access_log.apply(log) {
-            tracing::error!(%error, "there is no room for the access log's thread");
+            tracing::error!(%error, "the access log's thread cannot be started");
         }
         self.telemetry().traces.apply(traces);
         self.pipeline.routing.mounts.store(Arc::new(mount_rules(&config)));

@@ -82,13 +82,13 @@ impl ServiceNotifier {
             Ok(inheritance) => {
                 gateway.lock().open_listeners().own(&inheritance);
                 if inheritance.is_orphaned {
-                    tracing::warn!("the predecessor has ended without a word: this process takes over");
+                    tracing::warn!("the predecessor has ended without a message: this process takes over");
                 } else {
                     tracing::info!("took over from the predecessor");
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "the predecessor cannot be spoken to");
+                tracing::error!(%error, "cannot communicate with the predecessor");
                 return false;
             }
         }

@@ -80,7 +80,7 @@ pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'
 pub(super) fn warn_of_holes(config: &GatewayConfig) {
     for (switch, hole) in config.kcp_compatibility.iter().filter_map(|switch| Some((switch, switch.hole()?)))
     {
-        tracing::warn!(?switch, "kcpCompatibility opens a hole: {hole}");
+        tracing::warn!(?switch, "kcpCompatibility weakens security: {hole}");
     }
 }
 

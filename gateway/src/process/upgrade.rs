@@ -22,10 +22,10 @@ enum UpgradeError {
     )]
     Supervised,
     /// The program to start is unknown.
-    #[error("it is not known under which name this process was started; set upgrade.program")]
+    #[error("the program of this process is unknown; set upgrade.program")]
     NoName,
     /// The sockets cannot be handed over.
-    #[error("the sockets cannot be handed on")]
+    #[error("the sockets cannot be handed over")]
     Sockets(#[source] io::Error),
     /// The successor failed.
     #[error(transparent)]
@@ -63,7 +63,7 @@ pub fn on_upgrade_signal(
             let held = hold(&reloads).await;
             match hand_over(&gateway, &life, &shutdown).await {
                 Ok(()) => {
-                    tracing::info!("the successor has taken over; what is open here comes to its end");
+                    tracing::info!("the successor has taken over; open connections drain");
                     shutdown.begin_now();
                     shutdown.draining().await;
                     return drop(held);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_add_up_and_those_that_were_not_are_not_there() {
+    fn stages_add_up_and_missing_stages_have_no_duration() {
         let seen = RequestStats::default();
         for (stage, took, expected) in [
             (RequestStage::Auth, Duration::ZERO, Some(Duration::from_nanos(100))),

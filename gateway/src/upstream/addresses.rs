@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_most_endpoints_fail_none_is_excluded_and_an_answer_is_the_end_of_it() {
+    async fn if_most_endpoints_fail_none_is_skipped_and_a_response_ends_an_ejection() {
         let addresses = Addresses::of(&[address(1), address(2), address(3)]);
         let standing = || {
             let EndpointStatus { ejected, excludes_ejected, .. } = addresses.standing();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_up_that_finds_some_of_them_forgets_nothing_of_the_others() {
+    async fn a_partial_look_up_keeps_the_health_of_the_other_addresses() {
         let found = Arc::new(Mutex::new(vec![address(1), address(2), address(3)]));
         let answers = Arc::clone(&found);
         let names = NameResolver::from_fn(move |_, _| {
@@ -293,7 +293,7 @@ mod tests {
         assert!(addresses.failed(address(1), Fault::Connect, &options).is_some());
         assert_eq!((addresses.excludes_ejected(), addresses.usable()), (true, 2));
         look_up(&[address(2)]).await;
-        assert!(!addresses.excludes_ejected(), "nobody who is known is out");
+        assert!(!addresses.excludes_ejected(), "no known address is ejected");
         look_up(&[address(1)]).await;
         assert!(!addresses.excludes_ejected(), "it is the only one");
         assert_eq!(look_up(&all).await.last(), Some(&address(1)));
@@ -303,11 +303,11 @@ mod tests {
         let replaced = Arc::downgrade(&before);
         drop(before);
         look_up(&[address(1), address(3)]).await;
-        assert!(replaced.upgrade().is_none(), "nothing is kept of who is gone");
+        assert!(replaced.upgrade().is_none(), "the record of a removed address is dropped");
     }
 
     #[tokio::test]
-    async fn equal_endpoints_take_turns() {
+    async fn equally_loaded_endpoints_are_used_in_rotation() {
         let addresses = Addresses::of(&[address(1), address(2)]);
         let first = addresses.in_order("", 0, |_| 0, &options()).await;
         let second = addresses.in_order("", 0, |_| 0, &options()).await;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_in_numbers_needs_no_look_up() {
+    async fn an_ip_address_needs_no_look_up() {
         let addresses = Addresses::new(NameResolver::system());
         assert_eq!(addresses.in_order("127.0.0.1", 6443, |_| 0, &options()).await, [address(1)]);
     }

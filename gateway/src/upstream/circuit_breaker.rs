@@ -119,7 +119,7 @@ mod tests {
     const OPTIONS: BreakerOptions = BreakerOptions { failures: 3, pause: Duration::from_secs(1) };
 
     #[tokio::test(start_paused = true)]
-    async fn after_failures_in_a_row_one_at_a_time_finds_out() {
+    async fn consecutive_failures_open_the_circuit_for_all_but_one_attempt() {
         let breaker = Breaker::default();
         let attempt = || breaker.attempt(OPTIONS);
         for _ in 0..2 {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_limit_everybody_may_always_try() {
+    async fn without_a_limit_the_circuit_never_opens() {
         let (breaker, never) = (Breaker::default(), BreakerOptions { failures: 0, ..OPTIONS });
         for _ in 0..100 {
             breaker.attempt(never).unwrap().failed();

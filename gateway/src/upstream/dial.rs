@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_says_nothing_costs_a_moment_and_is_avoided() {
+    async fn a_silent_endpoint_costs_a_moment_and_is_reported() {
         for (endpoints, expected) in [
             (&[1, 3][..], Ok((3, vec![1]))),
             (&[2, 3], Ok((3, vec![2]))),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_success_lets_the_next_one_through() {
+    async fn a_successful_dial_admits_the_next_request() {
         let gate = Arc::new(DialGuard::default());
         let first = gate.enter().await.unwrap();
         let second = tokio::spawn({

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_eject_and_each_time_for_longer() {
+    async fn consecutive_failures_eject_an_address_for_growing_times() {
         let (address, options) = (AddressHealth::default(), options());
         let fail = |count| (0..count).find_map(|_| address.failed(Fault::BrokeOff, &options));
         for _ in 0..10 {
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_do_not_eject_where_that_is_switched_off() {
+    async fn failed_requests_do_not_eject_if_that_is_disabled() {
         let (address, options) = (AddressHealth::default(), HealthOptions { failures: 0, ..options() });
         assert!((0..100).all(|_| address.failed(Fault::Silent, &options).is_none()));
         assert!(address.failed(Fault::Connect, &options).is_some());
     }
 
     #[test]
-    fn too_many_are_nobodys_fault_but_ours() {
+    fn the_panic_threshold_depends_on_the_failing_fraction() {
         let options = options();
         for (failing, all, panics) in
             [(0, 1, false), (1, 1, true), (1, 2, false), (2, 3, true), (5, 10, false)]

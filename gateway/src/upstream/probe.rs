@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_come_back_is_asked_less_and_less() {
+    fn pauses_between_failed_probes_grow() {
         let (probe, longest) = (Duration::from_secs(2), Duration::from_secs(300));
         for (failed, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (8, 256), (9, 300), (1000, 300)] {
             assert_eq!(pause_after(failed, probe, longest).as_secs(), expected, "{failed}");

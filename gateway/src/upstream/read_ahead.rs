@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_read_too_much_comes_later() {
+    async fn bytes_read_ahead_are_returned_by_later_reads() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let mut gulp = ReadAhead::new(near);
         let sent: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();

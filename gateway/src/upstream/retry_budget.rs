@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifth_of_the_requests_and_a_few_more_may_be_repeated() {
+    fn a_fifth_of_the_requests_and_a_minimum_may_be_retried() {
         let budget = RetryBudget::default();
         let spend = |tries| (0..tries).filter(|_| budget.spend()).count();
         assert_eq!(spend(50), FLOOR as usize);

@@ -359,7 +359,7 @@ async fn watch_over(
             // The connection ends by itself.
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => {
-                tracing::warn!("a shard does not answer pings; its connection is given up");
+                tracing::warn!("a shard does not answer pings; its connection is closed");
                 if let Some(connection) = connection.upgrade() {
                     connection.silent.store(true, Ordering::Relaxed);
                     connection.retire(all);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_takes_the_least_busy_connection_of_its_own_lane() {
+    async fn a_stream_takes_the_least_busy_connection_of_its_worker() {
         let workers = Workers::start();
         let on_a_worker = workers.assign().handle().spawn(async {
             let (connections, here) = (Arc::<Connections>::default(), WorkerId::current());

@@ -69,7 +69,7 @@ async fn eject(server: &Upstream) -> SocketAddr {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_is_gone_is_not_asked_for_and_is_forgotten() {
+async fn an_unused_backend_is_neither_probed_nor_kept() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let upstreams = upstreams();
@@ -79,17 +79,17 @@ async fn a_backend_that_is_gone_is_not_asked_for_and_is_forgotten() {
     assert!(server.addresses.ejected_until(address).is_some(), "a probe would have found it");
     let known = Arc::downgrade(&server);
     sleep(FORGOTTEN_AFTER).await;
-    assert!(server.addresses.ejected_until(address).is_none(), "somebody still waits for it");
+    assert!(server.addresses.ejected_until(address).is_none(), "a task still holds it");
     backend(&upstreams, "http://127.0.0.1:2");
-    assert!(upstreams.backends.load().contains_key(&*url), "somebody holds it");
+    assert!(upstreams.backends.load().contains_key(&*url), "a reference exists");
     drop(server);
     backend(&upstreams, "http://127.0.0.1:3");
-    assert!(known.upgrade().is_none(), "nobody will miss it");
+    assert!(known.upgrade().is_none(), "it is dropped");
     assert!(upstreams.backends.load().contains_key("http://127.0.0.1:2"), "that one is new");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_nobody_asks_for_is_forgotten_unless_it_fails() {
+async fn an_unused_shard_is_removed_unless_it_fails() {
     let upstreams = upstreams();
     let get = |name: &str| upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
     let names = || {
@@ -110,7 +110,7 @@ async fn a_shard_that_nobody_asks_for_is_forgotten_unless_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_deleted_is_known_to_those_only_who_use_it() {
+async fn a_deleted_shard_is_kept_only_by_its_users() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url: Arc<str> = format!("http://{}", listener.local_addr().unwrap()).into();
     let upstreams = upstreams();
@@ -118,15 +118,15 @@ async fn a_shard_that_is_deleted_is_known_to_those_only_who_use_it() {
     eject(&server).await;
     upstreams.forget("alpha");
     upstreams.forget("never-asked");
-    assert!(upstreams.shards().is_empty(), "it is still told of");
+    assert!(upstreams.shards().is_empty(), "it is still listed");
     let known = Arc::downgrade(&server);
     drop(server);
-    assert!(known.upgrade().is_none(), "somebody still waits for it");
+    assert!(known.upgrade().is_none(), "a task still holds it");
     assert!(!upstreams.get(&"alpha".into(), &url).unwrap().is_failing(), "another one of its name");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_is_asked_whether_it_is_back_for_without_that_it_gets_no_workspaces() {
+async fn a_failing_shard_is_probed_because_it_gets_no_workspaces() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = upstreams().get(&"alpha".into(), &url.into()).unwrap();
@@ -142,7 +142,7 @@ async fn a_shard_is_asked_whether_it_is_back_for_without_that_it_gets_no_workspa
 }
 
 #[tokio::test]
-async fn shards_that_are_gone_are_not_counted() {
+async fn deleted_shards_do_not_count_for_the_panic_threshold() {
     let upstreams = upstreams();
     let names = ["gone-1", "gone-2", "gone-3", "alpha", "beta", "gamma"];
     for name in names {
@@ -157,7 +157,7 @@ async fn shards_that_are_gone_are_not_counted() {
 }
 
 #[tokio::test]
-async fn what_a_server_makes_of_one_listeners_certificate_is_that_listeners_affair() {
+async fn a_rejected_listener_certificate_does_not_affect_other_listeners() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     // Closes every connection before TLS.
@@ -174,12 +174,12 @@ async fn what_a_server_makes_of_one_listeners_certificate_is_that_listeners_affa
     assert!(server.addresses.standing().ejected.is_empty());
 
     assert!(upstreams.dial_http1(&server).await.is_err());
-    assert_eq!(server.addresses.standing().ejected.len(), 1, "to most it is as if it were not there");
+    assert_eq!(server.addresses.standing().ejected.len(), 1, "the address counts as failing");
     server.addresses.put_back(address, &upstreams.options().health);
 
     sends_away.abort();
     assert!(sends_away.await.is_err());
     let listener = Arc::new(server.beside(credential()));
     assert!(upstreams.dial_http1(&listener).await.is_err());
-    assert_eq!(server.addresses.standing().ejected.len(), 1, "nothing listens, whoever asks");
+    assert_eq!(server.addresses.standing().ejected.len(), 1, "nothing listens, for any identity");
 }

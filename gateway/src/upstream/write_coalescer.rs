@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn small_writes_leave_together_once_the_others_have_had_their_turn() {
+    async fn small_writes_are_combined_after_other_tasks_have_run() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let (mut stream, mut writer) = coalesce(near);
         let mut context = Context::from_waker(noop_waker_ref());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_sends_much_does_not_keep_the_others_from_their_turn() {
+    async fn a_fast_sender_does_not_starve_other_tasks() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let (mut stream, _writer) = coalesce(near);
         far.write_all(&[b'x'; 4096]).await.unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_layer_below_has_kept_is_passed_on_when_there_is_room() {
+    async fn data_buffered_by_the_inner_stream_is_flushed_when_it_is_writable() {
         let (near, mut far) = tokio::io::duplex(16);
         let (mut stream, mut writer) = coalesce(tokio::io::BufWriter::new(near));
         stream.write_all(&[b'x'; 100]).await.unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_takes_no_more_is_waited_for() {
+    async fn a_full_stream_applies_backpressure() {
         let (near, mut far) = tokio::io::duplex(1 << 10);
         let (mut stream, mut writer) = coalesce(near);
         let mut context = Context::from_waker(noop_waker_ref());
@@ -246,7 +246,7 @@ mod tests {
         }
         assert!(
             room || writer.poll(&mut context).is_ready(),
-            "the connection is not told that there is room"
+            "the connection is not woken when the buffer has space"
         );
         assert!(Pin::new(&mut stream).poll_write(&mut context, &chunk).is_ready());
     }

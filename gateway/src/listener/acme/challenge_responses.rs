@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_is_there_while_it_is_needed() {
+    async fn a_challenge_response_exists_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let answers = ChallengeResponses::in_folder(folder.path().join("challenges"));
         let answer = answers.put_token("a-b_1", "a-b_1.thumb").unwrap().unwrap();

@@ -82,7 +82,7 @@ pub enum AcmeError {
     #[error("{0}")]
     Authority(#[from] instant_acme::Error),
     /// The authority could not validate a name.
-    #[error("the authority does not believe that {name} is served here: {reason}")]
+    #[error("the authority could not validate {name}: {reason}")]
     Refused {
         /// The name.
         name: String,
@@ -93,10 +93,10 @@ pub enum AcmeError {
     #[error("the authority does not offer {0} for {1}")]
     NoSuchChallenge(&'static str, String),
     /// The certificate is unusable.
-    #[error("what the authority gave cannot be used: {0}")]
+    #[error("the authority's certificate cannot be used: {0}")]
     Unusable(String),
     /// The order took too long.
-    #[error("the authority has not come to an end in time")]
+    #[error("the authority did not complete the order in time")]
     Slow,
 }
 

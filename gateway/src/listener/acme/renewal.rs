@@ -47,7 +47,7 @@ pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
             }
             Err(error) => {
                 let (listener, pause) = (&keeper.wanted.listener, backoff.next_delay());
-                tracing::warn!(%listener, %error, again_in = ?pause, "no certificate could be got; the last one stays");
+                tracing::warn!(%listener, %error, again_in = ?pause, "no certificate could be ordered; the last one stays");
                 pause
             }
         };

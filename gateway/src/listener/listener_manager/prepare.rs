@@ -54,7 +54,7 @@ pub enum ListenerError {
     #[error("listener {0} cannot show a certificate: {1}")]
     Acme(String, #[source] Box<AcmeError>),
     /// Too many listeners, including closed ones that still drain.
-    #[error("there are too many listeners, those that still drain among them")]
+    #[error("there are too many listeners, including those that still drain")]
     TooMany,
 }
 

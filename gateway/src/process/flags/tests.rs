@@ -93,7 +93,7 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
 }
 
 #[test]
-fn what_is_to_be_as_in_kcp_is_named() {
+fn kcp_behaviours_are_selected_by_name() {
     use KcpBehaviour::{Retries, UnavailableBody, Unreachable};
     assert_eq!(config(&[]).kcp_compatibility, []);
     let named = config(&["--as-kcp=unreachable,retries", "--as-kcp=unavailableBody"]).kcp_compatibility;
@@ -117,7 +117,7 @@ fn quoted_groups_are_several_or_as_kcp_one() {
 }
 
 #[test]
-fn what_has_no_effect_is_named_once() {
+fn flags_without_effect_are_named_once() {
     let flags =
         parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
     let expected = "accepted and without effect here: --profiler-address, --vmodule";
@@ -240,7 +240,7 @@ fn the_index_is_kept_in_the_root_directory_that_is_named() {
 }
 
 #[test]
-fn the_end_is_announced_unless_it_is_to_be_as_in_kcp() {
+fn the_drain_is_announced_unless_kcp_behaviour_is_selected() {
     for (arguments, delay) in [(&[][..], "3s"), (&["--as-kcp=retries"], "3s"), (&["--as-kcp=drain"], "0s")] {
         let drain = config(arguments).drain;
         assert_eq!((drain.delay.to_string(), drain.window.to_string()), (delay.to_owned(), "1m".to_owned()));
@@ -248,7 +248,7 @@ fn the_end_is_announced_unless_it_is_to_be_as_in_kcp() {
 }
 
 #[test]
-fn what_is_legal_in_go_is_accepted() {
+fn values_that_are_valid_in_go_are_accepted() {
     for argument in [
         "--log-flush-frequency=-5s",
         "--authentication-token-webhook-cache-ttl=1h30m",

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_reads_so() {
+    fn a_line_has_the_documented_format() {
         let expected = concat!(
             r#"{"time":"2026-11-18T11:06:40.007Z","auditID":"an-id","listener":"internal","client":"192.0.2.1","#,
             r#""connection":7,"protocol":"HTTP/2.0","method":"GET","path":"/clusters/root:org/api","class":"read","#,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_say_is_escaped_and_cut() {
+    fn client_values_are_escaped_and_truncated() {
         let long = "ä".repeat(5000);
         for (user, expected) in [
             ("a\"b\\c", r#"a\"b\\c"#.to_owned()),

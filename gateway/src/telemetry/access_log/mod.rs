@@ -222,7 +222,7 @@ impl AccessLog {
         self.shared.work.notify_one();
         while state.running && state.finished < awaited {
             if self.shared.done.wait_until(&mut state, until).timed_out() {
-                return tracing::warn!("the access log could not be written to its end");
+                return tracing::warn!("the access log could not be flushed in time");
             }
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(180);
 
     #[test]
-    fn who_is_logged() {
+    fn the_configuration_selects_the_logged_requests() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.log");
         let ordinary = LoggedOutcome {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_while_files_are_moved_and_opened_anew() {
+    fn no_line_is_lost_while_files_are_rotated_and_reopened() {
         const LINES: usize = 20_000;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.log");
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_lines_and_is_over_when_it_is() {
+    fn a_full_disk_loses_lines_until_there_is_space() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.log");
         let log = log_to(Path::new("/dev/full"), "");
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_nobody_waits() {
+    fn a_full_buffer_drops_lines_without_blocking() {
         // The pipe is not read: the thread blocks in its first write.
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_moved_when_they_are_full_and_the_oldest_goes() {
+    fn full_files_are_rotated_and_the_oldest_is_removed() {
         for (max_files, kept) in [(0, ["7\n8\n", "", "", ""]), (2, ["7\n8\n", "4\n5\n6\n", "1\n2\n3\n", ""])]
         {
             let directory = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_moved_away_costs_no_line_and_no_old_file() {
+    fn a_moved_file_loses_no_line_and_no_rotated_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         let mut file = LogFile::open(&path, Rotation { max_size: 4, max_files: 2 }).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_in_whole_lines() {
+    fn failed_writes_are_counted_in_whole_lines() {
         let full = LogFile::open(Path::new("/dev/full"), Rotation { max_size: 1 << 20, max_files: 1 });
         let failed = full.unwrap().write(b"1\n2\n").unwrap_err();
         assert_eq!((failed.written, failed.error.kind()), (0, io::ErrorKind::StorageFull));

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_that_goes_takes_its_series_along_and_leaves_its_place() {
+    fn a_removed_listener_removes_its_series_and_frees_its_slot() {
         let registry = Metrics::new("gateway", "test").unwrap();
         let stages = registry.histograms("stages", "stages", &[LABEL, "stage"], &[1.0]).unwrap();
         let all = registry.histograms("all", "all", &[LABEL, "shard", "class"], &[1.0]).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_filters_name_the_error() {
         for (query, expected) in [
             ("user=a&colour=red", BadFilter::Parameter("colour".to_owned())),
             ("status=6xx", BadFilter::Status("6xx".to_owned())),

@@ -124,7 +124,7 @@ mod tests {
     use crate::telemetry::access_log::a_line;
 
     #[tokio::test]
-    async fn a_slow_reader_loses_lines_and_is_told_how_many_and_others_lose_none() {
+    async fn a_slow_subscriber_loses_and_counts_lines_and_others_lose_none() {
         let tail: Arc<Tail> = Arc::default();
         assert!(!tail.is_read());
         let mut slow = tail.read(Filter::default()).unwrap();
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((lines, lost), (QUEUE, 10));
         drop((slow, quick));
         tail.tell(&a_line("/x", 200));
-        assert!(!tail.is_read(), "whoever has gone costs nothing");
+        assert!(!tail.is_read(), "a removed subscriber costs nothing");
     }
 
     #[test]

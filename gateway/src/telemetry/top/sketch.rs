@@ -193,7 +193,7 @@ mod tests {
     proptest! {
         /// The bounds hold over several parts of a stream, with and without decay.
         #[test]
-        fn what_is_told_is_never_too_little_and_at_most_a_counters_share_too_much(
+        fn estimates_are_never_too_low_and_at_most_one_counters_share_too_high(
             stream in vec((0..40_u8, 1..100_u32, 0..3_usize, prop::bool::weighted(0.02)), 1..600),
             counters in 1..24_usize,
         ) {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_well_counts() {
+    fn valid_traceparent_headers_are_accepted() {
         let good = |flags: &str| format!("00-{TRACE}-{SPAN}-{flags}");
         for (value, expected) in [
             (good("01"), Some("01")),
@@ -146,14 +146,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(trace in any::<[u8; 16]>(), span in any::<[u8; 8]>(), is_sampled in any::<bool>()) {
+        fn a_written_header_can_be_parsed(trace in any::<[u8; 16]>(), span in any::<[u8; 8]>(), is_sampled in any::<bool>()) {
             prop_assume!(trace != [0; 16] && span != [0; 8]);
             let parent = Parent { trace: TraceId(trace), span: SpanId(span), is_sampled };
             prop_assert_eq!(Parent::parse(parent.to_header().as_bytes()), Some(parent));
         }
 
         #[test]
-        fn nothing_that_is_said_is_too_odd(value in any::<Vec<u8>>()) {
+        fn arbitrary_header_values_are_handled(value in any::<Vec<u8>>()) {
             let _ = Parent::parse(&value);
         }
     }

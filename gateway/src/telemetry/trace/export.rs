@@ -194,10 +194,10 @@ impl Collector {
             self.results.failed.inc_by(failed);
             match rejected {
                 Some((spans, error)) if !std::mem::replace(&mut failing, true) => {
-                    tracing::warn!(?error, spans, "the collector does not take spans; they are lost");
+                    tracing::warn!(?error, spans, "the collector does not accept spans; they are lost");
                 }
                 None if std::mem::take(&mut failing) => {
-                    tracing::info!("the collector takes spans again");
+                    tracing::info!("the collector accepts spans again");
                 }
                 Some(_) | None => {}
             }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_small_queue_holds_more_than_it_has_room_for_while_its_batch_waits() {
+    async fn a_batch_that_waits_adds_to_the_capacity_of_a_small_queue() {
         let (spans, mut waiting) = Spans::new(16);
         let told = async {
             for _ in 0..100 {
@@ -323,13 +323,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_finds_no_room_is_not_told() {
+    async fn a_full_queue_drops_requests() {
         let (spans, _waiting) = Spans::new(16);
         assert_eq!((0..20).filter(|_| spans.tell(Box::new(a_request()))).count(), 16);
     }
 
     #[test]
-    fn what_a_collector_rejects_counts_however_it_writes_the_number() {
+    fn rejected_spans_are_counted_in_both_number_formats() {
         let rejected = |spans, message: &str| Some(Rejected { spans, message: message.to_owned() });
         for (body, expected) in [
             ("", None),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_finds_what_a_server_can_do_and_follows_it() {
+    fn the_limit_converges_to_the_capacity_and_follows_it() {
         for capacity in [20.0, 100.0, 700.0] {
             for asked in [10_000.0, capacity * 4.0] {
                 let settled = settle(known(), capacity, asked, 250).limit;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_met_with_much_to_do_is_found_out_soon() {
+    fn the_limit_converges_soon_for_a_server_under_load() {
         // Like a restart of the gateway during a flood.
         let first = Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() };
         let settled = settle(first, 50.0, 10_000.0, 100).limit;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn with_little_to_do_times_change_nothing() {
+    fn under_low_load_times_do_not_change_the_limit() {
         let mut judged = known();
         for mean in [50_000.0, 1.0, 900_000.0] {
             judged = judge(judged, &window(mean, 9.0), BOUNDS);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_it_is_overloaded_gets_less() {
+    fn a_reported_overload_reduces_the_limit() {
         let some = Window { overloaded: 20, ..window(1_000.0, 200.0) };
         assert!(judge(known(), &some, BOUNDS).limit < 150.0);
         let few = Window { overloaded: 2, ..some };
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn some_that_hang_are_nobody_elses_fault() {
+    fn a_few_hanging_requests_do_not_reduce_the_limit() {
         let hanging = Window { expired: 90, ..window(1_000.0, 190.0) };
         assert!(judge(known(), &hanging, BOUNDS).limit >= 200.0);
         let all = Window { expired: 90, most_open: 190, ..Window::default() };

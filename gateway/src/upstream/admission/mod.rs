@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_no_room_waits_for_his_turn() {
+    async fn a_request_above_the_limit_waits_in_order() {
         let (admission, options) = (Arc::<Admission>::default(), options(2, 100));
         let mut open: Vec<_> = (0..2).map(|_| admission.enter_at_once(share(1), options).unwrap()).collect();
         assert!(admission.enter_at_once(share(2), options).is_none());
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(state(&admission), (2, 4));
         drop(open.pop());
         let first = waiting.remove(0).now_or_never().unwrap().unwrap();
-        assert!(admission.enter_at_once(share(3), options).is_none(), "nobody goes ahead of those who wait");
+        assert!(admission.enter_at_once(share(3), options).is_none(), "no request overtakes waiting ones");
         drop(first);
         let other = waiting.pop().unwrap().now_or_never().unwrap().unwrap();
         assert_eq!(state(&admission), (2, 2));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn patience_and_room_to_wait_have_an_end() {
+    async fn the_waiting_time_and_the_queue_are_bounded() {
         let (admission, options) = (Arc::<Admission>::default(), options(1, 2));
         let open = admission.enter_at_once(share(1), options).unwrap();
         let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(admission.enter(share(1), options))).collect();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_of_somebody_who_has_just_left_goes_to_the_next() {
+    async fn the_permit_of_a_cancelled_request_goes_to_the_next() {
         let (admission, options) = (Arc::<Admission>::default(), options(1, 10));
         let open = admission.enter_at_once(share(1), options).unwrap();
         let mut first = Box::pin(admission.enter(share(1), options));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_options_hold_for_those_who_wait_already() {
+    async fn changed_options_apply_to_waiting_requests() {
         type Waiting<'w> = futures_util::future::BoxFuture<'w, Result<ConcurrencyPermit, Overloaded>>;
         fn admitted(waiting: &mut Vec<Waiting<'_>>) -> Vec<ConcurrencyPermit> {
             let mut slots = Vec::new();
@@ -424,18 +424,18 @@ mod tests {
         assert_eq!(admitted(&mut waiting).len(), 0);
         admission.set_options(options(3, 100));
         let held = admitted(&mut waiting);
-        assert_eq!(held.len(), 2, "there is more room");
+        assert_eq!(held.len(), 2, "the limit has grown");
         admission.set_options(options(2, 100));
         drop(open);
-        assert_eq!(admitted(&mut waiting).len(), 0, "there is less, whatever held when he came who leaves");
+        assert_eq!(admitted(&mut waiting).len(), 0, "the new limit applies when a permit is released");
         admission.set_options(AdmissionOptions { policy: ConcurrencyPolicy::None, ..one });
-        assert_eq!(admitted(&mut waiting).len(), 3, "nobody need wait any more");
+        assert_eq!(admitted(&mut waiting).len(), 3, "no request has to wait any more");
         drop(held);
         assert_eq!(state(&admission), (0, 0));
     }
 
     #[tokio::test]
-    async fn one_flow_never_has_all_the_room() {
+    async fn one_flow_never_uses_the_whole_limit() {
         let (admission, options) = (Arc::<Admission>::default(), options(8, 100));
         let hanging: Vec<_> = std::iter::from_fn(|| admission.enter_at_once(share(1), options)).collect();
         assert_eq!(hanging.len(), 6);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_never_more_than_the_limit_and_all_get_their_turn() {
+    fn concurrent_requests_never_exceed_the_limit_and_all_are_served() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build();
         let (admission, options) = (Arc::<Admission>::default(), options(7, u32::MAX));
         let (most, total) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());

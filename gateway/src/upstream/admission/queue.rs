@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flow_gets_as_many_turns_however_many_of_it_wait() {
+    fn every_flow_gets_the_same_share_however_many_requests_wait() {
         let mut queue = filled(&[(1, NORMAL, 1000), (2, NORMAL, 50), (3, NORMAL, 10)]);
         assert_eq!(served(&mut queue, 30), BTreeMap::from([(1, 10), (2, 10), (3, 10)]));
         assert_eq!(served(&mut queue, 80), BTreeMap::from([(1, 40), (2, 40)]));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_waits_for_one_turn_of_each_other() {
+    fn a_new_flow_waits_for_one_request_of_each_other_flow() {
         let mut queue = filled(&[(1, NORMAL, 1000), (2, NORMAL, 1000)]);
         served(&mut queue, 500);
         let _ = queue.push(share(3, NORMAL), 0, usize::MAX);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_again_each_time_he_was_served_gets_no_more_turns_than_who_waits() {
+    fn a_flow_without_a_backlog_gets_no_larger_share() {
         let mut queue = filled(&[(1, NORMAL, 1000)]);
         let mut turns = BTreeMap::new();
         for _ in 0..100 {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_flow_urgent_ones_go_first_and_lists_last_but_nobody_starves() {
+    fn priorities_apply_within_a_flow_without_starvation() {
         let mut queue = FairQueue::default();
         for priority in Priority::ALL {
             for _ in 0..100 {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_leases_outrun_somebody_elses_requests_and_lists_count_more() {
+    fn leases_do_not_overtake_other_flows_and_lists_cost_more() {
         let mut queue = filled(&[(1, Priority::Urgent, 1000), (2, NORMAL, 50), (3, NORMAL, 50)]);
         assert_eq!(served(&mut queue, 60), BTreeMap::from([(1, 20), (2, 20), (3, 20)]));
         let mut queue = filled(&[(1, Priority::List, 100), (2, NORMAL, 100)]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_may_not_have_a_turn_keeps_its_place() {
+    fn a_flow_at_its_limit_keeps_its_position() {
         let mut queue = filled(&[(1, NORMAL, 3), (2, NORMAL, 2), (1, Priority::Urgent, 1)]);
         let not_the_first = |flow| flow != 1;
         assert_eq!(queue.pop(not_the_first, || true).unwrap().0, 2);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_no_room_the_longest_flow_loses_its_last() {
+    fn a_full_queue_drops_the_last_request_of_the_longest_flow() {
         let mut queue = filled(&[(1, NORMAL, 6), (2, NORMAL, 3)]);
         assert!(matches!(queue.push(share(1, NORMAL), 99, 9), Pushed::Refused));
         assert!(matches!(queue.push(share(3, NORMAL), 0, 9), Pushed::InPlaceOf(_, 5)), "the last of flow 1");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_costs_nobody_a_turn() {
+    fn a_removed_request_costs_its_flow_nothing() {
         let mut queue = FairQueue::default();
         let places: Vec<_> = (0..10)
             .map(|one| match queue.push(share(one % 2, NORMAL), 7, usize::MAX) {
