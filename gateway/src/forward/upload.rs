@@ -25,6 +25,8 @@ use crate::upstream::BodyPart;
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Bytes that extend the client's deadline by one second.
 const LEAST_RATE: u64 = 512;
+/// Limit of all extensions. Without it a body of 3 MiB at the lowest rate would hold a stream to a shard for 100 minutes.
+const MAX_EXTENSION: Duration = Duration::from_secs(600);
 
 /// The destination of the body.
 pub(crate) enum Sink {
@@ -137,9 +139,9 @@ impl Upload {
         client: &mut C,
         patience: Duration,
     ) -> Result<Option<Bytes>, Failure> {
-        let earned = Duration::from_secs(self.received / LEAST_RATE);
         let began = Instant::now();
-        let read = timeout((patience + earned).saturating_sub(self.waited), client.read());
+        let allowed = waiting_time(patience, self.received);
+        let read = timeout(allowed.saturating_sub(self.waited), client.read());
         let next = read.await.map_err(|_| Failure::SlowBody)??;
         self.waited += began.elapsed();
         self.received += next.as_ref().map_or(0, Bytes::len) as u64;
@@ -219,6 +221,11 @@ impl Upload {
     }
 }
 
+/// The time that the gateway waits for a client in all, if it has received this many bytes.
+fn waiting_time(timeout: Duration, received: u64) -> Duration {
+    timeout + Duration::from_secs(received / LEAST_RATE).min(MAX_EXTENSION)
+}
+
 /// Waits for room in the window. The library may report a capacity of 0; an empty DATA frame is useless, and counts against
 /// the sender.
 pub(crate) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<usize, h2::Error>> {
@@ -245,4 +252,19 @@ fn without_claims(mut trailers: HeaderMap, trusted: Option<&TrustedIdentityHeade
         trailers.remove(name);
     }
     trailers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn received_bytes_extend_the_deadline_up_to_a_limit() {
+        let seconds = Duration::from_secs;
+        for (received, expected) in
+            [(0, 30), (511, 30), (512, 31), (51_200, 130), (307_200, 630), (3 << 20, 630), (u64::MAX, 630)]
+        {
+            assert_eq!(waiting_time(seconds(30), received), seconds(expected), "{received}");
+        }
+    }
 }
