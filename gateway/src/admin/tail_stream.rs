@@ -85,7 +85,7 @@ async fn send<C: DownstreamExchange>(
     loop {
         let next: Bytes = tokio::select! {
             biased;
-            () = client.left() => return None,
+            () = client.closed() => return None,
             next = lines.next() => next,
         };
         let stall_timeout = forwarder.slow_clients.load().response_stall_timeout.get();

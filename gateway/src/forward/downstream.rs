@@ -43,7 +43,7 @@ pub(crate) trait DownstreamExchange: Send {
     }
 
     /// Returns when the client has disconnected, before its body was read. May never return where this cannot be noticed.
-    fn gone(&mut self) -> impl Future<Output = ()> + Send {
+    fn disconnected(&mut self) -> impl Future<Output = ()> + Send {
         pending()
     }
 
@@ -51,7 +51,7 @@ pub(crate) trait DownstreamExchange: Send {
     fn trailers(&mut self) -> impl Future<Output = Result<Option<HeaderMap>, BodyError>> + Send;
 
     /// Returns when the client has disconnected. To be called after the body has been read.
-    fn left(&mut self) -> impl Future<Output = ()> + Send;
+    fn closed(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Forwards an interim response (1xx) to clients that understand it.
     fn interim(&mut self, head: Response<()>) -> impl Future<Output = Result<(), ClientDisconnected>> + Send;
@@ -60,7 +60,7 @@ pub(crate) trait DownstreamExchange: Send {
     fn begin(&mut self, head: Parts, ended: bool) -> Result<(), ClientDisconnected>;
 
     /// Status code of the response, if it has started.
-    fn begun(&self) -> Option<u16>;
+    fn status_sent(&self) -> Option<u16>;
 
     /// Writes a part of the response body when the client's window allows. It may be buffered until [`DownstreamExchange::flush`]. Not
     /// cancel-safe: after cancellation the response can only be aborted.

@@ -16,7 +16,7 @@ use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamE
 pub(crate) enum Failure {
     /// The client's fault; it cannot get a response.
     #[error("the client has left")]
-    ClientLeft,
+    ClientDisconnected,
     /// The client's fault: 408.
     #[error("the body of the request comes too slowly")]
     SlowBody,
@@ -69,7 +69,7 @@ pub(crate) enum Broken {
 impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::ClientDisconnected(_) => Self::ClientLeft,
+            BodyError::ClientDisconnected(_) => Self::ClientDisconnected,
             BodyError::Malformed(reason) => Self::Malformed(reason),
         }
     }
@@ -88,14 +88,14 @@ impl Failure {
     }
 
     /// The response to the client, if none has started; `None` if the client cannot get one.
-    pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<LocalResponse> {
+    pub(crate) fn response(&self, unreachable: Unreachable) -> Option<LocalResponse> {
         Some(match self {
-            Self::ClientLeft | Self::SlowReader => return None,
+            Self::ClientDisconnected | Self::SlowReader => return None,
             Self::SlowBody => LocalResponse::request_timeout(),
             Self::Malformed(reason) => {
                 LocalResponse::bad_request(format!("the request is malformed: {reason}"))
             }
-            Self::Unreachable => unreachable_answer(unreachable),
+            Self::Unreachable => unreachable_response(unreachable),
             Self::Overloaded(overloaded) => {
                 LocalResponse::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
             }
@@ -121,7 +121,7 @@ impl Failure {
 }
 
 /// Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
-pub(crate) fn unreachable_answer(unreachable: Unreachable) -> LocalResponse {
+pub(crate) fn unreachable_response(unreachable: Unreachable) -> LocalResponse {
     match unreachable {
         Unreachable::ServiceUnavailable => {
             LocalResponse::unavailable("the shard cannot be reached", "connect_failed")

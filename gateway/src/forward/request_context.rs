@@ -26,7 +26,7 @@ pub(crate) struct RequestContext {
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
     /// Position in the stream of watch events that was sent to the client.
-    pub(crate) boundary: WatchFraming,
+    pub(crate) framing: WatchFraming,
     /// Interval after which a space is written to an idle watch.
     pub(crate) keep_alive: Option<Duration>,
     /// Statistics, read once when the request completes.
@@ -66,7 +66,7 @@ impl RequestContext {
             client,
             request_bytes: 0,
             response_bytes: 0,
-            boundary: WatchFraming::Lines { is_between: true },
+            framing: WatchFraming::Lines { is_between: true },
             keep_alive: None,
             stats: RequestStats::default(),
             log_fields: None,

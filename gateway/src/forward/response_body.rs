@@ -83,6 +83,6 @@ impl Download {
 
 impl From<ClientDisconnected> for Failure {
     fn from(_: ClientDisconnected) -> Self {
-        Self::ClientLeft
+        Self::ClientDisconnected
     }
 }

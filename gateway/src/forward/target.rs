@@ -40,12 +40,12 @@ pub(crate) struct Forward {
     /// URL of the mount, if the workspace is a mount.
     pub(crate) mount: Option<Arc<str>>,
     /// Counts the request as open, in the quotas.
-    pub(crate) ticket: Option<Box<QuotaGuard>>,
+    pub(crate) quota: Option<Box<QuotaGuard>>,
 }
 
 impl Forward {
     /// The flow for fair queueing: the logical cluster, or else the user or the client's address.
-    pub(crate) fn share(&self, class: RequestClass, method: &Method, client: IpAddr) -> FlowKey {
+    pub(crate) fn flow_key(&self, class: RequestClass, method: &Method, client: IpAddr) -> FlowKey {
         let flow = match (&self.workspace, &self.identity) {
             (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
             (None, RequestIdentity::Authenticated(identity)) => FxBuildHasher.hash_one(&identity.user().name),
@@ -57,9 +57,9 @@ impl Forward {
     }
 
     /// Charges bytes of a body to the quotas.
-    pub(crate) fn carried(&self, bytes: usize) {
-        if let Some(ticket) = &self.ticket {
-            ticket.carried(bytes as u64);
+    pub(crate) fn count_bytes(&self, bytes: usize) {
+        if let Some(quota) = &self.quota {
+            quota.count_bytes(bytes as u64);
         }
     }
 
@@ -86,7 +86,7 @@ impl Forward {
             allowed_origin: None,
             workspace: None,
             mount: None,
-            ticket: None,
+            quota: None,
         })
     }
 }

@@ -62,15 +62,15 @@ pub(crate) async fn open<C: DownstreamExchange>(
 ) -> Option<Tunnel> {
     let method = upgrade.head.method.clone();
     let code = if client.is_done() {
-        match ask(forwarder, client, &mut upgrade).await {
+        match send_request(forwarder, client, &mut upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let drain = forwarder.drain(upgrade.context.connection());
                 let ending = StreamDeadline::new(drain, &upgrade.forward.identity, forwarder.number());
                 telemetry::on_response_headers(&upgrade.context, response.headers());
-                if let Some(ticket) = &mut upgrade.forward.ticket {
-                    ticket.switched();
+                if let Some(quota) = &mut upgrade.forward.quota {
+                    quota.switched();
                 }
-                let headers = for_client(response.headers());
+                let headers = client_response_headers(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => {
                         // An open tunnel should keep little memory, and no credential.
@@ -93,9 +93,9 @@ pub(crate) async fn open<C: DownstreamExchange>(
             Ok(response) => {
                 let answer = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
                 let Upgrade { forward, context, head } = &mut *upgrade;
-                Exchange::new(forwarder, client, context, forward, head).pass_on(answer).await
+                Exchange::new(forwarder, client, context, forward, head).relay(answer).await
             }
-            Err(failure) => match failure.answer(forwarder.upstreams.unreachable()) {
+            Err(failure) => match failure.response(forwarder.upstreams.unreachable()) {
                 Some(answer) => {
                     let head = &upgrade.head;
                     let answer = answer.into_accepted_format(&head.headers, head.uri.query());
@@ -117,14 +117,14 @@ pub(crate) async fn open<C: DownstreamExchange>(
 }
 
 /// Sends the request and waits for the response head.
-async fn ask<C: DownstreamExchange>(
+async fn send_request<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
     upgrade: &mut Upgrade,
 ) -> Result<Response<Incoming>, Failure> {
     let slot = {
         let Upgrade { forward, context, head } = &mut *upgrade;
-        Exchange::new(forwarder, client, context, forward, head).turn().await?
+        Exchange::new(forwarder, client, context, forward, head).admit_only().await?
     };
     // The response mostly waits for a container, so the time does not count as the shard's.
     let turn = async {
@@ -152,7 +152,7 @@ async fn ask<C: DownstreamExchange>(
     };
     let response = tokio::select! {
         response = exchange => response?,
-        () = client.left() => return Err(Failure::ClientLeft),
+        () = client.closed() => return Err(Failure::ClientDisconnected),
         never = turn => match never {},
     };
     telemetry::on_first_byte(&upgrade.context, forward);
@@ -192,7 +192,7 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
 }
 
 /// Headers of the 101 for the client: those of the handshake, and no other hop-by-hop fields.
-fn for_client(headers: &HeaderMap) -> HeaderMap {
+fn client_response_headers(headers: &HeaderMap) -> HeaderMap {
     let handshake = |name: &header::HeaderName| matches!(*name, header::CONNECTION | header::UPGRADE);
     let kept = headers.iter().filter(|(name, _)| handshake(name) || !is_hop_by_hop(name));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -212,7 +212,7 @@ impl Tunnel {
         client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     ) {
         let forward = &self.upgrade.forward;
-        let counted = |bytes: &[u8]| forward.carried(bytes.len());
+        let counted = |bytes: &[u8]| forward.count_bytes(bytes.len());
         let (from_client, mut to_client) = split(client);
         let (from_shard, mut to_shard) = split(TokioIo::new(self.upgraded));
         let mut from_client = InspectReader::new(from_client, counted);

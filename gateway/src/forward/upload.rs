@@ -73,7 +73,7 @@ impl Upload {
     }
 
     /// The same with these headers removed from trailers: the upstream would trust them there as well.
-    pub(crate) fn hiding(self, trusted: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
+    pub(crate) fn with_trusted_headers(self, trusted: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
         Self { trusted: trusted.cloned(), ..self }
     }
 
@@ -129,8 +129,8 @@ impl Upload {
             self.finish().await;
             return Ok(0);
         }
-        client.left().await;
-        Err(Failure::ClientLeft)
+        client.closed().await;
+        Err(Failure::ClientDisconnected)
     }
 
     /// Reads with a deadline that counts only time spent waiting for the client: the upstream may be slow, too.
@@ -158,7 +158,7 @@ impl Upload {
         tokio::select! {
             biased;
             sent = self.send_some() => Ok(sent),
-            () = client.gone() => Err(Failure::ClientLeft),
+            () = client.disconnected() => Err(Failure::ClientDisconnected),
             () = backlog.stalled(FOR_EVER, waiting) => Err(Failure::StalledUpload),
         }
     }

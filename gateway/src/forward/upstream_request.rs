@@ -14,7 +14,7 @@ use crate::forward::target::Forward;
 use crate::request::RequestClass;
 
 /// Rewrites a request for the upstream. Returns the number of identity headers of the client that were removed.
-pub(crate) fn as_sent(
+pub(crate) fn build_upstream_request(
     forwarder: &Forwarder,
     forward: &Forward,
     head: &mut Parts,

@@ -233,15 +233,15 @@ impl DownstreamExchange for Http2 {
         move || windows.used_capacity()
     }
 
-    async fn gone(&mut self) {
-        self.left().await;
+    async fn disconnected(&mut self) {
+        self.closed().await;
     }
 
     async fn trailers(&mut self) -> Result<Option<HeaderMap>, BodyError> {
         Ok(self.body.trailers().await.map_err(|_| ClientDisconnected)?)
     }
 
-    async fn left(&mut self) {
+    async fn closed(&mut self) {
         // Whether the stream was reset or the connection broke makes no difference.
         let _ = poll_fn(|context| match &mut self.answer {
             Some(answer) => answer.poll_reset(context),
@@ -271,7 +271,7 @@ impl DownstreamExchange for Http2 {
         Ok(())
     }
 
-    fn begun(&self) -> Option<u16> {
+    fn status_sent(&self) -> Option<u16> {
         self.code
     }
 

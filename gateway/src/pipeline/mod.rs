@@ -201,9 +201,9 @@ impl RequestPipeline {
             workspace: forward.workspace.as_deref().or(forward.mount.as_deref()),
         };
         view.tell_all(Stage::Quota, StageResult::Info, || quotas.standing(kind, &whom));
-        let ticket = quotas.admit(kind, &whom, view.counting());
-        let ticket = ticket.map_err(|exceeded| self.limited(view, exceeded))?;
-        forward.ticket = ticket.map(Box::new);
+        let quota = quotas.admit(kind, &whom, view.counting());
+        let quota = quota.map_err(|exceeded| self.limited(view, exceeded))?;
+        forward.quota = quota.map(Box::new);
         Ok(forward)
     }
 

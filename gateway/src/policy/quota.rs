@@ -415,7 +415,7 @@ struct MeterGuard {
 
 impl QuotaGuard {
     /// Charges transferred bytes.
-    pub(crate) fn carried(&self, bytes: u64) {
+    pub(crate) fn count_bytes(&self, bytes: u64) {
         let charged = self.held.iter().flatten().filter_map(|held| Some((&held.meter, held.bytes?)));
         let mut now = None;
         for (meter, pace) in charged {
@@ -526,7 +526,7 @@ mod tests {
         let bytes = QuotaConfig { bytes_per_second: Some(ByteSize::mib(1)), ..QuotaConfig::default() };
         let quotas = quotas(ListenerQuotasConfig { per_workspace: bytes, ..ListenerQuotasConfig::default() });
         let ticket = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
-        ticket.carried(100 << 20);
+        ticket.count_bytes(100 << 20);
         assert_eq!(
             exceeded(quotas.admit(RequestKind::Request, &whom("eve", "a"), Counting::Real)),
             (LimitScope::Workspace, LimitKind::Bytes)

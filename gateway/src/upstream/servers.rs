@@ -274,7 +274,7 @@ impl Upstreams {
     }
 
     /// True if a request to `upstream` may be retried; counts the retry if so.
-    pub(crate) fn may_repeat(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn may_retry(&self, upstream: &Upstream) -> bool {
         self.options.load().repeat && upstream.retries.spend()
     }
 

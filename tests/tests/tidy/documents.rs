@@ -22,6 +22,9 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`([A-Za-z0-9_./-]+)
 static FUNCTION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"`([a-z0-9_]+)` \(`([A-Za-z0-9_./-]+\.rs)`\)").unwrap());
 
+/// A name of a function or folder.
+static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`([a-z0-9_]+)`").unwrap());
+
 #[test]
 fn documents_are_short_and_lead_to_files_that_exist() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
@@ -29,6 +32,9 @@ fn documents_are_short_and_lead_to_files_that_exist() {
     faults.extend(long_architecture(&read("ARCHITECTURE.md")));
     let source = |path: &str| std::fs::read_to_string(workspace().join(path)).ok();
     faults.extend(missing_functions(&read("ARCHITECTURE.md"), source));
+    let gateway = files().iter().filter(|path| path.starts_with("gateway/src/") && path.ends_with(".rs"));
+    let gateway: Vec<(String, String)> = gateway.map(|path| (path.clone(), read(path))).collect();
+    faults.extend(unknown_names(&read("ARCHITECTURE.md"), &gateway));
     let decisions: Vec<&str> = files()
         .iter()
         .filter_map(|path| path.strip_prefix("docs/decisions/"))
@@ -91,6 +97,24 @@ fn missing_functions(text: &str, source: impl Fn(&str) -> Option<String>) -> Vec
         }
     }
     faults
+}
+
+/// Names in the walk of a request through the gateway that are neither a function nor a folder of its sources.
+fn unknown_names(text: &str, gateway: &[(String, String)]) -> Vec<String> {
+    let Some((_, walk)) = text.split_once("\n## A request through the gateway\n") else {
+        return vec!["ARCHITECTURE.md: no section \"A request through the gateway\"".to_owned()];
+    };
+    let walk = walk.split_once("\n## ").map_or(walk, |(walk, _)| walk);
+    let is_known = |name: &str| {
+        let heads = [format!("fn {name}("), format!("fn {name}<")];
+        gateway.iter().any(|(path, code)| {
+            path.starts_with(&format!("gateway/src/{name}/")) || heads.iter().any(|head| code.contains(head))
+        })
+    };
+    let names: BTreeSet<&str> =
+        NAME.captures_iter(walk).filter_map(|found| found.get(1)).map(|name| name.as_str()).collect();
+    let unknown = names.into_iter().filter(|name| !is_known(name));
+    unknown.map(|name| format!("ARCHITECTURE.md: the gateway has no function or folder {name}")).collect()
 }
 
 /// The names must be `0001-title.md`, `0002-title.md`, …
@@ -176,6 +200,16 @@ fn a_function_that_is_not_in_its_file_is_found() {
         missing_functions(text, source),
         ["ARCHITECTURE.md: no function stop in a.rs", "ARCHITECTURE.md: no function run in b.rs"]
     );
+}
+
+#[test]
+fn an_unknown_name_in_the_walk_of_a_request_is_found() {
+    let gateway =
+        [("gateway/src/http/serve.rs".to_owned(), "pub(crate) async fn serve<C: D>() {}".to_owned())];
+    let text =
+        "# A\n`other`\n## A request through the gateway\n`http`, `serve`, `ask`, `Upper`\n## Next\n`more`\n";
+    assert_eq!(unknown_names(text, &gateway), ["ARCHITECTURE.md: the gateway has no function or folder ask"]);
+    assert_eq!(unknown_names("# A\n", &gateway).len(), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use http::Version;
 use http::request::Parts;
 
 use crate::admin::{AdminApi, AdminReply};
-use crate::forward::upstream_request::as_sent;
+use crate::forward::upstream_request::build_upstream_request;
 use crate::pipeline::{Action, RequestView, refusal};
 use crate::policy::connection::Connection;
 use crate::request::RequestClass;
@@ -69,10 +69,10 @@ pub(crate) async fn dry_run(
     let Action::Forward(forward) = &decision else {
         return DryRun { decision, class, client, sent: None };
     };
-    match as_sent(&admin.pipeline.forwarder, forward, &mut head, client, class) {
+    match build_upstream_request(&admin.pipeline.forwarder, forward, &mut head, client, class) {
         Ok(_) => DryRun { decision, class, client, sent: Some(head) },
         Err(failure) => {
-            let response = failure.answer(admin.pipeline.forwarder.upstreams.unreachable());
+            let response = failure.response(admin.pipeline.forwarder.upstreams.unreachable());
             let decision = Action::Respond(response.unwrap_or_else(LocalResponse::bad_gateway));
             DryRun { decision, class, client, sent: None }
         }

@@ -45,7 +45,7 @@ pub(crate) struct Exchange<'e, C> {
     /// A compact copy of its headers, while they are in use by an attempt.
     spare: RetryHeaders,
     /// Resolves when the watch's deadline has passed; `None` for requests without one.
-    over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The watch ends as soon as the event is complete that is being sent.
     is_ending: bool,
     /// Time for which the upstream may be silent; `None` for watches.
@@ -72,7 +72,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         forward: &'e Forward,
         request: &'e mut Parts,
     ) -> Self {
-        let over = (context.class == RequestClass::Watch).then(|| {
+        let deadline = (context.class == RequestClass::Watch).then(|| {
             let ending = StreamDeadline::new(
                 forwarder.drain(context.connection()),
                 &forward.identity,
@@ -88,7 +88,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             forward,
             request,
             spare: RetryHeaders::default(),
-            over,
+            deadline,
             is_ending: false,
             limit,
             slot: None,
@@ -98,7 +98,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 
     /// Forwards the request and relays the response; returns the status code that the client got.
     pub(crate) async fn run(&mut self) -> u16 {
-        match self.carry().await {
+        match self.try_run().await {
             Ok(code) => code,
             Err(failure) => self.fail(&failure).await,
         }
@@ -112,8 +112,8 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             Failure::SlowReader => self.forwarder.telemetry.metrics.slow_reader(),
             _ => {}
         }
-        let Some(code) = self.client.begun() else {
-            return match failure.answer(self.forwarder.upstreams.unreachable()) {
+        let Some(code) = self.client.status_sent() else {
+            return match failure.response(self.forwarder.upstreams.unreachable()) {
                 Some(answer) => {
                     self.restore();
                     let request = &*self.request;
@@ -137,8 +137,8 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         // A watch may end between two events; any other response is incomplete, and must be seen to be.
         let cleanly = code == 200
             && self.context.class == RequestClass::Watch
-            && self.context.boundary.is_between()
-            && !matches!(failure, Failure::ClientLeft | Failure::SlowReader);
+            && self.context.framing.is_between()
+            && !matches!(failure, Failure::ClientDisconnected | Failure::SlowReader);
         if !(cleanly && self.client.end(None).await.is_ok()) {
             self.client.abort();
         }
@@ -146,11 +146,11 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     }
 
     /// Relays a response to a request that was sent elsewhere; returns the status code that the client got.
-    pub(crate) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
+    pub(crate) async fn relay(&mut self, answer: Response<Download>) -> u16 {
         let outcome = async {
             let mut begun = self.start_response(answer)?;
-            self.answer(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
-            self.conclude(begun).await
+            self.relay_response(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
+            self.finish_response(begun).await
         };
         match outcome.await {
             Ok(code) => code,
@@ -158,34 +158,34 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         }
     }
 
-    async fn carry(&mut self) -> Result<u16, Failure> {
+    async fn try_run(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
         let mut upload = Upload::new(Sink::Nowhere, true);
         let mut begun = {
-            self.enter().await?;
-            let answer = self.ask(&mut upload).await;
-            settle(self.slot.take(), &answer, upload.is_sent());
+            self.acquire_admission().await?;
+            let answer = self.send_request(&mut upload).await;
+            release_admission(self.slot.take(), &answer, upload.is_sent());
             let answer = answer?;
             telemetry::on_first_byte(self.context, self.forward);
             self.start_response(answer)?
         };
-        self.answer(&mut begun, &mut upload).await?;
-        self.conclude(begun).await
+        self.relay_response(&mut begun, &mut upload).await?;
+        self.finish_response(begun).await
     }
 
     /// Waits for admission only, for a request that is sent elsewhere (an upgrade).
-    pub(crate) async fn turn(mut self) -> Result<Option<ConcurrencyPermit>, Failure> {
-        self.enter().await?;
+    pub(crate) async fn admit_only(mut self) -> Result<Option<ConcurrencyPermit>, Failure> {
+        self.acquire_admission().await?;
         Ok(self.slot.take())
     }
 
     /// Waits for admission, if the shard is at its concurrency limit.
-    async fn enter(&mut self) -> Result<(), Failure> {
+    async fn acquire_admission(&mut self) -> Result<(), Failure> {
         let upstream = &self.forward.upstream;
         if !self.forwarder.upstreams.limits(upstream) {
             return Ok(());
         }
-        let share = self.forward.share(self.context.class, &self.request.method, self.context.client);
+        let share = self.forward.flow_key(self.context.class, &self.request.method, self.context.client);
         self.slot = self.forwarder.upstreams.enter_at_once(upstream, share);
         if self.slot.is_some() {
             return Ok(());
@@ -195,8 +195,8 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         let entered = Box::pin(async {
             tokio::select! {
                 biased;
-                () = self.client.left() => Err(Failure::ClientLeft),
-                () = over(&mut self.over) => Err(Failure::Over),
+                () = self.client.closed() => Err(Failure::ClientDisconnected),
+                () = deadline_reached(&mut self.deadline) => Err(Failure::Over),
                 entered = self.forwarder.upstreams.enter(upstream, share) => Ok(entered?),
             }
         });
@@ -208,7 +208,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 
     /// Rewrites the request for the upstream.
     fn prepare(&mut self) -> Result<(), Failure> {
-        let forged = upstream_request::as_sent(
+        let forged = upstream_request::build_upstream_request(
             self.forwarder,
             self.forward,
             self.request,
@@ -222,17 +222,21 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     }
 
     /// Counts bytes of the request body.
-    fn sent(&mut self, bytes: usize) {
+    fn count_sent(&mut self, bytes: usize) {
         self.context.request_bytes += bytes as u64;
-        self.forward.carried(bytes);
+        self.forward.count_bytes(bytes);
     }
 }
 
 /// Releases the admission of a request that has a response, or will not get one. `is_sent`: the upstream has the whole request.
-fn settle(slot: Option<ConcurrencyPermit>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
+fn release_admission(
+    slot: Option<ConcurrencyPermit>,
+    answer: &Result<Response<Download>, Failure>,
+    is_sent: bool,
+) {
     let Some(slot) = slot else { return };
     match answer {
-        Ok(answer) if is_turned_away(answer) => slot.overloaded(),
+        Ok(answer) if is_rejection(answer) => slot.overloaded(),
         // The client may have asked for that timeout (`?timeout=1s`): it says nothing about the shard's load.
         Ok(answer) if answer.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
         Ok(_) => slot.answered(),
@@ -245,13 +249,13 @@ fn settle(slot: Option<ConcurrencyPermit>, answer: &Result<Response<Download>, F
 /// `text/plain` before they look at the request, both for the limit of requests in flight and for priority and fairness. A 429 with a
 /// `Status` is an ordinary response, for example to an eviction that a disruption budget forbids. The headers of priority and fairness
 /// do not tell them apart, because every response has them.
-fn is_turned_away(answer: &Response<Download>) -> bool {
+fn is_rejection(answer: &Response<Download>) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     answer.status() == StatusCode::TOO_MANY_REQUESTS && kind.starts_with(b"text/plain")
 }
 
-/// Returns when the upstream has been silent for too long.
-async fn silence(limit: Option<Duration>) {
+/// Returns after this time; never without a limit.
+async fn elapsed(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
         None => pending().await,
@@ -259,9 +263,9 @@ async fn silence(limit: Option<Duration>) {
 }
 
 /// Returns when the watch's deadline has passed.
-async fn over(ending: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
-    match ending {
-        Some(ending) => ending.await,
+async fn deadline_reached(deadline: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
+    match deadline {
+        Some(deadline) => deadline.await,
         None => pending().await,
     }
 }

@@ -8,7 +8,7 @@ use http::header::{self, HeaderMap};
 use http::{Response, Uri};
 
 use crate::forward::downstream::{DownstreamExchange, drain};
-use crate::forward::exchange::{Exchange, StartedResponse, over, silence};
+use crate::forward::exchange::{Exchange, StartedResponse, deadline_reached, elapsed};
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive;
 use crate::forward::keep_alive::KeepAlive;
@@ -31,7 +31,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         let (mut parts, body) = answer.into_parts();
         telemetry::on_response_headers(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
-        self.context.boundary = WatchFraming::of(&parts.headers);
+        self.context.framing = WatchFraming::of(&parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {
             for (name, value) in origin.fields() {
@@ -42,14 +42,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         self.keep_alive =
             self.context.keep_alive.and_then(|pause| KeepAlive::of(&parts, pause).map(Box::new));
         if self.is_ending && code == 200 {
-            self.over = Some(Box::pin(ready(())));
+            self.deadline = Some(Box::pin(ready(())));
         }
         self.client.begin(parts, ended)?;
         Ok(StartedResponse { code, ended, body })
     }
 
     /// Relays the body to the client. By reference: async fns store their arguments beside the locals made from them.
-    pub(super) async fn answer(
+    pub(super) async fn relay_response(
         &mut self,
         begun: &mut StartedResponse,
         upload: &mut Upload,
@@ -68,23 +68,23 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     tokio::select! {
                         biased;
                         flushed = self.client.flush() => flushed?,
-                        () = over(&mut self.over) => return self.too_late(),
-                        () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
+                        () = deadline_reached(&mut self.deadline) => return self.abort_event(),
+                        () = elapsed(Some(stall_timeout)) => return Err(Failure::SlowReader),
                     }
                     tokio::select! {
                         biased;
                         chunk = body.data() => chunk,
                         sent = upload.step(self.client, &self.context.connection().upload_backlog, patience) => {
-                            self.sent(sent?);
+                            self.count_sent(sent?);
                             continue;
                         }
                         () = keep_alive::due(&mut self.keep_alive) => {
                             self.keep_open().await?;
                             continue;
                         }
-                        () = silence(self.limit) => return Err(Failure::Timeout),
-                        () = over(&mut self.over) => {
-                            self.ends_here()?;
+                        () = elapsed(self.limit) => return Err(Failure::Timeout),
+                        () = deadline_reached(&mut self.deadline) => {
+                            self.reach_deadline()?;
                             continue;
                         }
                     }
@@ -98,7 +98,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 tokio::select! {
                     biased;
                     ended = self.client.end(trailers) => ended?,
-                    () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
+                    () = elapsed(Some(stall_timeout)) => return Err(Failure::SlowReader),
                 }
                 break;
             };
@@ -106,13 +106,13 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 keep_alive.begin_again();
             }
             // Checked here too, because a watch without pauses must not outlive its credential.
-            if over(&mut self.over).now_or_never().is_some() {
-                self.ends_here()?;
+            if deadline_reached(&mut self.deadline).now_or_never().is_some() {
+                self.reach_deadline()?;
             }
             let size = chunk.len();
-            self.forward.carried(size);
+            self.forward.count_bytes(size);
             self.context.response_bytes += size as u64;
-            self.context.boundary.pass(&chunk);
+            self.context.framing.pass(&chunk);
             // A known end goes out together with the last bytes. The end before an error looks the same, but then there is another item:
             // the error.
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
@@ -122,12 +122,12 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             tokio::select! {
                 biased;
                 written = self.client.write(chunk, *ended) => written?,
-                () = over(&mut self.over) => return self.too_late(),
+                () = deadline_reached(&mut self.deadline) => return self.abort_event(),
                 () = stalled => return Err(Failure::SlowReader),
             }
             self.context.connection().response_backlog.drained(size);
             body.release(size);
-            if self.is_ending && self.context.boundary.is_between() {
+            if self.is_ending && self.context.framing.is_between() {
                 return Err(Failure::Over);
             }
         }
@@ -137,26 +137,26 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Writes a space to an idle watch.
     async fn keep_open(&mut self) -> Result<(), Failure> {
         // Within an event, the space would become a part of it.
-        if !self.context.boundary.is_between() {
+        if !self.context.framing.is_between() {
             return Ok(());
         }
         let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
-            () = over(&mut self.over) => self.too_late(),
+            () = deadline_reached(&mut self.deadline) => self.abort_event(),
             written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
-            () = silence(Some(stall_timeout)) => Err(Failure::SlowReader),
+            () = elapsed(Some(stall_timeout)) => Err(Failure::SlowReader),
         }
     }
 
     /// Completes the response; returns its status code.
-    pub(super) async fn conclude(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
+    pub(super) async fn finish_response(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
         begun.body.finish();
         let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
             flushed = self.client.flush() => flushed?,
-            () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
+            () = elapsed(Some(stall_timeout)) => return Err(Failure::SlowReader),
         }
         drain(self.client).await;
         Ok(begun.code)
@@ -167,18 +167,18 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     ///
     /// # Errors
     /// [`Failure::Over`], if it ends now.
-    fn ends_here(&mut self) -> Result<(), Failure> {
-        if self.context.boundary.is_between() || self.is_ending {
+    fn reach_deadline(&mut self) -> Result<(), Failure> {
+        if self.context.framing.is_between() || self.is_ending {
             return Err(Failure::Over);
         }
         self.is_ending = true;
-        self.over = Some(Box::pin(tokio::time::sleep(REST_OF_EVENT)));
+        self.deadline = Some(Box::pin(tokio::time::sleep(REST_OF_EVENT)));
         Ok(())
     }
 
     /// Ends a watch whose event was not completed in time.
-    fn too_late(&mut self) -> Result<(), Failure> {
-        self.context.boundary = WatchFraming::Lines { is_between: false };
+    fn abort_event(&mut self) -> Result<(), Failure> {
+        self.context.framing = WatchFraming::Lines { is_between: false };
         Err(Failure::Over)
     }
 }

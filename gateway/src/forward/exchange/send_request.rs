@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::relay_response::remove_hop_by_hop;
-use crate::forward::exchange::{Exchange, over, silence};
+use crate::forward::exchange::{Exchange, deadline_reached, elapsed};
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
 use crate::forward::response_body::Download;
@@ -45,15 +45,15 @@ pub(super) enum Next<B> {
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sends the request and waits for the head of the response.
-    pub(super) async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
+    pub(super) async fn send_request(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
         let began = Instant::now();
         self.forward.upstream.retries.earn();
         let mut sent = 0;
         for _ in 0..MAX_CONNECTIONS_TRIED {
-            let permit = match self.place().await? {
+            let permit = match self.open_stream().await? {
                 UpstreamStream::Http2(permit) => permit,
                 // Boxed, because it is rare.
-                UpstreamStream::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
+                UpstreamStream::Http1 => return Box::pin(self.send_request_over_http1(upload)).await,
             };
             let Ok(mut sender) = permit.ready().await else { continue };
             if sent == 0 {
@@ -61,7 +61,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             }
             sent += 1;
             let (ended, done) = self.is_ended();
-            let (mut answered, body) = match sender.send_request(self.head_to_send(), ended) {
+            let (mut answered, body) = match sender.send_request(self.request_to_send(), ended) {
                 Ok(sending) => sending,
                 Err(error) => {
                     // The connection has just ended: the request was not sent.
@@ -73,17 +73,17 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 }
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            *upload = Upload::new(sink, done).hiding(self.forward.trusted.as_ref());
-            self.note_asked(upload);
+            *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
+            self.record_send(upload);
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
             let answered = answered.await;
-            self.note_health(&permit, answered.as_ref().err(), upload.is_sent());
+            self.record_health(&permit, answered.as_ref().err(), upload.is_sent());
             match answered {
                 Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
-                Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
+                Err(failure) if sent < MAX_SENT && self.may_retry(&failure, upload) => {}
                 Err(failure) => return Err(failure),
             }
         }
@@ -91,7 +91,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     }
 
     /// The head to send. What a retry needs is kept as a compact copy.
-    fn head_to_send(&mut self) -> Request<()> {
+    fn request_to_send(&mut self) -> Request<()> {
         self.restore();
         let headers = std::mem::take(&mut self.request.headers);
         self.spare = RetryHeaders::of(&headers);
@@ -108,7 +108,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     }
 
     /// Starts the clock of the concurrency permit once the request is sent.
-    fn note_asked(&mut self, upload: &Upload) {
+    fn record_send(&mut self, upload: &Upload) {
         if let Some(slot) = &mut self.slot
             && upload.is_sent()
         {
@@ -117,7 +117,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     }
 
     /// Reports the result to the health of the address that was used.
-    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
+    fn record_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
         let upstream = &self.forward.upstream;
         match failure {
             None => upstream.answered_over(permit),
@@ -142,7 +142,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 
     /// Whether the request may be retried: its body was not consumed, it is idempotent or was not processed, and the retry budget
     /// allows it.
-    pub(super) fn may_repeat(&self, failure: &Failure, upload: &Upload) -> bool {
+    pub(super) fn may_retry(&self, failure: &Failure, upload: &Upload) -> bool {
         let repeatable = match failure {
             Failure::Refused => !upload.is_consumed(),
             Failure::Shard(_) | Failure::Hung => {
@@ -150,16 +150,16 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             }
             _ => false,
         };
-        repeatable && self.forwarder.upstreams.may_repeat(&self.forward.upstream)
+        repeatable && self.forwarder.upstreams.may_retry(&self.forward.upstream)
     }
 
     /// A stream to the upstream. Does not watch for the client's disconnection: a stream that is opened and reset at once looks like
     /// an attack to the shard (CVE-2023-44487).
-    async fn place(&mut self) -> Result<UpstreamStream, Failure> {
+    async fn open_stream(&mut self) -> Result<UpstreamStream, Failure> {
         let upstream = &self.forward.upstream;
         let place = tokio::select! {
             biased;
-            () = self.client.left() => return Err(Failure::ClientLeft),
+            () = self.client.closed() => return Err(Failure::ClientDisconnected),
             place = self.forwarder.upstreams.stream(upstream) => place,
         };
         match place {
@@ -193,11 +193,11 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     Next::Final(answer) => return Ok(answer),
                 },
                 sent = upload.step(self.client, &self.context.connection().upload_backlog, patience) => {
-                    self.sent(sent?);
-                    self.note_asked(upload);
+                    self.count_sent(sent?);
+                    self.record_send(upload);
                     continue;
                 }
-                () = silence(pause) => match self.slot.take() {
+                () = elapsed(pause) => match self.slot.take() {
                     // The upstream was silent for the whole time, which counts as overload; the request may take longer.
                     Some(slot) => {
                         silent = pause.unwrap_or_default();
@@ -206,14 +206,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     }
                     None => return Err(Failure::Timeout),
                 },
-                () = over(&mut self.over) => {
+                () = deadline_reached(&mut self.deadline) => {
                     if self.is_ending {
                         return Err(Failure::Over);
                     }
                     // A watch that arrives while the gateway drains gets its response head and an orderly end: a refusal would look like a
                     // failure to the client.
                     self.is_ending = true;
-                    self.over = Some(Box::pin(sleep(LATE_HEAD)));
+                    self.deadline = Some(Box::pin(sleep(LATE_HEAD)));
                     continue;
                 }
             };

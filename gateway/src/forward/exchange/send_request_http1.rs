@@ -20,7 +20,7 @@ use crate::upstream::{Lease, RequestBody};
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sends the request on an HTTP/1.1 connection and waits for the head of the response.
-    pub(super) async fn ask_over_http1(
+    pub(super) async fn send_request_over_http1(
         &mut self,
         upload: &mut Upload,
     ) -> Result<Response<Download>, Failure> {
@@ -32,7 +32,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let mut request = copy(self.request);
             let (ended, done) = self.is_ended();
             let (body, sink) = body_for_http1(&request, ended);
-            *upload = Upload::new(sink, done).hiding(self.forward.trusted.as_ref());
+            *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;
@@ -60,7 +60,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     return Ok(answer.map(|body| Download::Http1 { body, trailers: None, lease }));
                 }
                 // The upstream may close idle connections at any time.
-                Err(failure) if lease.reused && self.may_repeat(&failure, upload) => fresh = true,
+                Err(failure) if lease.reused && self.may_retry(&failure, upload) => fresh = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -74,7 +74,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         };
         tokio::select! {
             biased;
-            () = self.client.left() => Err(Failure::ClientLeft),
+            () = self.client.closed() => Err(Failure::ClientDisconnected),
             lease = lease => lease.map_err(|error| {
                 failure::note_connect(upstream, &error);
                 Failure::Unreachable

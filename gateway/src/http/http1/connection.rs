@@ -56,7 +56,7 @@ impl Http1Connection {
 
     /// Returns when the client has disconnected. Input that arrives meanwhile is buffered up to [`MAX_AHEAD`]; of a client that
     /// sends more, disconnection is no longer noticed.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn closed(&mut self) {
         poll_fn(|context| {
             while self.input.len() < MAX_AHEAD {
                 match ready!(self.poll_fill(context)) {

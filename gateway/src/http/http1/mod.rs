@@ -313,8 +313,8 @@ impl DownstreamExchange for Http1<'_> {
         Ok(self.body.take_trailers())
     }
 
-    async fn left(&mut self) {
-        self.wire.left().await;
+    async fn closed(&mut self) {
+        self.wire.closed().await;
     }
 
     async fn interim(&mut self, head: Response<()>) -> Result<(), ClientDisconnected> {
@@ -344,7 +344,7 @@ impl DownstreamExchange for Http1<'_> {
         Ok(())
     }
 
-    fn begun(&self) -> Option<u16> {
+    fn status_sent(&self) -> Option<u16> {
         self.answer.map(|(code, _)| code)
     }
 
