@@ -1,4 +1,4 @@
-//! Conditions in the style of Cluster API: a plain list with a severity, `Ready` first.
+//! Conditions in the style of Cluster API: a list with severities, `Ready` first.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,24 +6,24 @@ use serde_json::Value;
 
 use crate::keys::condition_type::READY;
 
-/// One observation.
+/// One condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// What the observation is about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it holds.
+    /// Whether the condition holds.
     pub status: ConditionStatus,
-    /// How bad it is; only when `status` is false.
+    /// Severity; present only if `status` is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<Severity>,
-    /// RFC 3339 in whole seconds, UTC.
+    /// Time of the last transition: RFC 3339 in whole seconds, UTC.
     pub last_transition_time: String,
-    /// Cause in one word.
+    /// Cause, as one CamelCase word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Details.
+    /// Details of the cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -31,33 +31,33 @@ pub struct Condition {
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Nobody knows.
+    /// The state is not known.
     #[default]
     Unknown,
 }
 
-/// How bad a false condition is, worst first.
+/// Severity of a false condition, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
-    /// Somebody has to act.
+    /// Intervention is necessary.
     Error,
-    /// Works, but not as it should.
+    /// The object works, but not as intended.
     Warning,
-    /// Just takes time.
+    /// The condition becomes true in time.
     Info,
 }
 
 impl Condition {
-    /// A condition that holds.
+    /// A condition that is true.
     pub fn met(kind: &str) -> Self {
         Self { kind: kind.to_owned(), status: ConditionStatus::True, ..Self::default() }
     }
 
-    /// A condition that does not hold, and why.
+    /// A condition that is false, with its cause.
     pub fn unmet(kind: &str, severity: Severity, reason: &str, message: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -69,7 +69,7 @@ impl Condition {
         }
     }
 
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.status == other.status
             && self.severity == other.severity
             && self.reason == other.reason
@@ -77,13 +77,12 @@ impl Condition {
     }
 }
 
-/// Puts `condition` into the list and says whether anything changed. The time is kept where status, severity,
-/// reason and message are the same; otherwise it becomes `now`. The list ends up with `Ready` first and the rest
-/// sorted by type.
+/// Puts `condition` into the list and returns whether anything changed. The transition time stays if status, severity, reason
+/// and message are the same; otherwise it becomes `now`. The list is sorted: `Ready` first, then by type.
 pub fn set_condition(conditions: &mut Vec<Condition>, condition: Condition, now: Timestamp) -> bool {
     let stamped = Condition { last_transition_time: format_time(now), ..condition };
     match conditions.iter_mut().find(|present| present.kind == stamped.kind) {
-        Some(present) if present.says_the_same(&stamped) => return false,
+        Some(present) if present.is_equivalent(&stamped) => return false,
         Some(present) => *present = stamped,
         None => conditions.push(stamped),
     }
@@ -91,9 +90,8 @@ pub fn set_condition(conditions: &mut Vec<Condition>, condition: Condition, now:
     true
 }
 
-/// Derives `Ready` from the conditions of the given types: the worst of them decides (false before true before
-/// unknown, errors before warnings before information; among equals the one named first). Without any of them
-/// nothing is set.
+/// Derives `Ready` from the conditions of the given types. The worst of them decides: false before true before unknown,
+/// errors before warnings before information, and among equals the first in `of`. If none of them is present, nothing is set.
 pub fn set_summary(conditions: &mut Vec<Condition>, of: &[&str], now: Timestamp) -> bool {
     let rank = |condition: &Condition| match (condition.status, condition.severity) {
         (ConditionStatus::False, severity) => severity.unwrap_or(Severity::Error) as u8,
@@ -114,7 +112,7 @@ pub fn find_condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// Whether the condition of that type is there and true.
+/// Whether the condition of that type is present and true.
 pub fn is_condition_true(conditions: &[Condition], kind: &str) -> bool {
     find_condition(conditions, kind).is_some_and(|condition| condition.status == ConditionStatus::True)
 }
@@ -129,7 +127,7 @@ pub fn conditions_of(object: &Value) -> Vec<Condition> {
         .collect()
 }
 
-/// Replaces `status.conditions` of an object; no conditions, no field.
+/// Replaces `status.conditions` of an object. Without conditions the field is removed.
 pub fn write_conditions(object: &mut Value, conditions: &[Condition]) {
     let Value::Object(object) = object else { return };
     let status = object.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
@@ -141,7 +139,7 @@ pub fn write_conditions(object: &mut Value, conditions: &[Condition]) {
     }
 }
 
-/// As Kubernetes writes times: RFC 3339, whole seconds, UTC.
+/// Formats a time as Kubernetes does: RFC 3339, whole seconds, UTC.
 pub fn format_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_comes_first_and_the_rest_is_sorted() {
+    fn conditions_are_sorted_with_ready_first() {
         let mut conditions = Vec::new();
         for kind in ["WorkspaceScheduled", "Ready", "APIExportValid"] {
             assert!(set_condition(&mut conditions, Condition::met(kind), at(0)));
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_moves_only_with_the_content() {
+    fn the_transition_time_changes_only_with_the_condition() {
         let mut conditions = Vec::new();
         let waiting = |message: &str| Condition::unmet("Ready", Severity::Info, "Waiting", message);
         set_condition(&mut conditions, waiting("for a"), at(1));
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_is_the_worst_of_its_parts() {
+    fn the_summary_equals_the_worst_condition() {
         let info = || Condition::unmet("B", Severity::Info, "Slow", "takes time");
         let error = || Condition::unmet("C", Severity::Error, "Broken", "is broken");
         type Summary = Option<(ConditionStatus, Option<&'static str>)>;
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_travel_through_json_as_kcp_writes_them() {
+    fn conditions_have_the_json_of_kcp() {
         let list = json!([
             {"type": "Ready", "status": "False", "severity": "Info", "reason": "R", "message": "m",
              "lastTransitionTime": "2026-11-21T13:11:04Z"},

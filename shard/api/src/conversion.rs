@@ -1,30 +1,30 @@
 //! APIExport and APIBinding between v1alpha1 and v1alpha2.
 //!
-//! Neither version can say everything the other can. What does not fit travels in annotations below
-//! `apis.v1alpha2.kcp.io/`, so that a round trip loses nothing: whenever converting back would not give the original,
-//! the original is kept there, and it is used again on the way back if it still fits.
+//! Neither version can express everything that the other can. Whenever converting back would not give the original, the
+//! original is saved in an annotation below `apis.v1alpha2.kcp.io/`. The conversion back uses it if it still matches. So a
+//! round trip loses nothing.
 
 use serde_json::{Map, Value, json};
 
-/// An object that cannot be converted. Its author is to blame; a retry does not help.
+/// An object that cannot be converted. The cause is the object; a retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConversionError {
-    /// v1alpha2 needs group and resource, which v1alpha1 has in the schema's name only.
+    /// The schema's name has no group. v1alpha2 needs group and resource, which v1alpha1 holds only in the schema's name.
     #[error("invalid schema name {0:?}: must be <prefix>.<resource>.<group>")]
     SchemaName(String),
 }
 
-/// An APIExport or APIBinding (or anything else of `apis.kcp.io`, where only the version changes) in v1alpha1.
+/// Converts an APIExport or APIBinding to v1alpha1. In other kinds of `apis.kcp.io` only the version changes.
 pub fn apis_to_v1alpha1(mut object: Value) -> Value {
     set_version(&mut object, "apis.kcp.io/v1alpha1");
     match object["kind"].as_str() {
         Some("APIExport") => {
             resources_to_v1alpha1(&mut object);
-            convert_claims(&mut object, &EXPORT_CLAIMS, Direction::Down);
+            convert_claims(&mut object, &EXPORT_CLAIMS, Direction::ToV1alpha1);
         }
         Some("APIBinding") => {
             for claims in &BINDING_CLAIMS {
-                convert_claims(&mut object, claims, Direction::Down);
+                convert_claims(&mut object, claims, Direction::ToV1alpha1);
             }
         }
         _ => {}
@@ -32,7 +32,7 @@ pub fn apis_to_v1alpha1(mut object: Value) -> Value {
     object
 }
 
-/// The way back.
+/// Converts an APIExport or APIBinding to v1alpha2. In other kinds of `apis.kcp.io` only the version changes.
 ///
 /// # Errors
 /// See [`ConversionError`].
@@ -41,11 +41,11 @@ pub fn apis_to_v1alpha2(mut object: Value) -> Result<Value, ConversionError> {
     match object["kind"].as_str() {
         Some("APIExport") => {
             resources_to_v1alpha2(&mut object)?;
-            convert_claims(&mut object, &EXPORT_CLAIMS, Direction::Up);
+            convert_claims(&mut object, &EXPORT_CLAIMS, Direction::ToV1alpha2);
         }
         Some("APIBinding") => {
             for claims in &BINDING_CLAIMS {
-                convert_claims(&mut object, claims, Direction::Up);
+                convert_claims(&mut object, claims, Direction::ToV1alpha2);
             }
         }
         _ => {}
@@ -61,63 +61,67 @@ fn set_version(object: &mut Value, version: &str) {
 
 const RESOURCES_ANNOTATION: &str = "apis.v1alpha2.kcp.io/resource-schemas";
 
-/// A list of claims and the annotations for what does not fit.
+/// A list of claims, and the annotations that save claims which the other version cannot express.
 struct ClaimList {
     part: &'static str,
     field: &'static str,
-    /// Kept in v1alpha1 objects: claims as v1alpha2 knows them.
-    newer: &'static str,
-    /// Kept in v1alpha2 objects: claims as v1alpha1 knows them.
-    older: &'static str,
-    /// The v1alpha2 claim that a v1alpha1 claim means.
-    up: fn(&Value) -> Value,
+    /// Annotation of v1alpha1 objects that saves v1alpha2 claims.
+    v1alpha2_annotation: &'static str,
+    /// Annotation of v1alpha2 objects that saves v1alpha1 claims.
+    v1alpha1_annotation: &'static str,
+    /// Converts a v1alpha1 claim to v1alpha2.
+    to_v1alpha2: fn(&Value) -> Value,
 }
 
 const EXPORT_CLAIMS: ClaimList = ClaimList {
     part: "spec",
     field: "permissionClaims",
-    newer: "apis.v1alpha2.kcp.io/permission-claims",
-    older: "apis.v1alpha2.kcp.io/v1alpha1-permission-claims",
-    up: offered_claim,
+    v1alpha2_annotation: "apis.v1alpha2.kcp.io/permission-claims",
+    v1alpha1_annotation: "apis.v1alpha2.kcp.io/v1alpha1-permission-claims",
+    to_v1alpha2: export_claim,
 };
 
 const BINDING_CLAIMS: [ClaimList; 3] = [
     ClaimList {
         part: "spec",
         field: "permissionClaims",
-        newer: "apis.v1alpha2.kcp.io/acceptable-permission-claims",
-        older: "apis.v1alpha2.kcp.io/v1alpha1-permission-claims",
-        up: answered_claim,
+        v1alpha2_annotation: "apis.v1alpha2.kcp.io/acceptable-permission-claims",
+        v1alpha1_annotation: "apis.v1alpha2.kcp.io/v1alpha1-permission-claims",
+        to_v1alpha2: binding_claim,
     },
     ClaimList {
         part: "status",
         field: "exportPermissionClaims",
-        newer: "apis.v1alpha2.kcp.io/status-export-permission-claims",
-        older: "apis.v1alpha2.kcp.io/v1alpha1-status-export-permission-claims",
-        up: offered_claim,
+        v1alpha2_annotation: "apis.v1alpha2.kcp.io/status-export-permission-claims",
+        v1alpha1_annotation: "apis.v1alpha2.kcp.io/v1alpha1-status-export-permission-claims",
+        to_v1alpha2: export_claim,
     },
     ClaimList {
         part: "status",
         field: "appliedPermissionClaims",
-        newer: "apis.v1alpha2.kcp.io/status-applied-permission-claims",
-        older: "apis.v1alpha2.kcp.io/v1alpha1-status-applied-permission-claims",
-        up: answered_claim,
+        v1alpha2_annotation: "apis.v1alpha2.kcp.io/status-applied-permission-claims",
+        v1alpha1_annotation: "apis.v1alpha2.kcp.io/v1alpha1-status-applied-permission-claims",
+        to_v1alpha2: binding_claim,
     },
 ];
 
 #[derive(Clone, Copy)]
 enum Direction {
-    Down,
-    Up,
+    ToV1alpha1,
+    ToV1alpha2,
 }
 
 fn convert_claims(object: &mut Value, list: &ClaimList, direction: Direction) {
-    let down: fn(&Value) -> Value = older_claim;
-    let (there, back, kept, keep) = match direction {
-        Direction::Down => (down, list.up, list.older, list.newer),
-        Direction::Up => (list.up, down, list.newer, list.older),
+    let to_v1alpha1: fn(&Value) -> Value = claim_to_v1alpha1;
+    let (convert, convert_back, read_annotation, save_annotation) = match direction {
+        Direction::ToV1alpha1 => {
+            (to_v1alpha1, list.to_v1alpha2, list.v1alpha1_annotation, list.v1alpha2_annotation)
+        }
+        Direction::ToV1alpha2 => {
+            (list.to_v1alpha2, to_v1alpha1, list.v1alpha2_annotation, list.v1alpha1_annotation)
+        }
     };
-    let kept: Vec<Value> = take_annotation(object, kept);
+    let saved: Vec<Value> = take_annotation(object, read_annotation);
     let Some(claims) =
         object.get_mut(list.part).and_then(|part| part.get_mut(list.field)).and_then(Value::as_array_mut)
     else {
@@ -125,25 +129,27 @@ fn convert_claims(object: &mut Value, list: &ClaimList, direction: Direction) {
     };
     let mut lost = Vec::new();
     for claim in claims.iter_mut() {
-        let original = kept
-            .iter()
-            .find(|kept| is_same_claim(kept, claim) && without_state(&back(kept)) == without_state(claim));
+        let original = saved.iter().find(|saved| {
+            is_same_claim(saved, claim) && without_state(&convert_back(saved)) == without_state(claim)
+        });
         let converted = match original {
             Some(original) => complete(original, claim, direction),
-            None => there(claim),
+            None => convert(claim),
         };
-        if original.is_none() && plain(&back(&converted)) != plain(claim) {
-            lost.push(in_order(claim));
+        if original.is_none()
+            && without_empty_values(&convert_back(&converted)) != without_empty_values(claim)
+        {
+            lost.push(ordered_json(claim));
         }
         *claim = converted;
     }
     if !lost.is_empty() {
-        set_annotation(object, keep, format!("[{}]", lost.join(",")));
+        set_annotation(object, save_annotation, format!("[{}]", lost.join(",")));
     }
 }
 
-/// A claim of an export: v1alpha1 knows no verbs.
-fn offered_claim(older: &Value) -> Value {
+/// A v1alpha2 claim of an export. v1alpha1 has no verbs.
+fn export_claim(older: &Value) -> Value {
     json!({
         "group": text(older, "group"),
         "resource": text(older, "resource"),
@@ -152,9 +158,9 @@ fn offered_claim(older: &Value) -> Value {
     })
 }
 
-/// A claim in a binding also says which objects it covers.
-fn answered_claim(older: &Value) -> Value {
-    let mut claim = offered_claim(older);
+/// A v1alpha2 claim of a binding, which also has a selector of objects.
+fn binding_claim(older: &Value) -> Value {
+    let mut claim = export_claim(older);
     claim["selector"] = json!({"matchAll": true});
     if let Some(state) = older.get("state") {
         claim["state"] = state.clone();
@@ -162,7 +168,7 @@ fn answered_claim(older: &Value) -> Value {
     claim
 }
 
-fn older_claim(newer: &Value) -> Value {
+fn claim_to_v1alpha1(newer: &Value) -> Value {
     let mut claim = json!({"resource": text(newer, "resource")});
     for field in ["group", "identityHash", "state"] {
         if !text(newer, field).is_empty() {
@@ -175,23 +181,23 @@ fn older_claim(newer: &Value) -> Value {
     claim
 }
 
-/// A kept claim leaves out empty text, which objects of v1alpha2 spell out. Both versions have the state, so it comes
-/// from the present claim.
-fn complete(kept: &Value, present: &Value, direction: Direction) -> Value {
-    let mut claim = kept.clone();
-    if let Direction::Up = direction {
+/// Completes a saved claim. It lacks empty text, which objects of v1alpha2 hold. Its state comes from the current claim,
+/// because both versions have the state.
+fn complete(saved: &Value, current: &Value, direction: Direction) -> Value {
+    let mut claim = saved.clone();
+    if let Direction::ToV1alpha2 = direction {
         for field in ["group", "identityHash"] {
-            claim[field] = text(kept, field).into();
+            claim[field] = text(saved, field).into();
         }
     }
-    if let Some(state) = present.get("state") {
+    if let Some(state) = current.get("state") {
         claim["state"] = state.clone();
     }
     claim
 }
 
 fn without_state(claim: &Value) -> Value {
-    let mut claim = plain(claim);
+    let mut claim = without_empty_values(claim);
     if let Some(fields) = claim.as_object_mut() {
         fields.remove("state");
     }
@@ -203,7 +209,7 @@ fn is_same_claim(one: &Value, other: &Value) -> bool {
 }
 
 /// The claim without empty values, for comparison.
-fn plain(claim: &Value) -> Value {
+fn without_empty_values(claim: &Value) -> Value {
     let is_empty =
         |value: &Value| value.is_null() || value == "" || value == &json!([]) || value == &json!(false);
     claim
@@ -215,8 +221,8 @@ fn plain(claim: &Value) -> Value {
         .collect()
 }
 
-/// The claim as JSON in the order of kcp's types, without empty values.
-fn in_order(claim: &Value) -> String {
+/// The claim as JSON, its fields in the order of kcp's types, without empty values.
+fn ordered_json(claim: &Value) -> String {
     const ORDER: [&str; 9] = [
         "group",
         "resource",
@@ -228,10 +234,10 @@ fn in_order(claim: &Value) -> String {
         "selector",
         "state",
     ];
-    let plain = plain(claim);
+    let fields_present = without_empty_values(claim);
     let fields: Vec<String> = ORDER
         .iter()
-        .filter_map(|field| Some(format!("{}:{}", Value::from(*field), plain.get(field)?)))
+        .filter_map(|field| Some(format!("{}:{}", Value::from(*field), fields_present.get(field)?)))
         .collect();
     format!("{{{}}}", fields.join(","))
 }
@@ -275,7 +281,7 @@ fn spec_of(export: &mut Value) -> Option<&mut Map<String, Value>> {
     export.get_mut("spec").and_then(Value::as_object_mut)
 }
 
-/// Removes an annotation with a JSON list; whatever is not one counts as empty.
+/// Removes an annotation with a JSON list. Any other value counts as an empty list.
 fn take_annotation(object: &mut Value, key: &str) -> Vec<Value> {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Vec::new();
@@ -324,7 +330,7 @@ mod tests {
 
     /// As recorded in `e-apiexport`, requests 72 and 76.
     #[test]
-    fn an_export_with_claims() {
+    fn an_export_with_claims_converts_both_ways() {
         let newer = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
             "metadata": {"name": "golden", "annotations": {"kcp.io/path": "root:provider"}},
@@ -354,7 +360,7 @@ mod tests {
 
     /// As recorded in `e-apiexport`, requests 196 and 204.
     #[test]
-    fn a_binding_with_claims() {
+    fn a_binding_with_claims_converts_both_ways() {
         let newer = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
             "metadata": {"name": "golden"},
@@ -403,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_survives_both_round_trips() {
+    fn fields_of_one_version_survive_round_trips() {
         let older = json!({
             "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport",
             "metadata": {"name": "a"},
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_state_in_the_other_version_keeps_the_verbs() {
+    fn a_state_changed_through_v1alpha1_keeps_the_verbs() {
         let newer = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "a"},
             "spec": {"permissionClaims": [
@@ -459,15 +465,15 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_left_to_validation() {
-        for nonsense in [
+    fn malformed_objects_are_converted_without_error() {
+        for malformed in [
             json!([1]),
             json!({"kind": "APIExport", "metadata": 1, "spec": "x"}),
             json!({"kind": "APIBinding", "spec": {"permissionClaims": [1, {}]}, "status": []}),
         ] {
-            let older = apis_to_v1alpha1(nonsense.clone());
-            assert_eq!(older.is_object(), nonsense.is_object());
-            assert!(apis_to_v1alpha2(nonsense).is_ok());
+            let older = apis_to_v1alpha1(malformed.clone());
+            assert_eq!(older.is_object(), malformed.is_object());
+            assert!(apis_to_v1alpha2(malformed).is_ok());
         }
     }
 

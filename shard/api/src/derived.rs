@@ -1,4 +1,4 @@
-//! Objects that kcp makes out of others.
+//! Objects that kcp derives from other objects.
 
 use serde_json::{Map, Value, json};
 
@@ -6,29 +6,29 @@ use crate::keys::{LOGICAL_CLUSTER_NAME, annotation, finalizer};
 use crate::naming::{binding_labels, canonical_path, default_binding_name};
 use crate::{ExportReference, LogicalClusterOwner, ObjectMeta, PermissionClaim, TypeReference, UserInfo};
 
-/// What a scheduler knows about the logical cluster that a workspace needs.
+/// The scheduler's input for the LogicalCluster of a new workspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewLogicalCluster {
-    /// The Workspace.
+    /// The Workspace that owns it.
     pub owner: LogicalClusterOwner,
     /// Canonical path of the workspace.
     pub path: String,
-    /// Canonical reference of its type.
+    /// Reference of its type, with the canonical path.
     pub type_reference: TypeReference,
-    /// The chosen shard.
+    /// Name of the chosen shard.
     pub shard: String,
     /// Value of the Workspace's owner annotation.
     pub owner_annotation: Option<String>,
     /// Value of the Workspace's required-groups annotation.
     pub required_groups: Option<String>,
-    /// Initializers, see [`crate::initializers`].
+    /// Initializers; see [`crate::initializers`].
     pub initializers: Vec<String>,
-    /// Terminators, see [`crate::terminators`].
+    /// Terminators; see [`crate::terminators`].
     pub terminators: Vec<String>,
 }
 
 impl NewLogicalCluster {
-    /// The LogicalCluster to create in the chosen logical cluster. Its creator is read from the owner annotation.
+    /// The LogicalCluster to create in the chosen logical cluster. `spec.createdBy` is parsed from the owner annotation.
     pub fn build(&self) -> Value {
         let mut annotations = Map::new();
         annotations.insert(annotation::TYPE.to_owned(), self.type_reference.to_string().into());
@@ -67,7 +67,7 @@ impl NewLogicalCluster {
     }
 }
 
-/// An APIBinding (v1alpha2) to an export whose logical cluster is known, before any controller saw it: label,
+/// An APIBinding (v1alpha2) to an export whose logical cluster is known, before any controller processes it: label,
 /// finalizer, path annotation, and every claim of the export accepted.
 pub fn api_binding(
     name: &str,
@@ -105,8 +105,8 @@ pub fn default_api_binding(
     api_binding(&name, reference, export_cluster, holder_path, claims)
 }
 
-/// The endpoint slice that belongs to an export unless its annotations say otherwise; `None` if they do. `cluster` is
-/// the logical cluster of both.
+/// The default APIExportEndpointSlice of an export. `None` if an annotation of the export disables it. `cluster` is the
+/// logical cluster of both.
 pub fn default_endpoint_slice(export: &ObjectMeta, cluster: &str) -> Option<Value> {
     if export.annotation(annotation::SKIP_ENDPOINT_SLICE).is_some() {
         return None;
@@ -152,13 +152,13 @@ pub fn workspace_admin_binding(user: &str) -> Value {
     })
 }
 
-/// An APIResourceSchema that cannot become a CRD: it was not read from a server. A programming error.
+/// An APIResourceSchema that cannot become a CRD, because it was not read from a server. This is a programming error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the APIResourceSchema has no {0}")]
 pub struct IncompleteSchema(&'static str);
 
-/// The CRD (in `system:bound-crds`) through which a bound APIResourceSchema is served. Its name is the schema's UID, so
-/// equally named resources of different providers live side by side.
+/// The CRD (in `system:bound-crds`) that serves a bound APIResourceSchema. Its name is the schema's UID, so that resources of
+/// different providers with the same name do not collide.
 ///
 /// # Errors
 /// [`IncompleteSchema`] if the object has no name, UID or spec.
@@ -213,7 +213,7 @@ mod tests {
     use crate::ClaimSelector;
 
     #[test]
-    fn a_logical_cluster_knows_where_it_comes_from() {
+    fn a_new_logical_cluster_refers_to_its_workspace() {
         let cluster = NewLogicalCluster {
             owner: LogicalClusterOwner {
                 api_version: "tenancy.kcp.io/v1alpha1".to_owned(),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_get_a_slice_unless_they_refuse() {
+    fn exports_get_a_default_endpoint_slice_unless_annotated() {
         let mut export = ObjectMeta { name: "a".to_owned(), uid: "u".to_owned(), ..ObjectMeta::default() };
         let slice = default_endpoint_slice(&export, "abc").unwrap();
         assert_eq!(slice["spec"], json!({"export": {"name": "a", "path": "abc"}}));

@@ -1,10 +1,10 @@
-//! The names that kcp gives a meaning: annotations, labels, finalizers, groups, condition types.
+//! Names with a meaning in kcp: annotations, labels, finalizers, groups, condition types.
 
 /// Annotation keys.
 pub mod annotation {
-    /// Logical cluster of an object; put into everything that is read, never stored.
+    /// Logical cluster of an object. It is added to every object that is read and never stored.
     pub const CLUSTER: &str = "kcp.io/cluster";
-    /// Shard of an object in the cache server; put into what is read, never stored.
+    /// Shard of an object in the cache server. It is added to objects that are read and never stored.
     pub const CACHE_SHARD: &str = "kcp.io/shard";
     /// Canonical path of the workspace that holds the object.
     pub const PATH: &str = "kcp.io/path";
@@ -18,23 +18,23 @@ pub mod annotation {
     pub const TYPE: &str = "internal.tenancy.kcp.io/type";
     /// JSON user info of the creator of a Workspace or LogicalCluster.
     pub const OWNER: &str = "experimental.tenancy.kcp.io/owner";
-    /// Groups that may enter; `a,b;c` is (a and b) or c.
+    /// Groups with access; `a,b;c` is (a and b) or c.
     pub const REQUIRED_GROUPS: &str = "authorization.kcp.io/required-groups";
-    /// `true` shuts a logical cluster.
+    /// `true` makes a logical cluster inactive: its requests are rejected.
     pub const INACTIVE: &str = "core.kcp.io/inactive";
     /// Older name of [`INACTIVE`].
     pub const INACTIVE_LEGACY: &str = "internal.kcp.io/inactive";
     /// Limit on the number of objects in a logical cluster.
     pub const MAX_TOTAL_OBJECTS: &str = "core.kcp.io/max-total-objects";
-    /// A logical cluster that is being moved.
+    /// Present on a logical cluster during its migration.
     pub const MIGRATING: &str = "internal.kcp.io/migrating";
-    /// Which binding or CRD owns which resource of a logical cluster (JSON object).
+    /// Owner (APIBinding or CRD) of each resource of a logical cluster, as a JSON object.
     pub const RESOURCE_BINDINGS: &str = "internal.apis.kcp.io/resource-bindings";
     /// Comma-separated reasons to copy an object to the cache server.
     pub const REPLICATE: &str = "internal.kcp.io/replicate";
-    /// Any value on a Shard: no new workspaces.
+    /// Any value on a Shard excludes it from scheduling of new workspaces.
     pub const UNSCHEDULABLE: &str = "experimental.core.kcp.io/unschedulable";
-    /// Marks the CRD of a bound schema.
+    /// Present on the CRD of a bound schema.
     pub const BOUND_CRD: &str = "apis.kcp.io/bound-crd";
     /// Logical cluster of the schema behind a bound CRD.
     pub const SCHEMA_CLUSTER: &str = "apis.kcp.io/schema-cluster";
@@ -44,15 +44,15 @@ pub mod annotation {
     pub const IDENTITY: &str = "apis.kcp.io/identity";
     /// Storage of a bound CRD that is not stored on the shard, added when it is read.
     pub const SCHEMA_STORAGE: &str = "apis.kcp.io/schema-storage";
-    /// `path-segment` on a CRD: objects may have any name that fits in a URL.
+    /// `path-segment` on a CRD permits every object name that is valid in a URL.
     pub const VALIDATE_NAME: &str = "internal.kcp.io/validate-name";
-    /// Leave to define APIs in groups that belong to Kubernetes.
+    /// Approval to define APIs in groups that belong to Kubernetes.
     pub const API_APPROVED: &str = "api-approved.kubernetes.io";
-    /// On an APIExport: make no default endpoint slice.
+    /// On an APIExport: no default endpoint slice is created.
     pub const SKIP_ENDPOINT_SLICE: &str = "apiexports.apis.kcp.io/skip-endpointslice";
-    /// Bootstrap creates the object once and leaves it alone afterwards.
+    /// Bootstrap creates the object once and does not update it.
     pub const CREATE_ONLY: &str = "bootstrap.kcp.io/create-only";
-    /// Bootstrap creates the object with the named battery only.
+    /// Bootstrap creates the object only with the named battery.
     pub const BATTERY: &str = "bootstrap.kcp.io/battery";
     /// Resource version in the origin, on copies in the cache server.
     pub const ORIGINAL_RESOURCE_VERSION: &str = "cache.kcp.io/original-resource-version";
@@ -80,33 +80,33 @@ pub mod label {
     pub const TERMINATOR_PREFIX: &str = "terminator.internal.kcp.io/";
 }
 
-/// Finalizers.
+/// Finalizer names.
 pub mod finalizer {
-    /// On a Workspace: its logical cluster still exists.
+    /// On a Workspace: removed once its logical cluster is deleted.
     pub const WORKSPACE: &str = "core.kcp.io/logicalcluster";
-    /// On a LogicalCluster: its content still exists.
+    /// On a LogicalCluster: removed once its content is deleted.
     pub const LOGICAL_CLUSTER: &str = "core.kcp.io/logicalcluster-deletion";
-    /// On a LogicalCluster: terminators still wait.
+    /// On a LogicalCluster: removed once all terminators are done.
     pub const HAS_TERMINATORS: &str = "kcp.io/has-terminators";
-    /// On an APIBinding: bound objects still exist.
+    /// On an APIBinding: removed once the bound objects are deleted.
     pub const API_BINDING: &str = "apis.kcp.io/apibinding-finalizer";
 }
 
-/// Groups of users, and the prefix under which exports judge them.
+/// Groups of users, and the prefix of users and groups in the RBAC of exports.
 pub mod group {
-    /// Everything, even past admission.
+    /// Members may do everything. Admission does not restrict them.
     pub const MASTERS: &str = "system:masters";
-    /// Everybody with an identity.
+    /// All authenticated users.
     pub const AUTHENTICATED: &str = "system:authenticated";
-    /// Everybody without one.
+    /// All requests without credentials.
     pub const UNAUTHENTICATED: &str = "system:unauthenticated";
     /// Administrators of a kcp installation.
     pub const ADMIN: &str = "system:kcp:admin";
-    /// A scheduler that writes logical clusters straight to a shard.
+    /// Scheduler that creates logical clusters directly on a shard.
     pub const LOGICAL_CLUSTER_ADMIN: &str = "system:kcp:logical-cluster-admin";
-    /// The same through the front proxy.
+    /// Scheduler that creates logical clusters through the front proxy.
     pub const EXTERNAL_LOGICAL_CLUSTER_ADMIN: &str = "system:kcp:external-logical-cluster-admin";
-    /// Fills new workspaces.
+    /// Initializer of new workspaces.
     pub const WORKSPACE_BOOTSTRAPPER: &str = "system:kcp:tenancy:workspace-bootstrapper";
     /// Prefix of users and groups in maximal permission policies.
     pub const BINDING_PREFIX: &str = "apis.kcp.io:binding:";
@@ -114,31 +114,31 @@ pub mod group {
 
 /// Condition types.
 pub mod condition_type {
-    /// Summary.
+    /// Summary of the other conditions.
     pub const READY: &str = "Ready";
-    /// A shard has been found.
+    /// A shard has been selected.
     pub const WORKSPACE_SCHEDULED: &str = "WorkspaceScheduled";
     /// All initializers are done.
     pub const WORKSPACE_INITIALIZED: &str = "WorkspaceInitialized";
-    /// The content is gone.
+    /// The content is deleted.
     pub const WORKSPACE_CONTENT_DELETED: &str = "WorkspaceContentDeleted";
     /// The mounted object is ready.
     pub const WORKSPACE_MOUNT_READY: &str = "WorkspaceMountReady";
-    /// Default bindings are complete.
+    /// All default bindings are complete.
     pub const API_BINDINGS_INITIALIZED: &str = "APIBindingsInitialized";
     /// Default bindings are up to date.
     pub const API_BINDINGS_RECONCILED: &str = "APIBindingsReconciled";
     /// The referenced export is usable.
     pub const API_EXPORT_VALID: &str = "APIExportValid";
-    /// A binding serves what its export offers now.
+    /// A binding serves the current resources of its export.
     pub const BINDING_UP_TO_DATE: &str = "BindingUpToDate";
-    /// A binding was complete once.
+    /// A binding has been complete at least once.
     pub const INITIAL_BINDING_COMPLETED: &str = "InitialBindingCompleted";
     /// Accepted claims are in force.
     pub const PERMISSION_CLAIMS_APPLIED: &str = "PermissionClaimsApplied";
-    /// Accepted claims are offered claims.
+    /// All accepted claims are claims of the export.
     pub const PERMISSION_CLAIMS_VALID: &str = "PermissionClaimsValid";
-    /// Objects of a deleted binding are gone.
+    /// Objects of a deleted binding are deleted.
     pub const BINDING_RESOURCE_DELETE_SUCCESS: &str = "BindingResourceDeleteSuccess";
     /// An export's identity is known and unchanged.
     pub const IDENTITY_VALID: &str = "IdentityValid";
@@ -154,5 +154,5 @@ pub const LOGICAL_CLUSTER_NAME: &str = "cluster";
 pub const API_BINDINGS_INITIALIZER: &str = "system:apibindings";
 /// The namespace of identity secrets.
 pub const IDENTITY_NAMESPACE: &str = "kcp-system";
-/// The user that owns what bootstrap creates.
+/// The user that owns the objects of bootstrap.
 pub const BOOTSTRAP_USER: &str = "system:kcp-bootstrapper";

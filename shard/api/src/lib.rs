@@ -1,16 +1,16 @@
 //! The kcp API groups as Rust types and their schemas.
 //!
-//! Pure data and pure functions: what each kcp kind looks like, which rules it obeys, which objects a fresh
-//! installation holds, and what follows from a name. No I/O, no HTTP, no storage. What appears on the wire is equal to
-//! kcp's; tests compare it with recordings where these are at hand.
+//! Pure data and pure functions: the shape of each kcp kind, its validation rules, the objects of a fresh installation, and
+//! names, labels and URLs derived from other names. No I/O, no HTTP, no storage. The JSON on the wire is equal to kcp's; tests
+//! compare it with recordings.
 
 mod bootstrap;
 mod condition;
 mod conversion;
 mod derived;
-mod head;
 mod keys;
 mod naming;
+mod partial;
 mod rules;
 mod schema;
 mod types;
@@ -29,19 +29,20 @@ pub use derived::{
     IncompleteSchema, NewLogicalCluster, api_binding, bound_crd, default_api_binding, default_endpoint_slice,
     workspace_admin_binding,
 };
-pub use head::{LogicalClusterHead, OwnerHead, WorkspaceHead};
 pub use keys::{
     API_BINDINGS_INITIALIZER, BOOTSTRAP_USER, IDENTITY_NAMESPACE, LOGICAL_CLUSTER_NAME, annotation,
     condition_type, finalizer, group, label,
 };
 pub use naming::{
     binding_labels, canonical_path, claim_label, default_binding_name, is_life_cycle_label,
-    life_cycle_labels, owner_annotation, shrunk_owner_annotation, virtual_workspace_url, workspace_url,
+    life_cycle_labels, owner_annotation, username_only_owner_annotation, virtual_workspace_url,
+    workspace_url,
 };
+pub use partial::{PartialLogicalCluster, PartialOwner, PartialWorkspace};
 pub use rules::{Violation, unknown_rules, validate_transition};
 pub use schema::{Column, ResourceDefinition, Scope, Version, resource, resources, system_resources};
 pub use types::*;
 pub use workspace_types::{
-    LocatedType, NotAllowed, TypeError, aliases, check_parent_and_child, default_bindings, initializers,
-    search_paths, terminators,
+    IncompatibleTypes, LocatedType, TypeError, aliases, check_parent_and_child, default_bindings,
+    initializers, search_paths, terminators,
 };

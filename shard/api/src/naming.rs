@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::keys::label;
 use crate::{ObjectMeta, PermissionClaim, UserInfo, keys::annotation};
 
-/// The name of a default APIBinding in `cluster`: the export's, cut to leave room for a five-character suffix.
+/// The name of a default APIBinding in `cluster`: the export's name, truncated for a suffix of five characters.
 pub fn default_binding_name(cluster: &str, export_path: &str, export: &str) -> String {
     let mut end = export.len().min(247);
     while !export.is_char_boundary(end) {
@@ -19,7 +19,7 @@ pub fn default_binding_name(cluster: &str, export_path: &str, export: &str) -> S
     format!("{}-{}", &export[..end], default_binding_suffix(cluster, export_path, export))
 }
 
-/// The labels of an APIBinding to an export: its hash, and the claim by which the export sees its own bindings.
+/// The labels of an APIBinding: the hash of its export, and the claim through which the export sees its own bindings.
 pub fn binding_labels(export_cluster: &str, export: &str) -> BTreeMap<String, String> {
     let hash = export_hash(export_cluster, export);
     BTreeMap::from([
@@ -28,7 +28,7 @@ pub fn binding_labels(export_cluster: &str, export: &str) -> BTreeMap<String, St
     ])
 }
 
-/// Key and value of the label on objects that `export` may see because of `claim`. Verbs and selectors do not count.
+/// Key and value of the label on objects that `export` may see because of `claim`. Verbs and selectors do not enter the value.
 pub fn claim_label(export_cluster: &str, export: &str, claim: &PermissionClaim) -> (String, String) {
     let mut parts = Vec::new();
     if !claim.group.is_empty() {
@@ -45,7 +45,7 @@ pub fn claim_label(export_cluster: &str, export: &str, claim: &PermissionClaim) 
     )
 }
 
-/// The labels of a LogicalCluster in this state: phase, and one per waiting initializer and terminator.
+/// The labels of a LogicalCluster in this state: the phase, and one label per pending initializer and terminator.
 pub fn life_cycle_labels(
     phase: &str,
     initializers: &[String],
@@ -64,12 +64,12 @@ pub fn is_life_cycle_label(key: &str) -> bool {
         || key.starts_with(label::TERMINATOR_PREFIX)
 }
 
-/// The canonical path of the workspace that holds an object: its annotation, or else its logical cluster.
+/// The canonical path of the workspace that holds an object: its path annotation, or its logical cluster if it has none.
 pub fn canonical_path<'a>(metadata: &'a ObjectMeta, cluster: &'a str) -> &'a str {
     metadata.annotation(annotation::PATH).filter(|path| !path.is_empty()).unwrap_or(cluster)
 }
 
-/// The URL of a workspace or logical cluster behind `base`.
+/// The URL of a workspace or logical cluster below `base`.
 pub fn workspace_url(base: &str, path: &str) -> String {
     format!("{}/clusters/{path}", base.trim_end_matches('/'))
 }
@@ -80,9 +80,9 @@ pub fn virtual_workspace_url(base: &str, name: &str, subject: &str) -> String {
     format!("{}/services/{name}/{subject}", base.trim_end_matches('/'))
 }
 
-/// The JSON of the owner annotation: user name, UID, groups and extra, what is empty left out.
+/// The JSON of the owner annotation: user name, UID, groups and extra. Empty fields are left out.
 pub fn owner_annotation(user: &UserInfo) -> String {
-    // Spelled out field by field: the order of a map would be alphabetical, kcp's is that of UserInfo.
+    // The fields are written one by one, in the order of UserInfo as in kcp. A map would sort them alphabetically.
     let mut parts = Vec::new();
     if !user.username.is_empty() {
         parts.push(format!(r#""username":{}"#, Value::from(user.username.as_str())));
@@ -101,8 +101,8 @@ pub fn owner_annotation(user: &UserInfo) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-/// The owner annotation once the workspace is ready: the user name only. `None` if it is not JSON.
-pub fn shrunk_owner_annotation(owner: &str) -> Option<String> {
+/// The owner annotation of a workspace that is ready: the user name only. `None` if `owner` is not JSON.
+pub fn username_only_owner_annotation(owner: &str) -> Option<String> {
     let user: UserInfo = serde_json::from_str(owner).ok()?;
     Some(owner_annotation(&UserInfo { username: user.username, ..UserInfo::default() }))
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_bindings_are_named_as_in_the_recordings() {
+    fn default_binding_names_equal_the_recorded_ones() {
         let cases = [
             ("root", "tenancy.kcp.io", "tenancy.kcp.io-by23s"),
             ("root", "topology.kcp.io", "topology.kcp.io-a0zte"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_carry_the_export_hash_twice() {
+    fn binding_labels_hold_the_export_hash_twice() {
         let labels = binding_labels("root", "tenancy.kcp.io");
         let expected = [
             (
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_hash_group_resource_and_identity() {
+    fn claim_labels_hash_group_resource_and_identity() {
         let configmaps = PermissionClaim {
             resource: "configmaps".to_owned(),
             verbs: vec!["*".to_owned()],
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_logical_clusters_are_labelled() {
+    fn pending_initializers_and_terminators_are_labels() {
         let labels = life_cycle_labels("Initializing", &["pluto".to_owned()], &["pluto".to_owned()]);
         let value = "2eadcbf778956517ec99fd1c1c32a9b13cbae759770fc37c341c7fe8";
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_written_in_the_order_of_user_info() {
+    fn owner_annotations_have_the_field_order_of_user_info() {
         let user = UserInfo {
             username: "alice".to_owned(),
             uid: "1".to_owned(),
@@ -197,8 +197,8 @@ mod tests {
             json,
             r#"{"username":"alice","uid":"1","groups":["system:authenticated"],"extra":{"k":["v"]}}"#
         );
-        assert_eq!(shrunk_owner_annotation(&json).as_deref(), Some(r#"{"username":"alice"}"#));
-        assert_eq!(shrunk_owner_annotation("alice"), None);
+        assert_eq!(username_only_owner_annotation(&json).as_deref(), Some(r#"{"username":"alice"}"#));
+        assert_eq!(username_only_owner_annotation("alice"), None);
     }
 
     #[test]

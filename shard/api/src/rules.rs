@@ -1,7 +1,7 @@
 //! The CEL rules of kcp's schemas, evaluated natively.
 //!
-//! A rule's text is its identity: [`native`] knows a Rust twin for every rule that [`crate::resources`] uses
-//! (a test proves it), so the walk below needs no CEL engine and costs one pass over the schema.
+//! A rule is identified by its text: [`native`] returns the Rust implementation of every rule that [`crate::resources`] uses
+//! (a test checks it). So validation needs no CEL engine and costs one pass over the schema.
 
 use serde_json::Value;
 
@@ -14,13 +14,13 @@ pub struct Violation {
     pub path: String,
     /// The new value at that path.
     pub value: Value,
-    /// The rule's message, word for word as kcp gives it.
+    /// The rule's message, equal to kcp's.
     pub message: String,
 }
 
 impl Violation {
-    /// The message of a Status cause: `Invalid value: "abc": cluster is immutable`; composite values are left
-    /// out, as Kubernetes 1.36 does.
+    /// The message of a Status cause: `Invalid value: "abc": cluster is immutable`. Composite values are left out, as in
+    /// Kubernetes 1.36.
     pub fn cause(&self) -> String {
         match &self.value {
             Value::Object(_) | Value::Array(_) => format!("Invalid value: {}", self.message),
@@ -30,7 +30,7 @@ impl Violation {
 }
 
 impl ResourceDefinition {
-    /// Checks the rules of one version; `old` is the stored object on an update. An unknown version has no rules.
+    /// Checks the rules of one version; `old` is the stored object of an update. An unknown version has no rules.
     pub fn validate_transition(&self, version: &str, old: Option<&Value>, new: &Value) -> Vec<Violation> {
         self.version(version)
             .map(|version| validate_transition(&version.schema, old, new))
@@ -38,33 +38,33 @@ impl ResourceDefinition {
     }
 }
 
-/// Checks every rule in `schema` that has a native twin; the others are skipped ([`unknown_rules`] lists them).
+/// Checks every rule in `schema` that has a native implementation; the others are skipped ([`unknown_rules`] lists them).
 ///
-/// Rules that compare with `oldSelf` run only where there is an old value; the others are not repeated for
-/// unchanged values (KEP-4008, ratcheting).
+/// Rules that compare with `oldSelf` run only if there is an old value. The other rules are skipped for unchanged values
+/// (KEP-4008, ratcheting).
 pub fn validate_transition(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<Violation> {
     let mut violations = Vec::new();
-    walk(schema, old, new, "", &mut violations);
+    validate_value(schema, old, new, "", &mut violations);
     violations
 }
 
-/// The rules in `schema` that cannot be evaluated here.
+/// The rules in `schema` without a native implementation.
 pub fn unknown_rules(schema: &Value) -> Vec<&str> {
     let mut unknown = Vec::new();
     collect_unknown(schema, &mut unknown);
     unknown
 }
 
-/// A rule in Rust.
+/// The native implementation of a rule.
 enum Check {
-    /// Looks at the value alone.
+    /// Checks the value alone.
     Value(fn(&Value) -> bool),
-    /// Looks at the new and the old value, in this order.
+    /// Checks the new value against the old one, in this order.
     Change(fn(&Value, &Value) -> bool),
 }
 
-/// kcp's schema calls the selector of a claim immutable, yet a kcp server accepts a changed one and its end-to-end
-/// tests rely on that.
+/// The schema of kcp declares the selector of a claim immutable. A kcp server does not enforce this rule, and kcp's
+/// end-to-end tests change selectors.
 const NOT_ENFORCED: &str = "Permission claim selector is immutable";
 
 fn native(rule: &str) -> Option<Check> {
@@ -139,7 +139,7 @@ fn native(rule: &str) -> Option<Check> {
     })
 }
 
-/// The rules of PartitionSet's selector, told apart by their beginnings because they repeat long patterns.
+/// The rules of PartitionSet's selector, identified by their beginnings, because they repeat long patterns.
 fn native_label_rule(rule: &str) -> Option<Check> {
     if rule.starts_with(r#"self.contains("/") ? self.split("#) {
         return Some(Check::Value(|new| new.as_str().is_some_and(is_label_key)));
@@ -165,7 +165,13 @@ fn native_label_rule(rule: &str) -> Option<Check> {
     None
 }
 
-fn walk(schema: &Value, old: Option<&Value>, new: &Value, path: &str, violations: &mut Vec<Violation>) {
+fn validate_value(
+    schema: &Value,
+    old: Option<&Value>,
+    new: &Value,
+    path: &str,
+    violations: &mut Vec<Violation>,
+) {
     if new.is_null() {
         return;
     }
@@ -189,25 +195,25 @@ fn walk(schema: &Value, old: Option<&Value>, new: &Value, path: &str, violations
         for (name, schema) in properties {
             if let Some(value) = new.get(name) {
                 let path = join(path, name);
-                walk(schema, old.and_then(|old| old.get(name)), value, &path, violations);
+                validate_value(schema, old.and_then(|old| old.get(name)), value, &path, violations);
             }
         }
     }
     if let (Some(schema), Some(entries)) = (schema.get("additionalProperties"), new.as_object()) {
         for (key, value) in entries {
             let path = format!("{path}[{key}]");
-            walk(schema, old.and_then(|old| old.get(key)), value, &path, violations);
+            validate_value(schema, old.and_then(|old| old.get(key)), value, &path, violations);
         }
     }
     if let (Some(items), Some(values)) = (schema.get("items"), new.as_array()) {
         for (index, value) in values.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            walk(items, same_item(schema, old, value), value, &path, violations);
+            validate_value(items, same_item(schema, old, value), value, &path, violations);
         }
     }
 }
 
-/// The old item with the same keys. Only map lists say which old item a new one continues.
+/// The old item with the same keys. Only items of map lists can be matched with old ones.
 fn same_item<'a>(schema: &Value, old: Option<&'a Value>, new: &Value) -> Option<&'a Value> {
     if schema["x-kubernetes-list-type"] != "map" {
         return None;
@@ -260,18 +266,18 @@ fn is_label_key(key: &str) -> bool {
         None => is_label_name(key),
         Some((prefix, name)) => {
             let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-            is_shaped(prefix, 253, edge, |byte| edge(byte) || *byte == b'-') && is_label_name(name)
+            has_form(prefix, 253, edge, |byte| edge(byte) || *byte == b'-') && is_label_name(name)
         }
     }
 }
 
 fn is_label_name(name: &str) -> bool {
-    is_shaped(name, 63, u8::is_ascii_alphanumeric, |byte| {
+    has_form(name, 63, u8::is_ascii_alphanumeric, |byte| {
         byte.is_ascii_alphanumeric() || b"-_.".contains(byte)
     })
 }
 
-fn is_shaped(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
+fn has_form(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.len() <= longest
         && bytes.first().is_some_and(&edge)
@@ -286,7 +292,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_rule_of_every_resource_has_a_native_twin() {
+    fn every_rule_of_every_resource_has_a_native_implementation() {
         let mut rules = 0;
         for resource in resources() {
             for version in &resource.versions {
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_that_break_a_rule_are_named_with_path_and_message() {
+    fn updates_that_break_a_rule_are_reported_with_path_and_message() {
         let workspace = json!({"spec": {
             "URL": "https://x/clusters/a", "cluster": "abc", "type": {"name": "universal", "path": "root"},
         }});
@@ -427,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_bad_value_is_not_reported_again() {
+    fn an_unchanged_invalid_value_is_not_reported() {
         let bad = json!({"spec": {"resources": [{"group": "g", "name": "n", "schema": "s", "storage": {}}]}});
         let exports = resource("apis.kcp.io", "apiexports").unwrap();
         assert_eq!(exports.validate_transition("v1alpha2", None, &bad).len(), 1);
@@ -435,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_show_scalars_only() {
+    fn causes_contain_scalar_values_only() {
         let violation = |value: Value| Violation {
             path: "spec.cluster".to_owned(),
             value,

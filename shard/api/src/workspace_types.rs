@@ -1,4 +1,4 @@
-//! What follows from a WorkspaceType: its aliases, the initializers of new workspaces, who may be whose child.
+//! Consequences of a WorkspaceType: its aliases, the initializers of new workspaces, and the allowed parents and children.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,32 +6,33 @@ use std::fmt;
 use crate::keys::API_BINDINGS_INITIALIZER;
 use crate::{DefaultBinding, TypeReference, TypeSelector, WorkspaceTypeSpec};
 
-/// A WorkspaceType together with where it lives.
+/// A WorkspaceType with its location.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocatedType {
-    /// Logical cluster that holds it.
+    /// Logical cluster that holds the object.
     pub cluster: String,
     /// Canonical path of that logical cluster.
     pub path: String,
     /// Name of the object.
     pub name: String,
-    /// Its rules.
+    /// Spec of the object.
     pub spec: WorkspaceTypeSpec,
 }
 
 impl LocatedType {
-    /// `<canonical path>:<name>`: how messages, limits and LogicalClusters name it.
+    /// `<canonical path>:<name>`: the reference in messages, limits and LogicalClusters.
     pub fn reference(&self) -> TypeReference {
         TypeReference { name: self.name.clone(), path: self.path.clone() }
     }
 
-    /// `<logical cluster>:<name>`: its initializer and terminator.
+    /// `<logical cluster>:<name>`: the name of its initializer and of its terminator.
     pub fn initializer(&self) -> String {
         format!("{}:{}", self.cluster, self.name)
     }
 }
 
-/// Where a type without a path is searched: the workspace itself, its ancestors from the nearest on, and `root`.
+/// Workspaces in which a type without a path is searched, in this order: the workspace itself, its ancestors from the nearest
+/// on, and `root`.
 pub fn search_paths(workspace: &str) -> Vec<String> {
     let mut paths = vec![workspace.to_owned()];
     let mut rest = workspace;
@@ -45,19 +46,19 @@ pub fn search_paths(workspace: &str) -> Vec<String> {
     paths
 }
 
-/// Why the aliases of a type cannot be told. The author of the type is to blame; for [`TypeError::Missing`] a retry
-/// helps once the base type is there.
+/// An error that prevents resolving the aliases of a type. The cause is the type's definition. For [`TypeError::Missing`] a
+/// retry succeeds once the base type exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
     /// A type extends itself.
     #[error("circular dependency detected in workspace type {first}: {}", .cycle.join(" -> "))]
     Cycle {
-        /// The type that was met again.
+        /// The type at which the cycle closes.
         first: String,
-        /// The types on the way round, from `first` on.
+        /// The types of the cycle, from `first` on.
         cycle: Vec<String>,
     },
-    /// A base type does not exist (or is not known here yet).
+    /// A base type does not exist, or is not in the index yet.
     #[error("unable to find inherited workspace type {0}")]
     Missing(String),
 }
@@ -72,26 +73,26 @@ pub fn aliases(
     own: LocatedType,
     mut find: impl FnMut(&TypeReference) -> Option<LocatedType>,
 ) -> Result<Vec<LocatedType>, TypeError> {
-    // An explicit stack of "types on the way down, and how many of their bases are done".
+    // Depth-first search with an explicit stack: the types on the current path, each with its remaining base types.
     let mut seen = BTreeSet::from([own.reference()]);
     let mut found = Vec::new();
-    let mut way = vec![(own.reference(), own.spec.extend.with.clone().into_iter())];
-    while let Some((_, bases)) = way.last_mut() {
+    let mut path = vec![(own.reference(), own.spec.extend.with.clone().into_iter())];
+    while let Some((_, bases)) = path.last_mut() {
         let Some(base) = bases.next() else {
-            way.pop();
+            path.pop();
             continue;
         };
-        if let Some(start) = way.iter().position(|(above, _)| *above == base) {
+        if let Some(start) = path.iter().position(|(above, _)| *above == base) {
             return Err(TypeError::Cycle {
                 first: base.to_string(),
-                cycle: way[start..].iter().map(|(above, _)| above.to_string()).collect(),
+                cycle: path[start..].iter().map(|(above, _)| above.to_string()).collect(),
             });
         }
         if !seen.insert(base.clone()) {
             continue;
         }
         let located = find(&base).ok_or_else(|| TypeError::Missing(base.to_string()))?;
-        way.push((located.reference(), located.spec.extend.with.clone().into_iter()));
+        path.push((located.reference(), located.spec.extend.with.clone().into_iter()));
         seen.insert(located.reference());
         found.push(located);
     }
@@ -114,8 +115,8 @@ pub fn terminators(aliases: &[LocatedType]) -> Vec<String> {
     aliases.iter().filter(|alias| alias.spec.terminator).map(LocatedType::initializer).collect()
 }
 
-/// The exports that a workspace with these aliases is bound to, without duplicates, in alias order. An empty path
-/// has become the logical cluster of the alias.
+/// The exports that a workspace with these aliases is bound to, without duplicates, in alias order. An empty path is replaced
+/// by the logical cluster of the alias.
 pub fn default_bindings(aliases: &[LocatedType]) -> Vec<DefaultBinding> {
     let mut bindings: Vec<DefaultBinding> = Vec::new();
     for alias in aliases {
@@ -130,28 +131,31 @@ pub fn default_bindings(aliases: &[LocatedType]) -> Vec<DefaultBinding> {
     bindings
 }
 
-/// A parent and a child whose types do not go together. The user is to blame; a retry does not help.
+/// The types of a parent and a child exclude each other. The cause is the request; a retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", aggregate(.0))]
-pub struct NotAllowed(Vec<String>);
+pub struct IncompatibleTypes(Vec<String>);
 
-/// Checks the limits of the child's type on its parent's, and the other way round. Both lists come from [`aliases`],
-/// so the last element of each is the type itself.
+/// Checks the limits of the child's type against the parent's type, and the reverse. Both lists come from [`aliases`], so the
+/// last element of each is the type itself.
 ///
 /// # Errors
-/// [`NotAllowed`] with kcp's texts, one for each limit that is broken; the parent's limits count only if the
+/// [`IncompatibleTypes`] with kcp's messages, one for each limit that is broken. The parent's limits are checked only if the
 /// child's are kept.
-pub fn check_parent_and_child(parent: &[LocatedType], child: &[LocatedType]) -> Result<(), NotAllowed> {
+pub fn check_parent_and_child(
+    parent: &[LocatedType],
+    child: &[LocatedType],
+) -> Result<(), IncompatibleTypes> {
     let (Some(parent_type), Some(child_type)) = (parent.last(), child.last()) else {
         return Ok(());
     };
     let (parent_type, child_type) = (parent_type.reference(), child_type.reference());
     let broken = broken_limits(child, &child_type, parent, &parent_type, &PARENTS);
     if !broken.is_empty() {
-        return Err(NotAllowed(broken));
+        return Err(IncompatibleTypes(broken));
     }
     let broken = broken_limits(parent, &parent_type, child, &child_type, &CHILDREN);
-    if broken.is_empty() { Ok(()) } else { Err(NotAllowed(broken)) }
+    if broken.is_empty() { Ok(()) } else { Err(IncompatibleTypes(broken)) }
 }
 
 /// One direction of the check.
@@ -202,7 +206,7 @@ fn broken_limits(
     broken
 }
 
-/// A set as Go prints a list of strings.
+/// A set in the format in which Go prints a list of strings.
 struct Bracketed<'a>(&'a BTreeSet<String>);
 
 impl fmt::Display for Bracketed<'_> {
@@ -212,7 +216,7 @@ impl fmt::Display for Bracketed<'_> {
     }
 }
 
-/// Several errors in one text, as Kubernetes joins them.
+/// One message for several errors, in the format of Kubernetes' aggregate error.
 fn aggregate(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_judged_between_all_aliases() {
+    fn limits_apply_between_all_aliases() {
         let universal = located("universal", &[]);
         let mut root = located("root", &["universal"]);
         root.spec.limit_allowed_parents = none();

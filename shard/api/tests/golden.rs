@@ -14,8 +14,8 @@ use fairlead_api::{
 };
 use serde_json::Value;
 
-/// The recorded objects of a resource in a place, a logical cluster on one server. `path` is the path of the list below
-/// the logical cluster.
+/// The recorded objects of a resource in a place (a logical cluster on one server). `path` is the path of the list below the
+/// logical cluster.
 fn recorded(place: &str, path: &str) -> Vec<Value> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kcp/objects");
     let file = folder.join(format!("{place}.jsonl.gz"));
@@ -34,7 +34,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-/// Removes descriptions, but not a property that is named `description`.
+/// Removes descriptions, but keeps properties that are named `description`.
 fn without_descriptions(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -100,7 +100,7 @@ fn by_name(objects: &[Value], kind: Option<&str>) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Annotations, labels and finalizers, without the annotations that a server adds to responses.
+/// Annotations, labels and finalizers, without the annotations that a server adds to every response.
 fn comparable_metadata(object: &Value) -> Value {
     let mut annotations = object["metadata"]["annotations"].clone();
     if let Some(annotations) = annotations.as_object_mut() {
@@ -241,7 +241,7 @@ fn root_holds_the_recorded_objects() {
     compare_logical_cluster(&ours, "root");
 }
 
-/// Labels, shard and replication are set by controllers.
+/// Compares the LogicalCluster without labels, shard and replication, which controllers set.
 fn compare_logical_cluster(ours: &[Value], place: &str) {
     let recorded = recorded(place, "/apis/core.kcp.io/v1alpha1/logicalclusters");
     let ours = &by_name(ours, Some("LogicalCluster"))["cluster"];
@@ -353,7 +353,7 @@ fn older_versions_are_read_as_recorded() {
     }
 }
 
-/// Parsing an object into its type and serialising it again keeps all the given parts.
+/// Parses objects into their type and serializes them again. All the given fields must stay.
 #[test]
 fn types_read_the_recorded_objects() {
     fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(

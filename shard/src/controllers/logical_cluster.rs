@@ -310,7 +310,7 @@ fn shrink_owner_annotation(object: &mut Value) {
         return;
     }
     let owner = object["metadata"]["annotations"][annotation::OWNER].as_str();
-    if let Some(shrunk) = owner.and_then(fairlead_api::shrunk_owner_annotation) {
+    if let Some(shrunk) = owner.and_then(fairlead_api::username_only_owner_annotation) {
         object["metadata"]["annotations"][annotation::OWNER] = shrunk.into();
     }
 }

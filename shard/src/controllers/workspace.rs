@@ -479,7 +479,7 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
     workspace["metadata"]["labels"][label::PHASE] = phase.as_str().into();
     if phase == Phase::Ready {
         let owner = workspace["metadata"]["annotations"][annotation::OWNER].as_str();
-        if let Some(shrunk) = owner.and_then(fairlead_api::shrunk_owner_annotation) {
+        if let Some(shrunk) = owner.and_then(fairlead_api::username_only_owner_annotation) {
             workspace["metadata"]["annotations"][annotation::OWNER] = shrunk.into();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_api::{LOGICAL_CLUSTER_NAME, LogicalClusterHead, Phase};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialLogicalCluster, Phase};
 use fairlead_apiserver::ScopeSelector;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::ObjectStore;
@@ -30,7 +30,7 @@ pub(crate) struct ClusterState {
 }
 
 impl ClusterState {
-    pub(crate) fn of(head: &LogicalClusterHead<'_>) -> Self {
+    pub(crate) fn of(head: &PartialLogicalCluster<'_>) -> Self {
         let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(Into::into);
         Self {
             phase: head.phase,
@@ -80,7 +80,7 @@ impl ClusterIndex {
     }
 
     fn put(&self, cluster: &str, json: &[u8]) {
-        match LogicalClusterHead::decode(json) {
+        match PartialLogicalCluster::decode(json) {
             Ok(head) => {
                 self.0.write().insert(cluster.into(), Arc::new(ClusterState::of(&head)));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_api::{Phase, WorkspaceHead};
+use fairlead_api::{PartialWorkspace, Phase};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_names::{ClusterName, WorkspacePath};
 use parking_lot::RwLock;
@@ -48,7 +48,7 @@ impl PathIndex {
 
     /// Adds a stored Workspace.
     pub(crate) fn load(&self, parent: &str, json: &[u8]) {
-        match WorkspaceHead::decode(json) {
+        match PartialWorkspace::decode(json) {
             Ok(head) => self.put(parent, &head),
             Err(error) => tracing::error!(parent, %error, "a stored Workspace cannot be read"),
         }
@@ -96,7 +96,7 @@ impl PathIndex {
         }
     }
 
-    fn put(&self, parent: &str, head: &WorkspaceHead<'_>) {
+    fn put(&self, parent: &str, head: &PartialWorkspace<'_>) {
         let Some(cluster) = head.cluster.as_deref().filter(|_| head.phase != Some(Phase::Scheduling)) else {
             return;
         };

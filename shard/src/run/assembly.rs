@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_api::{LOGICAL_CLUSTER_NAME, ShardSpec, WorkspaceHead};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, ShardSpec};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::resource::built_in_resources;
@@ -428,11 +428,11 @@ fn add_workspaces(
     objects: &ObjectStore,
     definitions: &Definitions,
     queue: &Queue<WorkspaceKey>,
-    selects: impl Fn(&WorkspaceHead<'_>) -> bool,
+    selects: impl Fn(&PartialWorkspace<'_>) -> bool,
 ) {
     let Some(resource) = definitions.exported(&WORKSPACES) else { return };
     let visited = objects.for_each(&WORKSPACES, &resource.origin, &ScopeSelector::all(), &mut |listed| {
-        if let Ok(head) = WorkspaceHead::decode(listed.object.json())
+        if let Ok(head) = PartialWorkspace::decode(listed.object.json())
             && selects(&head)
         {
             queue.add((listed.scope.into(), head.name.as_ref().into()));

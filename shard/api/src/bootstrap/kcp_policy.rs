@@ -1,4 +1,4 @@
-//! kcp's own policy in `system:admin`, which applies to every logical cluster of the shard.
+//! The RBAC policy of kcp in `system:admin`, which applies to every logical cluster of the shard.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::keys::group;
 /// ClusterRoles and ClusterRoleBindings.
 pub(super) fn objects() -> Vec<Value> {
     let bootstrapper = group::WORKSPACE_BOOTSTRAPPER;
-    let judged_bootstrapper = format!("{}{bootstrapper}", group::BINDING_PREFIX);
+    let prefixed_bootstrapper = format!("{}{bootstrapper}", group::BINDING_PREFIX);
     vec![
         cluster_role(
             "system:kcp:tenancy:reader",
@@ -30,20 +30,20 @@ pub(super) fn objects() -> Vec<Value> {
         cluster_role("system:kcp:workspace:access", vec![allow_urls("access", "/")]),
         cluster_role("system:kcp:metrics-reader", vec![allow_urls("get", "/metrics")]),
         cluster_role_binding("system:kcp:admin:cluster-admin", "cluster-admin", &[group::ADMIN]),
-        cluster_role_binding(bootstrapper, bootstrapper, &[bootstrapper, &judged_bootstrapper]),
-        same(group::LOGICAL_CLUSTER_ADMIN),
-        same(group::EXTERNAL_LOGICAL_CLUSTER_ADMIN),
+        cluster_role_binding(bootstrapper, bootstrapper, &[bootstrapper, &prefixed_bootstrapper]),
+        binding_to_own_group(group::LOGICAL_CLUSTER_ADMIN),
+        binding_to_own_group(group::EXTERNAL_LOGICAL_CLUSTER_ADMIN),
     ]
 }
 
-/// A binding whose name, role and group are the same.
-fn same(name: &str) -> Value {
+/// A binding with the same name for itself, its role and its group.
+fn binding_to_own_group(name: &str) -> Value {
     cluster_role_binding(name, name, &[name])
 }
 
-/// What servers do in each other's workspaces through the front proxy.
+/// Permissions of servers in each other's workspaces through the front proxy.
 fn external_admin_rules() -> Vec<Value> {
-    // kcp merges several declarations of this role, which leaves one rule per verb.
+    // kcp merges several declarations of this role into one rule per verb.
     let one_verb_each = |verbs: &str, group: &str, resources: &str| -> Vec<Value> {
         verbs.split_whitespace().map(|verb| allow(verb, group, resources)).collect()
     };

@@ -1,4 +1,4 @@
-//! The default roles and bindings of Kubernetes that mean something without nodes, pods and a scheduler.
+//! The default roles and bindings of Kubernetes that are useful without nodes, pods and a scheduler.
 
 use serde_json::{Value, json};
 
@@ -19,11 +19,11 @@ pub(super) fn objects() -> Vec<Value> {
         "extension-apiserver-authentication-reader",
         vec![allow_named(READ, "core", "configmaps", "extension-apiserver-authentication")],
     ));
-    objects.into_iter().map(as_default).collect()
+    objects.into_iter().map(mark_as_default_policy).collect()
 }
 
-/// The marks by which Kubernetes recognizes and repairs its own policy.
-fn as_default(object: Value) -> Value {
+/// Adds the label and annotation by which Kubernetes recognizes and repairs its default policy.
+fn mark_as_default_policy(object: Value) -> Value {
     let object = annotated(object, "rbac.authorization.kubernetes.io/autoupdate", "true");
     labelled(object, "kubernetes.io/bootstrapping", "rbac-defaults")
 }
@@ -97,8 +97,8 @@ fn cluster_roles() -> Vec<Value> {
     roles
 }
 
-/// `admin`, `edit` and `view` collect the rules of the roles labelled for them (RBAC aggregation). The sums are
-/// written out, so that nothing has to run before they work.
+/// The roles `admin`, `edit` and `view`, which collect the rules of roles with their labels (RBAC aggregation). The collected
+/// rules are also written here, so that the roles work before any controller runs.
 fn user_facing_roles() -> Vec<Value> {
     let edit_and_view = [edit_rules(), view_rules()].concat();
     let all = [edit_and_view.clone(), admin_rules()].concat();

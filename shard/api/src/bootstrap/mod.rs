@@ -1,7 +1,7 @@
 //! The objects of a fresh installation, as pure functions.
 //!
-//! All of them are complete enough to be written straight to a store: what admission and defaulting would add is there
-//! (finalizers, the namespace label, binding labels), except identities, UIDs and times.
+//! All of them can be written directly to a store, without admission and defaulting. They contain finalizers, the namespace
+//! label and binding labels. They lack identities, UIDs and times.
 
 mod kcp_policy;
 mod kubernetes_policy;
@@ -36,7 +36,7 @@ pub fn system_admin() -> Vec<Value> {
     objects
 }
 
-/// What the initializer `root:universal` puts into a new workspace.
+/// The objects that the initializer `root:universal` creates in a new workspace.
 pub fn universal_workspace() -> Vec<Value> {
     ["default", "kube-system"]
         .iter()
@@ -44,12 +44,12 @@ pub fn universal_workspace() -> Vec<Value> {
         .collect()
 }
 
-/// The namespace of identity secrets, made with the first of them.
+/// The namespace of identity secrets. It is created with the first of them.
 pub fn identity_namespace() -> Value {
     namespace(IDENTITY_NAMESPACE, &[])
 }
 
-/// The secret of an export's identity. `key` is in base 64, as Secrets carry data.
+/// The secret of an export's identity. `key` is encoded in base64, as in every Secret.
 pub fn identity_secret(export: &str, key: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -60,7 +60,7 @@ pub fn identity_secret(export: &str, key: &str) -> Value {
     })
 }
 
-/// A shard's registration in `root`. Empty URLs take the base URL.
+/// The registration of a shard in `root`. Empty URLs default to the base URL.
 pub fn shard_registration(name: &str, spec: &ShardSpec) -> Value {
     let or_base = |url: &String| {
         if url.is_empty() { spec.base_url.clone() } else { url.clone() }
@@ -77,7 +77,7 @@ pub fn shard_registration(name: &str, spec: &ShardSpec) -> Value {
     })
 }
 
-/// A LogicalCluster without origin.
+/// A LogicalCluster without an owner.
 fn logical_cluster() -> Value {
     json!({
         "apiVersion": "core.kcp.io/v1alpha1",
@@ -87,7 +87,7 @@ fn logical_cluster() -> Value {
     })
 }
 
-/// A binding named like its export.
+/// An APIBinding with the name of its export in `root`.
 fn binding_to_root(export: &str, holder_path: &str) -> Value {
     let reference = ExportReference { path: "root".to_owned(), name: export.to_owned() };
     api_binding(export, &reference, "root", holder_path, &[])

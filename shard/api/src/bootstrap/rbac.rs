@@ -1,4 +1,4 @@
-//! A short notation for RBAC objects. Lists are written as words between spaces; the group `core` is the empty one.
+//! A short notation for RBAC objects. Lists are words separated by spaces; `core` is the core group (empty in RBAC).
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
     })
 }
 
-/// A Role.
+/// A Role in a namespace.
 pub(super) fn role(namespace: &str, name: &str, rules: Vec<Value>) -> Value {
     json!({
         "apiVersion": format!("{API}/v1"),
@@ -24,7 +24,7 @@ pub(super) fn role(namespace: &str, name: &str, rules: Vec<Value>) -> Value {
     })
 }
 
-/// A ClusterRoleBinding of groups to a ClusterRole.
+/// A ClusterRoleBinding from groups to a ClusterRole.
 pub(super) fn cluster_role_binding(name: &str, role: &str, groups: &[&str]) -> Value {
     json!({
         "apiVersion": format!("{API}/v1"),
@@ -38,26 +38,26 @@ pub(super) fn cluster_role_binding(name: &str, role: &str, groups: &[&str]) -> V
     })
 }
 
-/// `verbs` on `resources` of `groups`.
+/// A rule that allows `verbs` on `resources` of `groups`.
 pub(super) fn allow(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<&str> =
         groups.split_whitespace().map(|group| if group == "core" { "" } else { group }).collect();
     json!({"apiGroups": groups, "resources": words(resources), "verbs": words(verbs)})
 }
 
-/// As [`allow`], for objects of these names only.
+/// A rule as of [`allow`], for objects of these names only.
 pub(super) fn allow_named(verbs: &str, groups: &str, resources: &str, names: &str) -> Value {
     let mut rule = allow(verbs, groups, resources);
     rule["resourceNames"] = json!(words(names));
     rule
 }
 
-/// `verbs` on URL paths.
+/// A rule that allows `verbs` on URL paths.
 pub(super) fn allow_urls(verbs: &str, urls: &str) -> Value {
     json!({"nonResourceURLs": words(urls), "verbs": words(verbs)})
 }
 
-/// Everything.
+/// Rules that allow all verbs on all resources and URL paths.
 pub(super) fn allow_all() -> Vec<Value> {
     vec![allow("*", "*", "*"), allow_urls("*", "*")]
 }

@@ -1,4 +1,4 @@
-//! What the logical cluster `root` holds after a fresh start.
+//! The objects of the logical cluster `root` in a fresh installation.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::keys::{BOOTSTRAP_USER, annotation, group};
 use crate::naming::owner_annotation;
 use crate::{UserInfo, resource, resources};
 
-/// An export of `root` and its resources, in the order of their names.
+/// An export of `root` with its resources, sorted by name.
 struct RootExport {
     name: &'static str,
     resources: &'static [&'static str],
@@ -43,8 +43,8 @@ pub fn root_export_of(group: &str, plural: &str) -> Option<&'static str> {
         .map(|export| export.name)
 }
 
-/// Objects of `root` that everything else needs, in the order of creation: schemas, exports (their identity is filled
-/// in by a controller), the LogicalCluster, bindings.
+/// Objects of `root` that all other objects depend on, in the order of creation: schemas, exports (a controller fills in
+/// their identity), the LogicalCluster, bindings.
 pub fn root_phase0() -> Vec<Value> {
     let mut objects: Vec<Value> =
         resources().iter().filter_map(|resource| resource.api_resource_schema()).collect();
@@ -59,14 +59,14 @@ pub fn root_phase0() -> Vec<Value> {
     objects
 }
 
-/// Objects of `root` that need its APIs: workspace types, access for users. `home_creators` are the groups whose members
-/// get a home workspace (kcp's default: `system:authenticated`).
+/// Objects of `root` that need its APIs: workspace types and roles of users. Members of the groups `home_creators` get a home
+/// workspace (kcp's default: `system:authenticated`).
 pub fn root_phase1(home_creators: &[&str]) -> Vec<Value> {
     let mut objects = vec![namespace("default", &[(annotation::CREATE_ONLY, "true")])];
     objects.extend(workspace_types());
     objects.extend(access());
-    objects.extend(use_of_exports());
-    objects.extend(homes(home_creators));
+    objects.extend(export_permissions());
+    objects.extend(home_permissions(home_creators));
     objects
 }
 
@@ -92,7 +92,7 @@ fn export(export: &RootExport) -> Value {
     })
 }
 
-/// The export of shards carries its resource in its name, because logical clusters of the same group are built in.
+/// The export of shards has a name other than its group, because LogicalCluster, of the same group, is served without a binding.
 fn export_group(export: &str) -> &str {
     export.strip_prefix("shards.").unwrap_or(export)
 }
@@ -171,11 +171,11 @@ fn access() -> Vec<Value> {
     ]
 }
 
-/// Binding to root's exports, and the most that consumers may do with them.
-fn use_of_exports() -> Vec<Value> {
+/// Permission to bind root's exports, and the maximal permissions of consumers.
+fn export_permissions() -> Vec<Value> {
     let apis = "apis.kcp.io";
     let apis_and_tenancy = "apis.kcp.io,tenancy.kcp.io";
-    let judged = |group: &str| format!("{}{group}", group::BINDING_PREFIX);
+    let prefixed = |group: &str| format!("{}{group}", group::BINDING_PREFIX);
     let bind = |short: &str, export: &str| {
         let role = format!("system:kcp:apiexport:{short}:bind");
         let binding = format!("system:kcp:authenticated:apiexport:{short}:bind");
@@ -189,7 +189,7 @@ fn use_of_exports() -> Vec<Value> {
         let binding = format!("system:kcp:authenticated:apiexport:{short}:maximal-permission-policy");
         [
             replicated(reasons, cluster_role(&role, rules)),
-            replicated(reasons, cluster_role_binding(&binding, &role, &[&judged(group)])),
+            replicated(reasons, cluster_role_binding(&binding, &role, &[&prefixed(group)])),
         ]
     };
     let tenancy = vec![
@@ -207,7 +207,7 @@ fn use_of_exports() -> Vec<Value> {
     .concat()
 }
 
-fn homes(creators: &[&str]) -> [Value; 2] {
+fn home_permissions(creators: &[&str]) -> [Value; 2] {
     let role = "system:kcp:home-clusterworkspace-create";
     [
         cluster_role(role, vec![allow_named("get create", TENANCY, "workspaces", "~")]),
@@ -215,7 +215,7 @@ fn homes(creators: &[&str]) -> [Value; 2] {
     ]
 }
 
-/// Marks an object for the cache server, as a controller would do after a look at its rules.
+/// Marks an object for replication to the cache server, as a controller would do after evaluating its rules.
 fn replicated(reasons: &str, object: Value) -> Value {
     annotated(object, annotation::REPLICATE, reasons)
 }

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::build::{Schema, any_object, atomic_list, boolean, integer, list, map_list, object, set, string};
+use super::build::{Schema, any_object, atomic_list, boolean, integer, list, map_list, object, string};
 use super::fragments::{
-    VERSION_PATTERN, claim_fields, claim_selector, conditions, endpoints, export_reference, identity, kind,
+    VERSION_PATTERN, binding_reference, binding_status, claim_fields, claim_selector, conditions, endpoints,
+    export_reference, export_status, identity, kind, maximal_permission_policy,
 };
 use super::{Column, ResourceDefinition, Scope, Version, apis_v1alpha1};
 
@@ -86,7 +87,7 @@ fn api_export() -> Schema {
                             .field("defaultSelector", claim_selector())
                             .required(["resource", "verbs"]),
                     )
-                    .about("Resources of the consumer that the provider asks for."),
+                    .about("Resources of the consumer to which the provider claims access."),
                 ),
                 (
                     "resources",
@@ -95,23 +96,6 @@ fn api_export() -> Schema {
             ]),
         ),
         ("status", export_status()),
-    ])
-}
-
-pub(super) fn maximal_permission_policy() -> Schema {
-    object([(
-        "local",
-        any_object().about("RBAC of the export's workspace, subjects prefixed with apis.kcp.io:binding:"),
-    )])
-    .exactly_one_of(["local"])
-    .about("The most that consumers may be allowed to do with the exported resources.")
-}
-
-pub(super) fn export_status() -> Schema {
-    object([
-        ("conditions", conditions()),
-        ("identityHash", string().about("SHA-256 of the identity's key.")),
-        ("virtualWorkspaces", list(object([("url", string().not_empty())]).required(["url"]))),
     ])
 }
 
@@ -167,7 +151,7 @@ fn api_binding() -> Schema {
                             .field("state", string().one_of(["Accepted", "Rejected"]))
                             .required(["resource", "selector", "state", "verbs"]),
                     )
-                    .about("The consumer's answers to the export's claims."),
+                    .about("The consumer's decisions on the export's claims."),
                 ),
                 ("reference", binding_reference()),
             ])
@@ -187,45 +171,6 @@ fn api_binding() -> Schema {
         ),
     ])
     .required(["spec"])
-}
-
-/// The reference to the export, immutable.
-pub(super) fn binding_reference() -> Schema {
-    object([("export", export_reference())])
-        .rule("self == oldSelf", "APIExport reference must not be changed")
-        .about("What is bound.")
-}
-
-pub(super) fn binding_status(applied_claims: Schema, export_claims: Schema) -> Schema {
-    object([
-        ("apiExportClusterName", string().about("Logical cluster of the export.")),
-        ("appliedPermissionClaims", applied_claims.about("Claims that are in force.")),
-        (
-            "boundResources",
-            map_list(
-                ["group", "resource"],
-                object([
-                    ("group", string()),
-                    ("resource", string()),
-                    (
-                        "schema",
-                        object([
-                            ("UID", string().not_empty()),
-                            ("identityHash", string().not_empty()),
-                            ("name", string().not_empty()),
-                        ])
-                        .required(["UID", "identityHash", "name"]),
-                    ),
-                    ("storageVersions", set(string())),
-                ])
-                .required(["group", "resource", "schema"]),
-            )
-            .about("The resources that this binding serves."),
-        ),
-        ("conditions", conditions()),
-        ("exportPermissionClaims", export_claims.about("What the export asks for.")),
-        ("phase", string().one_of(["", "Binding", "Bound"]).about("How far the binding has come.")),
-    ])
 }
 
 fn api_export_endpoint_slice() -> Schema {
@@ -313,7 +258,7 @@ fn conversion() -> Schema {
         "(self.strategy == 'None' && !has(self.webhook))  || (self.strategy == 'Webhook' && has(self.webhook))",
         "Webhook must be specified if strategy=Webhook",
     )
-    .about("How objects are turned from one version into another.")
+    .about("Conversion of objects between versions.")
 }
 
 fn schema_version() -> Schema {

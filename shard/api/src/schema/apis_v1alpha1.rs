@@ -1,9 +1,11 @@
-//! The v1alpha1 shapes of APIExport and APIBinding, served beside v1alpha2 and never stored.
+//! The v1alpha1 schemas of APIExport and APIBinding, served beside v1alpha2 and never stored.
 
 use super::Version;
-use super::apis::{binding_reference, binding_status, export_status, maximal_permission_policy};
 use super::build::{Schema, boolean, list, map_list, object, set, string};
-use super::fragments::{GROUP_PATTERN, RESOURCE_PATTERN, identity, kind};
+use super::fragments::{
+    GROUP_PATTERN, RESOURCE_PATTERN, binding_reference, binding_status, export_status, identity, kind,
+    maximal_permission_policy,
+};
 
 pub(super) fn api_export() -> Version {
     let schema = kind([

@@ -42,12 +42,12 @@ pub(super) fn set(items: Schema) -> Schema {
     list(items).with("x-kubernetes-list-type", "set")
 }
 
-/// A list whose items are told apart by the values of `keys`.
+/// A list whose items are identified by the values of `keys`.
 pub(super) fn map_list<const N: usize>(keys: [&str; N], items: Schema) -> Schema {
     list(items).with("x-kubernetes-list-type", "map").with("x-kubernetes-list-map-keys", json!(keys.to_vec()))
 }
 
-/// Free keys, values of one shape.
+/// A map from any key to values of one schema.
 pub(super) fn map_of(values: Schema) -> Schema {
     any_object().with("additionalProperties", values.build())
 }
@@ -68,7 +68,7 @@ impl Schema {
         Value::Object(self.0)
     }
 
-    /// What `kubectl explain` says about the value.
+    /// Sets the description, which `kubectl explain` prints.
     pub(super) fn about(self, description: &str) -> Self {
         self.with("description", description)
     }
@@ -85,13 +85,13 @@ impl Schema {
         self.with("required", json!(names.to_vec()))
     }
 
-    /// Exactly one of these fields must be set.
+    /// Requires exactly one of these fields.
     pub(super) fn exactly_one_of<const N: usize>(self, names: [&str; N]) -> Self {
         let choices: Vec<Value> = names.iter().map(|name| json!({"required": [name]})).collect();
         self.with("oneOf", choices)
     }
 
-    /// Server-side apply replaces the object as a whole.
+    /// Makes server-side apply replace the object as a whole.
     pub(super) fn atomic(self) -> Self {
         self.with("x-kubernetes-map-type", "atomic")
     }
@@ -144,7 +144,7 @@ impl Schema {
         self.with("maxProperties", count)
     }
 
-    /// A CEL rule (KEP-2876). Each rule used here has a native twin in [`crate::rules`].
+    /// Adds a CEL rule (KEP-2876). Each rule used here has a native implementation in [`crate::rules`].
     pub(super) fn rule(mut self, rule: &str, message: &str) -> Self {
         let rules = self.0.entry("x-kubernetes-validations").or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(rules) = rules {

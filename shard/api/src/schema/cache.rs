@@ -1,4 +1,4 @@
-//! `cache.kcp.io`: resources whose objects the cache server carries to other shards.
+//! `cache.kcp.io`: resources whose objects the cache server provides to other shards.
 
 use super::build::{any_object, integer, object, string};
 use super::fragments::{

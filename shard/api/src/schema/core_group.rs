@@ -48,7 +48,7 @@ fn logical_cluster() -> Version {
                         ("uid", string()),
                         ("username", string()),
                     ])
-                    .about("Who asked for the workspace."),
+                    .about("The user that created the workspace."),
                 ),
                 (
                     "directlyDeletable",

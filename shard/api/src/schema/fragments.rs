@@ -1,4 +1,4 @@
-//! Pieces of schema that several kcp kinds share.
+//! Schemas that several kcp kinds share.
 
 use super::build::{Schema, any_object, atomic_list, boolean, list, map_list, map_of, object, set, string};
 
@@ -18,7 +18,7 @@ pub(super) const INITIALIZER_PATTERN: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(:[
 /// The version of an API.
 pub(super) const VERSION_PATTERN: &str = "^v[1-9][0-9]*([a-z]+[1-9][0-9]*)?$";
 
-/// The whole object: type and object meta beside the given spec and status.
+/// The schema of an object: type and object metadata, with the given spec and status.
 pub(super) fn kind<const N: usize>(parts: [(&str, Schema); N]) -> Schema {
     parts.into_iter().fold(
         object([
@@ -48,7 +48,7 @@ pub(super) fn terminators() -> Schema {
         .about("Terminators that have to finish before the deletion completes.")
 }
 
-/// A plain list in the style of Cluster API, not keyed by type.
+/// A list of conditions in the style of Cluster API, not keyed by type.
 pub(super) fn conditions() -> Schema {
     list(
         object([
@@ -57,7 +57,7 @@ pub(super) fn conditions() -> Schema {
             ("reason", string().about("The cause in one CamelCase word.")),
             ("severity", string().about("Error, Warning or Info; only when status is False.")),
             ("status", string().about("True, False or Unknown.")),
-            ("type", string().about("What the condition is about.")),
+            ("type", string().about("Type of the condition.")),
         ])
         .required(["lastTransitionTime", "status", "type"]),
     )
@@ -92,7 +92,7 @@ pub(super) fn label_selector() -> Schema {
     object([("matchExpressions", match_expressions()), ("matchLabels", match_labels())]).atomic()
 }
 
-/// A label selector that can also say "everything".
+/// A label selector that can also match everything.
 pub(super) fn claim_selector() -> Schema {
     object([
         ("matchAll", boolean().about("Selects every object; excludes the other fields.")),
@@ -118,7 +118,7 @@ fn match_labels() -> Schema {
     map_of(string()).about("Labels that must be present with these values.")
 }
 
-/// Where the key of an identity lives.
+/// The reference to the key of an identity.
 pub(super) fn identity() -> Schema {
     object([(
         "secretRef",
@@ -129,7 +129,7 @@ pub(super) fn identity() -> Schema {
     .about("The secret identity that tells apart equally named APIs of different providers.")
 }
 
-/// One endpoint of an endpoint slice.
+/// The endpoints of an endpoint slice.
 pub(super) fn endpoints() -> Schema {
     map_list(
         ["url"],
@@ -161,6 +161,65 @@ pub(super) fn claim_fields() -> Schema {
                 .about("Identity of the export that provides the resource; empty for built-in ones."),
         ),
         ("resource", string().pattern(RESOURCE_PATTERN).about("Plural name of the resource.")),
-        ("verbs", set(string()).min_items(1).about("What the provider may do; * is everything.")),
+        ("verbs", set(string()).min_items(1).about("Verbs that the provider may use; * is all.")),
+    ])
+}
+
+/// The maximal permission policy of an APIExport.
+pub(super) fn maximal_permission_policy() -> Schema {
+    object([(
+        "local",
+        any_object().about("RBAC of the export's workspace, subjects prefixed with apis.kcp.io:binding:"),
+    )])
+    .exactly_one_of(["local"])
+    .about("Upper limit of consumers' permissions on the exported resources.")
+}
+
+/// The status of an APIExport; equal in v1alpha1 and v1alpha2.
+pub(super) fn export_status() -> Schema {
+    object([
+        ("conditions", conditions()),
+        ("identityHash", string().about("SHA-256 of the identity's key.")),
+        ("virtualWorkspaces", list(object([("url", string().not_empty())]).required(["url"]))),
+    ])
+}
+
+/// The reference to the export, immutable.
+pub(super) fn binding_reference() -> Schema {
+    object([("export", export_reference())])
+        .rule("self == oldSelf", "APIExport reference must not be changed")
+        .about("Reference to the bound export.")
+}
+
+/// The status of an APIBinding; the versions differ in the schema of claims.
+pub(super) fn binding_status(applied_claims: Schema, export_claims: Schema) -> Schema {
+    object([
+        ("apiExportClusterName", string().about("Logical cluster of the export.")),
+        ("appliedPermissionClaims", applied_claims.about("Claims that have taken effect.")),
+        (
+            "boundResources",
+            map_list(
+                ["group", "resource"],
+                object([
+                    ("group", string()),
+                    ("resource", string()),
+                    (
+                        "schema",
+                        object([
+                            ("UID", string().not_empty()),
+                            ("identityHash", string().not_empty()),
+                            ("name", string().not_empty()),
+                        ])
+                        .required(["UID", "identityHash", "name"]),
+                    ),
+                    ("storageVersions", set(string())),
+                ])
+                .required(["group", "resource", "schema"]),
+            )
+            .about("The resources that this binding serves."),
+        ),
+        ("conditions", conditions()),
+        ("exportPermissionClaims", export_claims.about("Claims of the export.")),
+        ("phase", string().one_of(["", "Binding", "Bound"]).about("Phase of the binding.")),
     ])
 }

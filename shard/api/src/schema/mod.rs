@@ -1,4 +1,4 @@
-//! What each kcp resource is: names, scope, versions, schemas, columns.
+//! Definitions of the kcp resources: names, scope, versions, schemas, columns.
 
 mod apis;
 mod apis_v1alpha1;
@@ -20,14 +20,14 @@ use self::build::Schema;
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Beside the namespaces.
+    /// The objects have no namespace.
     Cluster,
-    /// In a namespace.
+    /// Every object is in a namespace.
     Namespaced,
 }
 
 impl Scope {
-    /// As CRDs spell it.
+    /// The scope as text, as in CRDs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster",
@@ -36,56 +36,56 @@ impl Scope {
     }
 }
 
-/// The facts of one kcp resource, from which its CRD or APIResourceSchema is made.
+/// The definition of a kcp resource, from which its CRD or APIResourceSchema is built.
 #[derive(Clone, Debug)]
 pub struct ResourceDefinition {
     /// API group.
     pub group: &'static str,
-    /// Kind of one object; the list kind is this with `List`.
+    /// Kind of one object; the list kind has the suffix `List`.
     pub kind: &'static str,
-    /// Name in URLs.
+    /// Plural name, used in URLs.
     pub plural: &'static str,
-    /// Name of one.
+    /// Singular name.
     pub singular: &'static str,
     /// Short names for kubectl.
     pub short_names: &'static [&'static str],
-    /// Groups of resources that kubectl can ask for at once.
+    /// Categories: names by which kubectl lists several resources at once.
     pub categories: &'static [&'static str],
     /// Whether objects live in namespaces.
     pub scope: Scope,
     /// All versions, oldest first; exactly one is stored.
     pub versions: Vec<Version>,
-    /// Prefix of the APIResourceSchema in `root`, such as `v240903-d6797056a`; none for pure system CRDs.
+    /// Prefix of the APIResourceSchema in `root`, such as `v240903-d6797056a`; `None` for system CRDs.
     pub schema_revision: Option<&'static str>,
 }
 
 /// One version of a resource.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// For example `v1alpha1`.
+    /// Name of the version, for example `v1alpha1`.
     pub name: &'static str,
     /// Whether objects are stored in this version. Every version is served.
     pub storage: bool,
-    /// The structural schema (what a CRD holds under `openAPIV3Schema`).
+    /// The structural schema (`openAPIV3Schema` of a CRD).
     pub schema: Value,
     /// Whether `/status` is a subresource.
     pub status: bool,
-    /// What `kubectl get` prints after the name.
+    /// Columns that `kubectl get` prints after the name.
     pub columns: Vec<Column>,
 }
 
 /// A printer column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Heading.
+    /// Header of the column.
     pub name: &'static str,
     /// OpenAPI type: `string`, `integer` or `date`.
     pub type_name: &'static str,
-    /// Where the value is.
+    /// JSON path of the value.
     pub json_path: &'static str,
 }
 
-/// Every kcp resource, system CRDs first. Built once.
+/// All kcp resources, system CRDs first. The list is built once.
 pub fn resources() -> &'static [ResourceDefinition] {
     static ALL: LazyLock<Vec<ResourceDefinition>> = LazyLock::new(|| {
         let mut all = apis::resources();
@@ -104,7 +104,7 @@ pub fn resource(group: &str, plural: &str) -> Option<&'static ResourceDefinition
     resources().iter().find(|resource| resource.group == group && resource.plural == plural)
 }
 
-/// The resources that every logical cluster serves without a binding.
+/// The resources that every logical cluster serves without an APIBinding.
 pub fn system_resources() -> impl Iterator<Item = &'static ResourceDefinition> {
     resources().iter().filter(|resource| {
         resource.group == "apis.kcp.io"
@@ -129,7 +129,7 @@ impl ResourceDefinition {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// The name of the APIResourceSchema in `root`. Wire fact: kcp's proxies may look for it.
+    /// The name of the APIResourceSchema in `root`. It equals kcp's, because proxies of kcp may look it up.
     pub fn schema_name(&self) -> Option<String> {
         let revision = self.schema_revision?;
         Some(format!("{revision}.{}.{}", self.plural, self.group))
@@ -146,12 +146,12 @@ impl ResourceDefinition {
                 "group": self.group,
                 "names": self.names(),
                 "scope": self.scope.as_str(),
-                "versions": self.versions.iter().map(Version::in_definition).collect::<Vec<_>>(),
+                "versions": self.versions.iter().map(Version::to_crd_version).collect::<Vec<_>>(),
             },
         })
     }
 
-    /// The APIResourceSchema in `root`, for resources that root's exports offer.
+    /// The APIResourceSchema in `root`. `None` for resources that no export of root offers.
     pub fn api_resource_schema(&self) -> Option<Value> {
         Some(json!({
             "apiVersion": "apis.kcp.io/v1alpha1",
@@ -162,7 +162,7 @@ impl ResourceDefinition {
                 "nameValidation": "DNS1123Subdomain",
                 "names": self.names(),
                 "scope": self.scope.as_str(),
-                "versions": self.versions.iter().map(Version::in_schema).collect::<Vec<_>>(),
+                "versions": self.versions.iter().map(Version::to_schema_version).collect::<Vec<_>>(),
             },
         }))
     }
@@ -204,15 +204,15 @@ impl Version {
         self
     }
 
-    /// As CRDs list it.
-    fn in_definition(&self) -> Value {
-        let mut version = self.in_schema();
+    /// The version as an entry of a CRD.
+    fn to_crd_version(&self) -> Value {
+        let mut version = self.to_schema_version();
         version["schema"] = json!({"openAPIV3Schema": self.schema});
         version
     }
 
-    /// As APIResourceSchemas list it.
-    fn in_schema(&self) -> Value {
+    /// The version as an entry of an APIResourceSchema.
+    fn to_schema_version(&self) -> Value {
         let mut version = json!({
             "name": self.name,
             "served": true,

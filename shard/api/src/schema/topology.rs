@@ -57,7 +57,7 @@ fn partition_set() -> Version {
         .columns(vec![Column::text("Count", ".status.count"), Column::age()])
 }
 
-/// A label selector whose syntax is checked, unlike the common one.
+/// A label selector whose syntax is checked, unlike that of [`super::fragments::label_selector`].
 fn shard_selector() -> Schema {
     object([
         (
@@ -101,7 +101,7 @@ fn shard_selector() -> Schema {
     .atomic()
 }
 
-/// CEL: the variable is a label key with an optional prefix.
+/// A CEL expression that applies to the variable, a label key with an optional prefix.
 fn on_label_key(variable: &str) -> String {
     let prefix = "^[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?$";
     let part = |index| format!(r#"{variable}.split("/", 2)[{index}]"#);

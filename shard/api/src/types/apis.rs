@@ -10,50 +10,50 @@ use serde_json::Value;
 use super::{LabelSelector, NoStatus, Object, SelectorRequirement, is_default};
 use crate::Condition;
 
-/// What a provider offers.
+/// A provider's offer of resources.
 pub type APIExport = Object<APIExportSpec, APIExportStatus>;
-/// What a consumer uses.
+/// A consumer's use of an APIExport.
 pub type APIBinding = Object<APIBindingSpec, APIBindingStatus>;
 /// The immutable definition of a resource.
 pub type APIResourceSchema = Object<APIResourceSchemaSpec, NoStatus>;
-/// Where a provider finds its consumers' objects.
+/// The URLs at which a provider finds its consumers' objects.
 pub type APIExportEndpointSlice = Object<APIExportEndpointSliceSpec, APIExportEndpointSliceStatus>;
 
-/// An offer.
+/// Spec of an APIExport.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIExportSpec {
-    /// Where the identity's key is; filled by a controller.
+    /// Reference to the identity's key, set by a controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// The most that consumers may do.
+    /// Upper limit of consumers' permissions on the exported resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximal_permission_policy: Option<PermissionPolicy>,
-    /// What the provider wants to see of its consumers.
+    /// Resources of its consumers to which the provider claims access.
     #[serde(skip_serializing_if = "is_default")]
     pub permission_claims: Vec<PermissionClaim>,
-    /// The resources.
+    /// The exported resources.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: Vec<ExportedResource>,
 }
 
-/// An identity.
+/// The identity of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
-    /// The Secret with the private part under `key`.
+    /// The Secret with the private key under `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
 }
 
-/// Names a Secret.
+/// A reference to a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecretReference {
-    /// Name.
+    /// Name of the Secret.
     #[serde(skip_serializing_if = "is_default")]
     pub name: String,
-    /// Namespace.
+    /// Namespace of the Secret.
     #[serde(skip_serializing_if = "is_default")]
     pub namespace: String,
 }
@@ -62,37 +62,37 @@ pub struct SecretReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PermissionPolicy {
-    /// Judge by the RBAC of the export's logical cluster.
+    /// Authorization by the RBAC of the export's logical cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<NoStatus>,
 }
 
-/// A resource that a provider asks for.
+/// A resource of consumers to which a provider claims access.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PermissionClaim {
-    /// Group; empty for core.
+    /// API group; empty for core.
     pub group: String,
     /// Plural name.
     pub resource: String,
-    /// Verbs.
+    /// Verbs that the provider may use.
     pub verbs: Vec<String>,
     /// Identity of the export that provides it; empty for built-ins.
     #[serde(skip_serializing_if = "is_default")]
     pub identity_hash: String,
-    /// Selector for bindings that are made automatically.
+    /// Selector for bindings that are created automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_selector: Option<ClaimSelector>,
 }
 
-/// Which objects a claim covers.
+/// The objects that a claim covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSelector {
-    /// All of them; excludes the rest.
+    /// Whether all objects are covered; excludes the other fields.
     #[serde(skip_serializing_if = "is_default")]
     pub match_all: bool,
-    /// Labels with these values.
+    /// Labels that must be present with these values.
     #[serde(skip_serializing_if = "is_default")]
     pub match_labels: std::collections::BTreeMap<String, String>,
     /// Further requirements.
@@ -104,97 +104,97 @@ pub struct ClaimSelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExportedResource {
-    /// Group.
+    /// API group of the resource.
     pub group: String,
     /// Plural name.
     pub name: String,
     /// Name of the APIResourceSchema.
     pub schema: String,
-    /// Where objects live.
+    /// Location of the objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
 }
 
-/// Where objects of an exported resource live: exactly one field is set.
+/// Location of the objects of an exported resource: exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Storage {
-    /// On the consumer's shard.
+    /// The consumer's shard stores the objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd: Option<NoStatus>,
-    /// Behind another endpoint.
+    /// Another endpoint serves the objects (virtual storage).
     #[serde(rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<Value>,
 }
 
-/// State of an export.
+/// Status of an APIExport.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIExportStatus {
     /// SHA-256 of the identity's key, in hexadecimal; empty until known.
     #[serde(skip_serializing_if = "is_default")]
     pub identity_hash: String,
-    /// Conditions.
+    /// Conditions of the export.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// A use.
+/// Spec of an APIBinding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIBindingSpec {
-    /// What is bound.
+    /// Reference to the bound export.
     pub reference: BindingReference,
-    /// Answers to claims.
+    /// The accepted and rejected claims of the export.
     #[serde(skip_serializing_if = "is_default")]
     pub permission_claims: Vec<AcceptedClaim>,
 }
 
-/// What is bound.
+/// Reference to the bound export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BindingReference {
-    /// The export.
+    /// Reference to an APIExport.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<ExportReference>,
 }
 
-/// Names an APIExport.
+/// A reference to an APIExport.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExportReference {
     /// Path of its workspace; empty for the same one.
     #[serde(skip_serializing_if = "is_default")]
     pub path: String,
-    /// Name.
+    /// Name of the APIExport.
     pub name: String,
 }
 
-/// A consumer's answer to a claim.
+/// A claim with the consumer's decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AcceptedClaim {
     /// The claim.
     #[serde(flatten)]
     pub claim: PermissionClaim,
-    /// What it covers.
+    /// The objects that the claim covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<ClaimSelector>,
-    /// Yes or no; absent in the status.
+    /// The consumer's decision; absent in the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<ClaimState>,
 }
 
-/// Yes or no to a claim.
+/// A consumer's decision on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimState {
-    /// Yes.
+    /// The provider may use the claim.
     Accepted,
-    /// No.
+    /// The provider may not use the claim.
     Rejected,
 }
 
-/// State of a binding.
+/// Status of an APIBinding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIBindingStatus {
@@ -204,31 +204,31 @@ pub struct APIBindingStatus {
     /// Empty, `Binding` or `Bound`.
     #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
-    /// What is served.
+    /// The resources that the binding serves.
     #[serde(skip_serializing_if = "is_default")]
     pub bound_resources: Vec<BoundResource>,
     /// Claims of the export.
     #[serde(skip_serializing_if = "is_default")]
     pub export_permission_claims: Vec<PermissionClaim>,
-    /// Claims in force.
+    /// Claims that have taken effect.
     #[serde(skip_serializing_if = "is_default")]
     pub applied_permission_claims: Vec<AcceptedClaim>,
-    /// Conditions.
+    /// Conditions of the binding.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// One bound resource.
+/// A resource that a binding serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BoundResource {
-    /// Group.
+    /// API group of the resource.
     pub group: String,
     /// Plural name.
     pub resource: String,
     /// Its schema and identity.
     pub schema: BoundSchema,
-    /// Versions ever stored; empty for virtual storage.
+    /// Every version in which objects have been stored; empty for virtual storage.
     #[serde(skip_serializing_if = "is_default")]
     pub storage_versions: Vec<String>,
 }
@@ -246,22 +246,22 @@ pub struct BoundSchema {
     pub identity_hash: String,
 }
 
-/// A resource definition.
+/// Spec of an APIResourceSchema.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIResourceSchemaSpec {
-    /// Group; empty for core.
+    /// API group; empty for core.
     pub group: String,
-    /// Names.
+    /// Names of the resource.
     pub names: SchemaNames,
     /// `Cluster` or `Namespaced`.
     pub scope: String,
-    /// Versions.
+    /// Versions of the resource.
     pub versions: Vec<SchemaVersion>,
     /// `DNS1123Subdomain` or `PathSegmentName`.
     #[serde(skip_serializing_if = "is_default")]
     pub name_validation: String,
-    /// Mandatory with several versions.
+    /// Conversion between versions; required if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversion: Option<SchemaConversion>,
 }
@@ -270,20 +270,20 @@ pub struct APIResourceSchemaSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchemaNames {
-    /// In URLs.
+    /// Plural name, used in URLs.
     pub plural: String,
-    /// Of one.
+    /// Singular name.
     #[serde(skip_serializing_if = "is_default")]
     pub singular: String,
-    /// Short names.
+    /// Short names for kubectl.
     #[serde(skip_serializing_if = "is_default")]
     pub short_names: Vec<String>,
-    /// Kind.
+    /// Kind of one object.
     pub kind: String,
     /// Kind of lists.
     #[serde(skip_serializing_if = "is_default")]
     pub list_kind: String,
-    /// Categories.
+    /// Categories for kubectl.
     #[serde(skip_serializing_if = "is_default")]
     pub categories: Vec<String>,
 }
@@ -292,24 +292,24 @@ pub struct SchemaNames {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchemaVersion {
-    /// Name.
+    /// Name of the version.
     pub name: String,
-    /// Whether requests may use it.
+    /// Whether the version is served.
     pub served: bool,
-    /// Whether objects are stored in it.
+    /// Whether objects are stored in this version.
     pub storage: bool,
-    /// Whether its use is discouraged.
+    /// Whether the version is deprecated.
     #[serde(skip_serializing_if = "is_default")]
     pub deprecated: bool,
-    /// The warning that says so.
+    /// The warning in responses of a deprecated version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecation_warning: Option<String>,
     /// Structural OpenAPI v3 schema.
     pub schema: Value,
-    /// `status` and `scale`.
+    /// The subresources `status` and `scale`.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub subresources: Value,
-    /// Columns as CRDs write them.
+    /// Printer columns, as in CRDs.
     #[serde(skip_serializing_if = "is_default")]
     pub additional_printer_columns: Vec<Value>,
     /// Fields for field selectors.
@@ -317,33 +317,33 @@ pub struct SchemaVersion {
     pub selectable_fields: Vec<Value>,
 }
 
-/// How versions are converted.
+/// Conversion between the versions of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchemaConversion {
     /// `None` or `Webhook`.
     pub strategy: String,
-    /// The webhook.
+    /// The webhook of strategy `Webhook`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Value>,
 }
 
-/// What an endpoint slice is for.
+/// Spec of an APIExportEndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct APIExportEndpointSliceSpec {
-    /// The export.
+    /// The export whose endpoints are listed.
     pub export: ExportReference,
-    /// A Partition of the same logical cluster.
+    /// A Partition of the same logical cluster, which limits the shards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
 }
 
-/// State of an endpoint slice.
+/// Status of an APIExportEndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct APIExportEndpointSliceStatus {
-    /// Conditions.
+    /// Conditions of the endpoint slice.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
     /// One URL per shard with consumers.
@@ -354,25 +354,25 @@ pub struct APIExportEndpointSliceStatus {
     pub shard_selector: String,
 }
 
-/// One URL.
+/// One endpoint of an endpoint slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Endpoint {
-    /// Base of the virtual workspace.
+    /// Base URL of the virtual workspace.
     pub url: String,
-    /// The shards it is for.
+    /// The shards that the endpoint covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<EndpointShards>,
 }
 
-/// The shards that an endpoint is for.
+/// The shards that an endpoint covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointShards {
-    /// All of them.
+    /// Whether all shards are covered.
     #[serde(skip_serializing_if = "is_default")]
     pub match_all: bool,
-    /// Those with these labels.
+    /// Selector of shards by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }

@@ -7,111 +7,111 @@ use serde::{Deserialize, Serialize};
 use super::{Object, Phase, is_default};
 use crate::Condition;
 
-/// The singleton that stands for its logical cluster.
+/// The singleton object that represents its logical cluster.
 pub type LogicalCluster = Object<LogicalClusterSpec, LogicalClusterStatus>;
 /// A kcp process that stores logical clusters.
 pub type Shard = Object<ShardSpec, ShardStatus>;
 
-/// Origin of a logical cluster.
+/// Spec of a LogicalCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LogicalClusterSpec {
-    /// Whether users may delete it directly.
+    /// Whether users may delete the object directly.
     pub directly_deletable: bool,
-    /// The Workspace it belongs to.
+    /// The Workspace that owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<LogicalClusterOwner>,
-    /// Who asked for it.
+    /// The user that created the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by: Option<UserInfo>,
-    /// Copied into the status when initialization begins.
+    /// Initializers, copied into the status when initialization begins.
     #[serde(skip_serializing_if = "is_default")]
     pub initializers: Vec<String>,
-    /// Copied into the status when initialization begins.
+    /// Terminators, copied into the status when initialization begins.
     #[serde(skip_serializing_if = "is_default")]
     pub terminators: Vec<String>,
 }
 
-/// An object of another logical cluster.
+/// A reference to an object of another logical cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LogicalClusterOwner {
-    /// Group and version.
+    /// Group and version of the object.
     pub api_version: String,
-    /// Plural name.
+    /// Plural name of its resource.
     pub resource: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "is_default")]
     pub namespace: String,
-    /// Logical cluster.
+    /// Logical cluster that holds the object.
     pub cluster: String,
-    /// UID.
+    /// UID of the object.
     pub uid: String,
 }
 
-/// Who somebody is: `authenticationv1.UserInfo`, also the JSON in owner annotations.
+/// An authenticated user: `authenticationv1.UserInfo`, also the JSON in owner annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
-    /// Name.
+    /// User name.
     #[serde(skip_serializing_if = "is_default")]
     pub username: String,
-    /// UID; often empty.
+    /// UID of the user; often empty.
     #[serde(skip_serializing_if = "is_default")]
     pub uid: String,
-    /// Groups.
+    /// Groups of the user.
     #[serde(skip_serializing_if = "is_default")]
     pub groups: Vec<String>,
-    /// Extra facts.
+    /// Further attributes of the user.
     #[serde(skip_serializing_if = "is_default")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// State of a logical cluster.
+/// Status of a LogicalCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogicalClusterStatus {
-    /// Where it is served.
+    /// URL of the logical cluster.
     #[serde(rename = "URL", skip_serializing_if = "is_default")]
     pub url: String,
-    /// Phase.
+    /// Phase of the logical cluster.
     pub phase: Phase,
-    /// Conditions.
+    /// Conditions of the logical cluster.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
-    /// Initializers still at work.
+    /// Pending initializers.
     #[serde(skip_serializing_if = "is_default")]
     pub initializers: Vec<String>,
-    /// Terminators still at work.
+    /// Pending terminators.
     #[serde(skip_serializing_if = "is_default")]
     pub terminators: Vec<String>,
 }
 
-/// Addresses of a shard.
+/// Spec of a Shard: its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardSpec {
-    /// For other servers.
+    /// URL for other servers.
     #[serde(rename = "baseURL")]
     pub base_url: String,
-    /// For users; usually the front proxy.
+    /// URL for users; usually that of the front proxy.
     #[serde(rename = "externalURL", skip_serializing_if = "is_default")]
     pub external_url: String,
-    /// For users of virtual workspaces.
+    /// URL for users of virtual workspaces.
     #[serde(rename = "virtualWorkspaceURL", skip_serializing_if = "is_default")]
     pub virtual_workspace_url: String,
 }
 
-/// State of a shard; kcp leaves it empty.
+/// Status of a Shard; kcp leaves it empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardStatus {
     /// Quantities by resource.
     #[serde(skip_serializing_if = "is_default")]
     pub capacity: BTreeMap<String, serde_json::Value>,
-    /// Conditions.
+    /// Conditions of the shard.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }

@@ -1,4 +1,4 @@
-//! What all kinds have in common.
+//! Types that all kinds share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,52 +17,52 @@ where
 {
     /// Group and version.
     pub api_version: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name, labels and so on.
+    /// Object metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// Desired state.
     pub spec: Spec,
-    /// What is.
+    /// Observed state.
     #[serde(skip_serializing_if = "is_default")]
     pub status: Status,
 }
 
-/// The status of kinds that have none.
+/// The status of kinds without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoStatus {}
 
-/// The parts of `metav1.ObjectMeta` that kcp's own logic looks at.
+/// The fields of `metav1.ObjectMeta` that kcp's logic reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
-    /// Name.
+    /// Name of the object.
     pub name: String,
-    /// UID; empty before the object is created.
+    /// UID of the object; empty before it is created.
     #[serde(skip_serializing_if = "is_default")]
     pub uid: String,
     /// Revision of the last write; empty before the object is created.
     #[serde(skip_serializing_if = "is_default")]
     pub resource_version: String,
-    /// Counts changes of the spec.
+    /// Number of changes of the spec.
     #[serde(skip_serializing_if = "is_default")]
     pub generation: i64,
-    /// RFC 3339.
+    /// Time of creation (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
-    /// RFC 3339; set while finalizers hold a deleted object.
+    /// Time of the deletion request (RFC 3339); set while finalizers delay the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
-    /// Labels.
+    /// Labels of the object.
     #[serde(skip_serializing_if = "is_default")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations of the object.
     #[serde(skip_serializing_if = "is_default")]
     pub annotations: BTreeMap<String, String>,
-    /// Finalizers.
+    /// Finalizers of the object.
     #[serde(skip_serializing_if = "is_default")]
     pub finalizers: Vec<String>,
-    /// Owners.
+    /// References to the object's owners.
     #[serde(skip_serializing_if = "is_default")]
     pub owner_references: Vec<OwnerReference>,
 }
@@ -73,7 +73,7 @@ impl ObjectMeta {
         self.annotations.get(key).map(String::as_str)
     }
 
-    /// Whether the object waits for its finalizers.
+    /// Whether the object is being deleted and waits for its finalizers.
     pub fn is_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
@@ -100,10 +100,10 @@ pub struct OwnerReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels with these values.
+    /// Labels that must be present with these values.
     #[serde(skip_serializing_if = "is_default")]
     pub match_labels: BTreeMap<String, String>,
-    /// Further requirements.
+    /// Further requirements; all must hold.
     #[serde(skip_serializing_if = "is_default")]
     pub match_expressions: Vec<SelectorRequirement>,
 }
@@ -112,38 +112,38 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectorRequirement {
-    /// The label.
+    /// Key of the label.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// Values for the first two.
+    /// Values for `In` and `NotIn`.
     #[serde(skip_serializing_if = "is_default")]
     pub values: Vec<String>,
 }
 
-/// Where a Workspace or LogicalCluster is in its life. The order is that of a life without trouble; admission
-/// refuses steps back among the first three.
+/// Phase of the life cycle of a Workspace or LogicalCluster, in the usual order. Admission rejects steps back among the first
+/// three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// No shard yet.
+    /// No shard is selected yet.
     #[default]
     Scheduling,
-    /// Initializers are at work.
+    /// Initializers are pending.
     Initializing,
-    /// In use.
+    /// The workspace can be used.
     Ready,
-    /// Out of reach; routed requests get 503.
+    /// The workspace cannot be reached; routed requests get 503.
     Unavailable,
-    /// Shut by an administrator.
+    /// An administrator made the logical cluster inactive.
     Inactive,
-    /// Being deleted, terminators are at work.
+    /// The object is being deleted; terminators are pending.
     Terminating,
-    /// Being deleted, content goes away.
+    /// The object is being deleted; its content is being removed.
     Deleting,
 }
 
 impl Phase {
-    /// As it is written in objects.
+    /// The phase as text, as in objects.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Scheduling => "Scheduling",
@@ -156,7 +156,7 @@ impl Phase {
         }
     }
 
-    /// The phase of that name; `None` for the empty text of a new object and for anything unknown.
+    /// The phase with that name. `None` for the empty text of a new object and for unknown text.
     pub fn parse(text: &str) -> Option<Self> {
         [
             Self::Scheduling,

@@ -1,5 +1,5 @@
-//! Typed views of the kcp kinds. Unknown fields do not survive a round trip: whoever changes stored objects edits
-//! their JSON tree and uses these types to read.
+//! Typed views of the kcp kinds, for reading. Unknown fields do not survive a round trip: code that changes stored objects
+//! must edit their JSON tree.
 
 mod apis;
 mod core_group;

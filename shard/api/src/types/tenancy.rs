@@ -8,89 +8,89 @@ use serde::{Deserialize, Serialize};
 use super::{LabelSelector, Object, Phase, is_default};
 use crate::Condition;
 
-/// A child of a workspace.
+/// A workspace, an object of its parent.
 pub type Workspace = Object<WorkspaceSpec, WorkspaceStatus>;
-/// A kind of workspace.
+/// A type of workspaces.
 pub type WorkspaceType = Object<WorkspaceTypeSpec, WorkspaceTypeStatus>;
 
-/// What a user wants of a workspace, and what the system decided.
+/// Spec of a Workspace: the user's input and the scheduler's decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkspaceSpec {
-    /// Where it is served; set by the system.
+    /// URL of the workspace, set by the scheduler.
     #[serde(rename = "URL", skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Its logical cluster; set by the system.
+    /// Logical cluster of the workspace, set by the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Restricts the shards.
+    /// Constraints on the shard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<WorkspaceLocation>,
-    /// Serve another object's URL instead.
+    /// The mounted object, whose URL is served instead of a logical cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<WorkspaceMount>,
-    /// Its type; absent on mounts.
+    /// Type of the workspace; absent on mounts.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_reference: Option<TypeReference>,
 }
 
-/// Restricts the shards of a workspace.
+/// Constraints on the shard of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkspaceLocation {
-    /// Labels of the shards.
+    /// Labels that the shard must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// What is mounted.
+/// The mount of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkspaceMount {
-    /// The mounted object.
+    /// Reference to the mounted object.
     #[serde(rename = "ref")]
     pub reference: MountReference,
 }
 
-/// An object of the same workspace.
+/// A reference to an object of the same workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MountReference {
-    /// Group and version.
+    /// Group and version of the object.
     pub api_version: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
     /// Namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "is_default")]
     pub namespace: String,
 }
 
-/// What has become of a workspace.
+/// Status of a Workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkspaceStatus {
-    /// Phase.
+    /// Phase of the workspace.
     pub phase: Phase,
-    /// Conditions.
+    /// Conditions of the workspace.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
-    /// Initializers still at work.
+    /// Pending initializers.
     #[serde(skip_serializing_if = "is_default")]
     pub initializers: Vec<String>,
-    /// Terminators still at work.
+    /// Pending terminators.
     #[serde(skip_serializing_if = "is_default")]
     pub terminators: Vec<String>,
 }
 
-/// Names a WorkspaceType.
+/// A reference to a WorkspaceType.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeReference {
     /// Name of the object.
     pub name: String,
-    /// Path or logical cluster that holds it; empty means "search upwards".
+    /// Path or logical cluster that holds the object. If empty, the workspace and its ancestors are searched.
     #[serde(skip_serializing_if = "is_default")]
     pub path: String,
 }
@@ -106,7 +106,7 @@ impl fmt::Display for TypeReference {
     }
 }
 
-/// The rules of a type.
+/// Spec of a WorkspaceType.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkspaceTypeSpec {
@@ -119,37 +119,37 @@ pub struct WorkspaceTypeSpec {
     /// Exports that new workspaces are bound to.
     #[serde(rename = "defaultAPIBindings", skip_serializing_if = "is_default")]
     pub default_api_bindings: Vec<DefaultBinding>,
-    /// Type of children that name none.
+    /// Type of children whose spec has no type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_child_workspace_type: Option<TypeReference>,
-    /// Types it builds on.
+    /// Types that this one extends.
     #[serde(skip_serializing_if = "is_default")]
     pub extend: ExtendedTypes,
-    /// Whether it contributes an initializer.
+    /// Whether the type adds an initializer.
     #[serde(skip_serializing_if = "is_default")]
     pub initializer: bool,
-    /// What the initializer may do.
+    /// Permissions of the initializer.
     #[serde(skip_serializing_if = "is_default")]
     pub initializer_permissions: Vec<PolicyRule>,
-    /// Types of children.
+    /// Allowed types of children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_allowed_children: Option<TypeSelector>,
-    /// Types of parents.
+    /// Allowed types of parents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_allowed_parents: Option<TypeSelector>,
-    /// Whether it contributes a terminator.
+    /// Whether the type adds a terminator.
     #[serde(skip_serializing_if = "is_default")]
     pub terminator: bool,
-    /// What the terminator may do.
+    /// Permissions of the terminator.
     #[serde(skip_serializing_if = "is_default")]
     pub terminator_permissions: Vec<PolicyRule>,
 }
 
-/// Types that another builds on.
+/// Types that another type extends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExtendedTypes {
-    /// In order of precedence.
+    /// The extended types, in order of precedence.
     #[serde(skip_serializing_if = "is_default")]
     pub with: Vec<TypeReference>,
 }
@@ -165,14 +165,14 @@ pub struct DefaultBinding {
     pub path: String,
 }
 
-/// A limit on parents or children.
+/// A limit on the types of parents or children.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeSelector {
-    /// None at all.
+    /// Whether no type is allowed.
     #[serde(skip_serializing_if = "is_default")]
     pub none: bool,
-    /// These only.
+    /// The allowed types.
     #[serde(skip_serializing_if = "is_default")]
     pub types: Vec<TypeReference>,
 }
@@ -184,10 +184,10 @@ pub struct PolicyRule {
     /// Groups of the resources; `*` for all.
     #[serde(skip_serializing_if = "is_default")]
     pub api_groups: Vec<String>,
-    /// Paths outside of the resources.
+    /// URL paths, for rules about other requests than those for resources.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "is_default")]
     pub non_resource_urls: Vec<String>,
-    /// Only objects of these names.
+    /// Names of objects; if not empty, the rule applies to these only.
     #[serde(skip_serializing_if = "is_default")]
     pub resource_names: Vec<String>,
     /// Resources and subresources; `*` for all.
@@ -197,25 +197,25 @@ pub struct PolicyRule {
     pub verbs: Vec<String>,
 }
 
-/// What has become of a type.
+/// Status of a WorkspaceType.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkspaceTypeStatus {
-    /// Conditions.
+    /// Conditions of the type.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
-    /// Where initializers and terminators work.
+    /// URLs for initializers and terminators.
     #[serde(skip_serializing_if = "is_default")]
     pub virtual_workspaces: Vec<TypeVirtualWorkspace>,
 }
 
-/// A virtual workspace of one shard for one type.
+/// The URL of a virtual workspace of one shard for one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeVirtualWorkspace {
     /// `initializing` or `terminating`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Base URL.
+    /// Base URL of the virtual workspace.
     pub url: String,
 }

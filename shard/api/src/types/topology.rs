@@ -7,23 +7,23 @@ use crate::Condition;
 
 /// A named group of shards.
 pub type Partition = Object<PartitionSpec, NoStatus>;
-/// Divides shards into partitions.
+/// A division of shards into partitions.
 pub type PartitionSet = Object<PartitionSetSpec, PartitionSetStatus>;
 
-/// The shards of a partition.
+/// Spec of a Partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartitionSpec {
-    /// Their labels.
+    /// Selector of the partition's shards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// How shards are divided.
+/// Spec of a PartitionSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartitionSetSpec {
-    /// Labels whose values tell partitions apart.
+    /// Labels by whose values shards are divided.
     #[serde(skip_serializing_if = "is_default")]
     pub dimensions: Vec<String>,
     /// The shards to divide.
@@ -31,14 +31,14 @@ pub struct PartitionSetSpec {
     pub shard_selector: Option<LabelSelector>,
 }
 
-/// State of a partition set.
+/// Status of a PartitionSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartitionSetStatus {
     /// Number of partitions.
     #[serde(skip_serializing_if = "is_default")]
     pub count: u32,
-    /// Conditions.
+    /// Conditions of the partition set.
     #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<Condition>,
 }

@@ -1,7 +1,7 @@
-//! Heads: the few fields of a stored object that indexes and phase machines need, decoded straight from its bytes.
+//! Partial objects: the few fields of a stored object that indexes and controllers need, decoded directly from its bytes.
 //!
-//! Cost: one scan over the bytes; text is borrowed unless it contains JSON escapes; fields that nobody asked for
-//! (managedFields above all) are skipped without being built.
+//! Cost: one scan of the bytes. Text is borrowed unless it contains JSON escapes. All other fields (managedFields above all)
+//! are skipped without being built.
 
 use std::borrow::Cow;
 
@@ -9,22 +9,22 @@ use serde::Deserialize;
 
 use crate::Phase;
 
-/// What an index needs of a Workspace.
+/// The fields of a Workspace that an index needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkspaceHead<'a> {
-    /// Name.
+pub struct PartialWorkspace<'a> {
+    /// Name of the Workspace.
     pub name: Cow<'a, str>,
-    /// UID.
+    /// UID of the Workspace.
     pub uid: Cow<'a, str>,
     /// Revision of the last write.
     pub resource_version: Cow<'a, str>,
     /// Whether it is being deleted.
     pub is_deleted: bool,
-    /// Phase; new objects have none yet.
+    /// Phase; new objects do not have one yet.
     pub phase: Option<Phase>,
     /// Logical cluster, once scheduled.
     pub cluster: Option<Cow<'a, str>>,
-    /// URL, once scheduled; of mounts: where to forward to.
+    /// URL, once scheduled. For a mount it is the target of its requests.
     pub url: Option<Cow<'a, str>>,
     /// Name of the type.
     pub type_name: Option<Cow<'a, str>>,
@@ -34,32 +34,32 @@ pub struct WorkspaceHead<'a> {
     pub is_mount: bool,
     /// Annotation [`crate::annotation::SHARD`].
     pub shard: Option<Cow<'a, str>>,
-    /// Annotation [`crate::annotation::CLUSTER`]: the parent; only in objects read from a server.
+    /// Annotation [`crate::annotation::CLUSTER`]: the parent. Present only in objects read from a server.
     pub parent_cluster: Option<Cow<'a, str>>,
     /// Annotation [`crate::annotation::WORKSPACE_CLUSTER`].
     pub chosen_cluster: Option<Cow<'a, str>>,
 }
 
-/// What an index needs of a LogicalCluster.
+/// The fields of a LogicalCluster that an index needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogicalClusterHead<'a> {
-    /// UID.
+pub struct PartialLogicalCluster<'a> {
+    /// UID of the LogicalCluster.
     pub uid: Cow<'a, str>,
     /// Revision of the last write.
     pub resource_version: Cow<'a, str>,
     /// Whether it is being deleted.
     pub is_deleted: bool,
-    /// Phase; new objects have none yet.
+    /// Phase; new objects do not have one yet.
     pub phase: Option<Phase>,
-    /// URL.
+    /// URL of the logical cluster.
     pub url: Option<Cow<'a, str>>,
     /// The owning Workspace: logical cluster, name, UID.
-    pub owner: Option<OwnerHead<'a>>,
-    /// Initializers still at work (of the status).
+    pub owner: Option<PartialOwner<'a>>,
+    /// Pending initializers, from the status.
     pub initializers: Vec<Cow<'a, str>>,
-    /// Terminators still at work (of the status).
+    /// Pending terminators, from the status.
     pub terminators: Vec<Cow<'a, str>>,
-    /// Annotation [`crate::annotation::CLUSTER`]; only in objects read from a server.
+    /// Annotation [`crate::annotation::CLUSTER`]. Present only in objects read from a server.
     pub cluster: Option<Cow<'a, str>>,
     /// Annotation [`crate::annotation::PATH`].
     pub path: Option<Cow<'a, str>>,
@@ -77,7 +77,7 @@ pub struct LogicalClusterHead<'a> {
 
 /// The owner of a logical cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnerHead<'a> {
+pub struct PartialOwner<'a> {
     /// Logical cluster of the Workspace.
     pub cluster: Cow<'a, str>,
     /// Name of the Workspace.
@@ -86,11 +86,11 @@ pub struct OwnerHead<'a> {
     pub uid: Cow<'a, str>,
 }
 
-impl<'a> WorkspaceHead<'a> {
-    /// Decodes the head of a Workspace.
+impl<'a> PartialWorkspace<'a> {
+    /// Decodes the partial Workspace.
     ///
     /// # Errors
-    /// The bytes are not JSON, or a field that is looked at has the wrong type.
+    /// The bytes are not JSON, or a decoded field has the wrong type.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
         let raw: raw::Workspace<'a> = serde_json::from_slice(bytes)?;
         let annotations = raw.metadata.annotations;
@@ -112,11 +112,11 @@ impl<'a> WorkspaceHead<'a> {
     }
 }
 
-impl<'a> LogicalClusterHead<'a> {
-    /// Decodes the head of a LogicalCluster.
+impl<'a> PartialLogicalCluster<'a> {
+    /// Decodes the partial LogicalCluster.
     ///
     /// # Errors
-    /// The bytes are not JSON, or a field that is looked at has the wrong type.
+    /// The bytes are not JSON, or a decoded field has the wrong type.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
         let raw: raw::LogicalCluster<'a> = serde_json::from_slice(bytes)?;
         let annotations = raw.metadata.annotations;
@@ -127,7 +127,7 @@ impl<'a> LogicalClusterHead<'a> {
             is_deleted: raw.metadata.deletion_timestamp.is_some(),
             phase: Phase::parse(&raw.status.phase.0),
             url: text(raw.status.url),
-            owner: raw.spec.owner.map(|owner| OwnerHead {
+            owner: raw.spec.owner.map(|owner| PartialOwner {
                 cluster: owner.cluster.0,
                 name: owner.name.0,
                 uid: owner.uid.0,
@@ -145,16 +145,16 @@ impl<'a> LogicalClusterHead<'a> {
     }
 }
 
-/// Present and not empty.
+/// The text, if it is present and not empty.
 fn text<'a>(value: Option<raw::Text<'a>>) -> Option<Cow<'a, str>> {
     value.map(|text| text.0).filter(|text| !text.is_empty())
 }
 
-/// The wire shape of the fields above.
+/// The JSON structure of the fields above.
 mod raw {
     use super::{Cow, Deserialize};
 
-    /// A wrapper, because serde borrows text only in a field of exactly this type, not inside an `Option`.
+    /// A wrapper. serde borrows text only in a field of exactly this type, not inside an `Option`.
     #[derive(Default, Deserialize)]
     #[serde(transparent)]
     pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
@@ -277,17 +277,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_of_a_ready_workspace() {
+    fn a_ready_workspace_is_decoded() {
         let bytes = br#"{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace","metadata":{"name":"team-a",
             "uid":"u-1","resourceVersion":"17","labels":{"region":"eu"},"managedFields":[{"a":1}],
             "annotations":{"kcp.io/cluster":"root","core.kcp.io/shard":"alpha","other":"x",
             "internal.tenancy.kcp.io/cluster":"abc"}},
             "spec":{"type":{"name":"universal","path":"root"},"cluster":"abc","URL":"https://x/clusters/root:team-a"},
             "status":{"phase":"Ready","conditions":[]}}"#;
-        let head = WorkspaceHead::decode(bytes).unwrap();
+        let partial = PartialWorkspace::decode(bytes).unwrap();
         assert_eq!(
-            head,
-            WorkspaceHead {
+            partial,
+            PartialWorkspace {
                 name: "team-a".into(),
                 uid: "u-1".into(),
                 resource_version: "17".into(),
@@ -303,42 +303,43 @@ mod tests {
                 chosen_cluster: Some("abc".into()),
             }
         );
-        assert!(matches!(head.cluster, Some(Cow::Borrowed(_))), "optional text is borrowed");
-        assert!(matches!(head.name, Cow::Borrowed(_)), "text is borrowed");
+        assert!(matches!(partial.cluster, Some(Cow::Borrowed(_))), "optional text is borrowed");
+        assert!(matches!(partial.name, Cow::Borrowed(_)), "text is borrowed");
     }
 
     #[test]
-    fn a_mount_and_a_new_workspace() {
+    fn mounts_and_new_workspaces_are_decoded() {
         let mount =
-            WorkspaceHead::decode(br#"{"metadata":{"name":"m"},"spec":{"mount":{"ref":{"kind":"K"}}}}"#);
+            PartialWorkspace::decode(br#"{"metadata":{"name":"m"},"spec":{"mount":{"ref":{"kind":"K"}}}}"#);
         assert!(mount.unwrap().is_mount);
-        let new =
-            WorkspaceHead::decode(br#"{"metadata":{"name":"n","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#);
+        let new = PartialWorkspace::decode(
+            br#"{"metadata":{"name":"n","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#,
+        );
         let new = new.unwrap();
         assert!(new.is_deleted && !new.is_mount);
         assert_eq!((new.phase, new.cluster), (None, None));
     }
 
     #[test]
-    fn the_head_of_a_logical_cluster() {
+    fn a_logical_cluster_is_decoded() {
         let bytes = br#"{"metadata":{"name":"cluster","uid":"u","annotations":{"kcp.io/path":"root:a",
             "internal.tenancy.kcp.io/type":"root:universal","internal.kcp.io/inactive":"true"}},
             "spec":{"owner":{"apiVersion":"tenancy.kcp.io/v1alpha1","resource":"workspaces","cluster":"root",
             "name":"a","uid":"w"},"initializers":["root:universal"]},
             "status":{"phase":"Initializing","initializers":["system:apibindings"]}}"#;
-        let head = LogicalClusterHead::decode(bytes).unwrap();
-        assert_eq!(head.phase, Some(Phase::Initializing));
-        assert_eq!(head.initializers, ["system:apibindings"]);
-        assert_eq!(head.path.as_deref(), Some("root:a"));
-        assert_eq!(head.type_reference.as_deref(), Some("root:universal"));
-        assert!(head.is_inactive);
-        let owner = head.owner.unwrap();
+        let partial = PartialLogicalCluster::decode(bytes).unwrap();
+        assert_eq!(partial.phase, Some(Phase::Initializing));
+        assert_eq!(partial.initializers, ["system:apibindings"]);
+        assert_eq!(partial.path.as_deref(), Some("root:a"));
+        assert_eq!(partial.type_reference.as_deref(), Some("root:universal"));
+        assert!(partial.is_inactive);
+        let owner = partial.owner.unwrap();
         assert_eq!((&*owner.cluster, &*owner.name, &*owner.uid), ("root", "a", "w"));
     }
 
     #[test]
-    fn what_is_not_json_is_an_error() {
-        assert!(WorkspaceHead::decode(b"{").is_err());
-        assert!(LogicalClusterHead::decode(b"17").is_err());
+    fn bytes_that_are_not_json_are_an_error() {
+        assert!(PartialWorkspace::decode(b"{").is_err());
+        assert!(PartialLogicalCluster::decode(b"17").is_err());
     }
 }
