@@ -26,7 +26,7 @@ settings! {
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
-        /// Logs.
+        /// Format and level of logs.
         log ("log"): LogConfig = LogConfig::default();
     }
 }

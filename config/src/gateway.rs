@@ -58,7 +58,7 @@ settings! {
         /// File with the state of the process, for `fairlead gateway` reload, drain and upgrade. It exists while the process is
         /// ready. Unset: no file.
         state_file ("stateFile"): Option<OwnPath> = None;
-        /// Logs.
+        /// Format and level of logs.
         log ("log"): LogConfig = LogConfig::default();
         /// Access log: a line of JSON per request.
         access_log ("accessLog"): AccessLogConfig = AccessLogConfig::default();

@@ -27,7 +27,7 @@ settings! {
         limits ("limits"): ConnectionLimits = ConnectionLimits { max_connections: 256, max_streams_per_connection: 32, ..ConnectionLimits::default() };
         /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
-        /// Logs.
+        /// Format and level of logs.
         log ("log"): LogConfig = LogConfig::default();
     }
 }

@@ -50,7 +50,7 @@ settings! {
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
-        /// Logs.
+        /// Format and level of logs.
         log ("log"): LogConfig = LogConfig::default();
     }
 

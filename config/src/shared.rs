@@ -107,7 +107,7 @@ settings! {
         window ("window"): Timespan = Timespan::from_secs(10);
     }
 
-    /// Logs.
+    /// Format and level of logs.
     pub struct LogConfig {
         /// text or json. Flag: --logging-format.
         format ("format"): LogFormat = LogFormat::Text;

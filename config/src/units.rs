@@ -123,9 +123,9 @@ impl fmt::Display for ByteSize {
 pub struct Fraction(f64);
 
 impl Fraction {
-    /// Nothing.
+    /// The share 0.
     pub const NONE: Self = Self(0.0);
-    /// Everything.
+    /// The share 1.
     pub const ALL: Self = Self(1.0);
 
     /// The share as a number.
@@ -151,7 +151,7 @@ impl serde::Serialize for Fraction {
     }
 }
 
-/// A text that is not what its key wants.
+/// A text that is not a valid value of its key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct UnitError {

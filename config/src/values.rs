@@ -181,7 +181,7 @@ plain_settings!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Text.
+    /// Plain text.
     Text,
     /// One JSON object per line.
     Json,
@@ -230,7 +230,7 @@ pub enum KcpBehaviour {
     Unsynced,
     /// The plain words "Not available." for a workspace in phase Unavailable, not a `Status`.
     UnavailableBody,
-    /// An empty 502, not a 503 or 502 `Status`, for a shard that cannot be reached or breaks off before it answers.
+    /// An empty 502, not a 503 or 502 `Status`, for a shard that cannot be reached or disconnects before it responds.
     Unreachable,
     /// Path labels behind a mount are ignored, not unknown.
     MountLabels,
@@ -246,7 +246,7 @@ pub enum KcpBehaviour {
     Reloads,
     /// The workspaces of a shard whose base URL changes are unknown until the process starts again.
     BaseUrls,
-    /// A workspace whose mount was removed still leads to the former target.
+    /// A workspace whose mount was removed is still forwarded to the former target.
     ClearedMounts,
     /// Identity headers are set before the fields named by the client's `Connection` header are removed, so a client can remove
     /// them.

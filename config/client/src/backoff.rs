@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_the_longest_and_start_over_after_a_success() {
+    fn delays_double_up_to_the_maximum_and_restart_after_a_success() {
         let mut backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
         for full in [800u64, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
             let delay = backoff.next_delay();

@@ -28,34 +28,34 @@ pub struct Client {
 /// A request below the client's path prefix.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Method.
+    /// HTTP method.
     pub method: Method,
-    /// Begins with a slash; percent-encoded.
+    /// Path and query: percent-encoded, beginning with a slash.
     pub path_and_query: String,
-    /// Headers, in place of the client's own where both are set.
+    /// Header fields; they replace the client's own of the same name.
     pub headers: HeaderMap,
-    /// Body; empty for none.
+    /// Request body; empty for none.
     pub body: Bytes,
 }
 
 /// A complete response. Its status is below 400, except from [`Client::request_any_status`].
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Status.
+    /// Status code.
     pub status: StatusCode,
-    /// Headers.
+    /// Header fields.
     pub headers: HeaderMap,
-    /// Body.
+    /// Response body.
     pub body: Bytes,
 }
 
 /// The headers of a response with a status below 400; the body follows.
 pub struct StreamingResponse {
-    /// Status.
+    /// Status code.
     pub status: StatusCode,
-    /// Headers.
+    /// Header fields.
     pub headers: HeaderMap,
-    /// Body.
+    /// Response body.
     pub body: ResponseBody,
 }
 
@@ -248,7 +248,8 @@ impl Request {
     }
 }
 
-/// Retries on another connection: of requests that were never sent, and of one read whose pooled connection was just closing.
+/// Remaining retries on another connection. Requests that were never sent are retried, and one read whose pooled connection
+/// was closing.
 struct Attempts {
     left: usize,
     broken_reads_left: usize,

@@ -62,7 +62,7 @@ pub struct Token(String);
 pub struct Impersonation {
     /// User name.
     pub user: String,
-    /// Groups.
+    /// Groups of the user.
     pub groups: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ pub enum CredentialsError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A PEM text without what it should contain.
+    /// A PEM text without the expected content.
     #[error("the {what} is not usable: {reason}")]
     Pem {
         /// Expected content.

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_server_url_is_refused() {
+    fn invalid_server_urls_are_rejected() {
         for url in ["", "localhost:6443", "/clusters/root", "ftp://a", "https://a?b", "https://u:p@a"] {
             assert!(Endpoint::parse(url).is_err(), "{url}");
         }

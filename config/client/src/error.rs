@@ -127,27 +127,27 @@ impl ClientError {
         self.status().map(|status| status.code)
     }
 
-    /// Time that the server asked to wait before a retry.
+    /// Delay before a retry that the server requires (`Retry-After`).
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(|status| status.retry_after)
     }
 
-    /// 404.
+    /// Whether the object or resource does not exist (404).
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// 409 because a newer version of the object exists.
+    /// Whether a newer version of the object exists (409 without reason `AlreadyExists`).
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
     }
 
-    /// 409 because the object exists.
+    /// Whether the object exists already (409, reason `AlreadyExists`).
     pub fn is_already_exists(&self) -> bool {
         self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
     }
 
-    /// 410: the resourceVersion or continue token is older than the server's history.
+    /// Whether the resourceVersion or continue token is older than the server's history (410).
     pub fn is_gone(&self) -> bool {
         self.status().is_some_and(KubeStatus::is_gone)
     }
@@ -252,7 +252,7 @@ impl KubeStatus {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
     }
 
-    /// The server has not reached the resourceVersion that was asked for: its history may have been replaced.
+    /// The server has not reached the requested resourceVersion: its history may have been replaced.
     pub fn is_resource_version_too_large(&self) -> bool {
         let cause = |c: &StatusCause| c.reason == "ResourceVersionTooLarge";
         self.details.as_ref().is_some_and(|d| d.causes.iter().any(cause))
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn error_responses_have_blame_and_retryability() {
+    fn error_responses_are_classified_by_cause_and_retryability() {
         let conflict = r#"{"kind":"Status","code":409,"reason":"Conflict","message":"modified"}"#;
         let exists = r#"{"kind":"Status","code":409,"reason":"AlreadyExists","message":"exists"}"#;
         for (error, retryable, blame) in [
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_retry_after_header_wins_over_the_details() {
+    fn the_retry_after_header_takes_precedence_over_the_details() {
         let body = r#"{"kind":"Status","code":429,"message":"slow down","details":{"retryAfterSeconds":7}}"#;
         assert_eq!(response(429, None, body).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(response(429, Some("3"), body).retry_after(), Some(Duration::from_secs(3)));

@@ -17,8 +17,8 @@ pub struct ObjectHead<A = BTreeMap<String, String>> {
 
 /// The fields of `metadata` that identify an object and its version.
 ///
-/// `A` chooses what to keep of the annotations: all of them (the default), none ([`Ignored`]), or an own struct with
-/// one field per wanted key:
+/// `A` is the type of the annotations. It selects which are kept: all of them (the default), none ([`Ignored`]), or a struct
+/// with one field per required key:
 ///
 /// ```
 /// #[derive(Default, serde::Deserialize)]
@@ -34,11 +34,11 @@ pub struct ObjectHead<A = BTreeMap<String, String>> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "A: Deserialize<'de> + Default"))]
 pub struct ObjectMeta<A = BTreeMap<String, String>> {
-    /// Name.
+    /// Name of the object.
     pub name: String,
     /// Namespace; empty for objects without one.
     pub namespace: String,
-    /// UID.
+    /// UID of the object.
     pub uid: String,
     /// The version of this object, comparable as a number with others of the same server.
     pub resource_version: String,
@@ -51,7 +51,7 @@ pub struct ObjectMeta<A = BTreeMap<String, String>> {
     /// Finalizers that block the deletion.
     #[serde(deserialize_with = "null_as_default")]
     pub finalizers: Vec<String>,
-    /// Labels.
+    /// Labels of the object.
     #[serde(deserialize_with = "null_as_default")]
     pub labels: BTreeMap<String, String>,
     /// Annotations, decoded into `A`.

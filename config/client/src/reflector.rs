@@ -25,7 +25,7 @@ pub use list_watch::ListWatch;
 pub use status::{Phase, ReflectorStatus};
 use step::{Command, Delivery, Failure, Input, Machine, Step};
 
-/// Follows one collection of one server and decodes its objects into `T`, which names only the wanted fields.
+/// Follows one collection of one server and decodes its objects into `T`, which declares only the required fields.
 ///
 /// It runs inside [`Reflector::next`] and has no task of its own. It never fails: errors are retried, counted and
 /// shown in its [`ReflectorStatus`]. An object that does not decode is skipped, counted and logged.
@@ -88,7 +88,7 @@ pub enum Piece<T> {
 pub struct ReflectorOptions {
     /// Objects per page of a list.
     pub page_size: u32,
-    /// Shortest time after which the server is asked to end a watch; the actual one is up to twice as long.
+    /// Minimum timeout of a watch in requests to the server; the actual one is up to twice as long.
     pub watch_timeout: Duration,
     /// Delay after a first failure.
     pub initial_backoff: Duration,

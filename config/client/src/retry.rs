@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_success_ends_the_tries() {
+    async fn a_success_ends_the_retries() {
         let tries = Cell::new(0);
         let outcome = retry(&QUICK, || {
             tries.set(tries.get() + 1);

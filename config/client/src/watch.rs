@@ -18,7 +18,7 @@ pub struct WatchStream {
     lines: Lines,
 }
 
-/// One event. The object is undecoded: its bytes are a part of what came over the wire, not a copy.
+/// One event. The object is not decoded: its bytes are a slice of the received data, not a copy.
 #[derive(Debug, Clone)]
 pub struct WatchEvent {
     /// Kind of the event.
@@ -134,7 +134,7 @@ impl Lines {
             Some(_) if self.partial.is_empty() => Ok(Some(piece)),
             Some(_) => {
                 self.partial.extend_from_slice(&piece);
-                // The buffer is given away whole, so that one large event does not stay allocated.
+                // The whole buffer is returned, so that one large event does not stay allocated.
                 Ok(Some(std::mem::take(&mut self.partial).freeze()))
             }
             None => {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_do_not_depend_on_how_the_stream_is_cut() {
+    fn lines_do_not_depend_on_the_chunks_of_the_stream() {
         let text = "{\"a\":1}\n{\"b\":2}\n\n{\"c\":3}\n";
         let whole = cut(&[text], 100);
         assert_eq!(whole.0.len(), 4);

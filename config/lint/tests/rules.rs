@@ -53,7 +53,7 @@ impl Authority {
         Self::of(name, KeyPair::generate().unwrap(), 3650)
     }
 
-    /// Good for so many days from the tests' beginning.
+    /// An authority that is valid for so many days.
     fn of(name: &str, key: KeyPair, days: u32) -> Self {
         let mut params = valid(CertificateParams::default(), days);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -675,12 +675,12 @@ const CASES_OF_SHARDS: &[Case] = &[
 ];
 
 #[test]
-fn each_mistake_of_a_gateway_is_found_where_it_stands() {
+fn each_fault_of_a_gateway_is_reported_at_its_position() {
     check(ProcessKind::Gateway, GATEWAY, CASES_OF_GATEWAYS);
 }
 
 #[test]
-fn each_mistake_of_a_shard_is_found_where_it_stands() {
+fn each_fault_of_a_shard_is_reported_at_its_position() {
     check(ProcessKind::Shard, SHARD, CASES_OF_SHARDS);
 }
 

@@ -260,12 +260,18 @@ mod tests {
         rounds_after(0, SMALL_DATA, round, pause, sent)
     }
 
-    /// The same, after `taken` response bytes were sent.
-    fn rounds_after(taken: u64, min_data: u32, round: &[u8], pause: Duration, sent: u64) -> Option<usize> {
+    /// As [`rounds`], after `sent_before` response bytes were sent.
+    fn rounds_after(
+        sent_before: u64,
+        min_data: u32,
+        round: &[u8],
+        pause: Duration,
+        sent: u64,
+    ) -> Option<usize> {
         let began = Instant::now();
         let mut counter = FrameCounter::new(min_data, began);
         counter.read(&[b'P'; PREFACE_LENGTH as usize]);
-        counter.earn(taken);
+        counter.earn(sent_before);
         (1..100_000_u32).position(|number| {
             round.chunks(7).for_each(|piece| counter.read(piece));
             counter.earn(sent);
@@ -284,11 +290,11 @@ mod tests {
         assert_eq!(rounds(&frame(DATA, 0, 1), Duration::ZERO, 0), Some(10_000));
         assert_eq!(rounds(&frame(DATA, END_STREAM, 0), Duration::ZERO, 0), None);
         assert_eq!(rounds(&frame(DATA, 0, 200), Duration::ZERO, 0), None);
-        let asked = [frame(HEADERS, 4, 30), frame(WINDOW_UPDATE, 0, 4)].concat();
-        assert_eq!(rounds(&asked, Duration::ZERO, 0), None, "one window update per request");
-        let taken = [frame(WINDOW_UPDATE, 0, 4), frame(WINDOW_UPDATE, 0, 4)].concat();
-        assert_eq!(rounds(&taken, Duration::ZERO, 200), None, "two window updates per event");
-        assert!(rounds(&taken, Duration::ZERO, 20).is_some());
+        let requests = [frame(HEADERS, 4, 30), frame(WINDOW_UPDATE, 0, 4)].concat();
+        assert_eq!(rounds(&requests, Duration::ZERO, 0), None, "one window update per request");
+        let window_updates = [frame(WINDOW_UPDATE, 0, 4), frame(WINDOW_UPDATE, 0, 4)].concat();
+        assert_eq!(rounds(&window_updates, Duration::ZERO, 200), None, "two window updates per event");
+        assert!(rounds(&window_updates, Duration::ZERO, 20).is_some());
         let after_much = rounds_after(1 << 30, SMALL_DATA, &ping, Duration::ZERO, 0);
         assert_eq!(after_much, Some(60_000), "only a part of what was earned is saved");
     }

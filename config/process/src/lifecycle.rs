@@ -102,7 +102,7 @@ impl Shutdown {
         self.inner.announced.is_cancelled()
     }
 
-    /// Whether new work is refused.
+    /// Whether new work is rejected.
     pub fn is_draining(&self) -> bool {
         self.inner.draining.is_cancelled()
     }
@@ -146,7 +146,7 @@ impl Shutdown {
     }
 }
 
-/// Tells a watch or another endless response when to end cleanly.
+/// Notifies a watch or another endless response when it has to end cleanly.
 #[derive(Clone, Debug)]
 pub struct Drain {
     shutdown: Shutdown,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_ends_before_the_whole_or_with_it() {
+    async fn a_partial_shutdown_ends_before_or_with_the_whole() {
         let whole = shutdown("0s", "1ms");
         let (earlier, with_it) = (whole.part(), whole.part());
         earlier.run_now().await;

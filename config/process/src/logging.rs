@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_quiet_unless_the_operator_asks() {
+    fn libraries_log_less_unless_configured() {
         let printed = |level: &str| filter(level).unwrap().to_string();
         assert!(printed("info").contains("h2=error"), "{}", printed("info"));
         assert!(

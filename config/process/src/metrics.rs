@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_can_be_taken_once() {
+    fn a_metric_name_can_be_registered_once() {
         let metrics = Metrics::new("shard", "1").unwrap();
         metrics.gauge("a", "A.").unwrap();
         assert!(metrics.gauge("a", "A.").is_err());

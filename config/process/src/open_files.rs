@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub struct OpenFiles {
     /// The limit in effect; `u64::MAX` if there is none.
     pub limit: u64,
-    /// One sentence for the operator if the limit is lower than wanted.
+    /// A warning for the operator if the limit is lower than required.
     pub warning: Option<String>,
 }
 

@@ -20,9 +20,9 @@ pub struct Health {
 /// A health endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// `/livez`: failing means "restart me".
+    /// `/livez`: the process has to be restarted if it fails.
     Live,
-    /// `/readyz`: failing means "send me no requests".
+    /// `/readyz`: the process must get no requests while it fails.
     Ready,
     /// `/healthz`: both, for old clients.
     Health,

@@ -26,7 +26,7 @@ pub struct RequestBody {
     deadline: Option<Box<Deadline>>,
 }
 
-/// The request body ended early; the client is to blame.
+/// The request body ended early because of the client.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
     /// The client has disconnected or violated the protocol.

@@ -26,7 +26,7 @@ pub struct Status {
     pub metadata: Option<Box<StatusMetadata>>,
 }
 
-/// The classes of failure that Kubernetes clients tell apart.
+/// The classes of failure that Kubernetes clients distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "named after the words on the wire")]
 pub enum StatusReason {
@@ -305,10 +305,10 @@ impl Status {
         Self::new(504, StatusReason::Timeout, format!("Timeout: {message}")).retry_after(retry_after_seconds)
     }
 
-    /// 504: a read asks for a revision that this server has not reached.
-    pub fn resource_version_too_large(asked: u64, current: u64) -> Self {
+    /// 504: a read requests a revision that this server has not reached.
+    pub fn resource_version_too_large(requested: u64, current: u64) -> Self {
         let mut status =
-            Self::timeout(format_args!("Too large resource version: {asked}, current: {current}"), 1);
+            Self::timeout(format_args!("Too large resource version: {requested}, current: {current}"), 1);
         if let Some(details) = &mut status.details {
             details.causes =
                 vec![StatusCause::field("ResourceVersionTooLarge", "", "Too large resource version")];

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_get_what_they_accept() {
+    fn responses_have_the_format_that_the_client_accepts() {
         use StatusFormat::{IndentedJson, Json, Protobuf, Yaml};
         for (accept, agent, query, expected) in [
             ("", "", None, Json),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_say_the_same() {
+    fn all_status_formats_have_the_same_content() {
         let status = Status::forbidden(GroupResource::default(), "", "User \"\" cannot, {a: [b]}");
         let body = |format| {
             let response = status.to_response_as(format);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_as_a_shard_of_kcp_writes_it() {
+    fn protobuf_equals_that_of_kcp() {
         let status = Status::already_exists(GroupResource::new("", "configmaps"), "pb1");
         let expected: &[u8] = b"k8s\0\n\x0c\n\x02v1\x12\x06Status\x12]\n\x06\n\0\x12\0\x1a\0\x12\x07Failure\
             \x1a\x1fconfigmaps \"pb1\" already exists\"\rAlreadyExists*\x17\n\x03pb1\x12\0\x1a\nconfigmaps(\x002\0\

@@ -37,7 +37,7 @@ pub struct TlsSource {
     pub certificate: PathBuf,
     /// PEM file with the private key.
     pub private_key: PathBuf,
-    /// Whether peers are asked for a certificate.
+    /// Whether peers are requested to present a certificate.
     pub client_certificates: ClientCertificates,
     /// ALPN protocols by preference; the first that the peer also supports is selected.
     pub alpn: Vec<Vec<u8>>,

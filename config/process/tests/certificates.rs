@@ -37,8 +37,8 @@ async fn no_certificate_and_any_certificate_are_accepted_and_passed_on() {
         for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
             let stream = server.connect(&client).await.unwrap();
             let kind = stream.get_ref().1.handshake_kind().unwrap();
-            let answer = text(h2_over(stream).await.send_request(get("/")).await.unwrap()).await;
-            assert_eq!((answer, kind), (format!("1 {}", foreign.len()), expected), "{version:?}");
+            let response = text(h2_over(stream).await.send_request(get("/")).await.unwrap()).await;
+            assert_eq!((response, kind), (format!("1 {}", foreign.len()), expected), "{version:?}");
         }
     }
 }

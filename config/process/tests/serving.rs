@@ -31,7 +31,7 @@ fn info(request: &Request<RequestBody>) -> ConnectionInfo {
 }
 
 #[tokio::test]
-async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
+async fn both_protocols_are_served_on_one_port_with_connection_info() {
     let server = TestServer::start(async |request: Request<RequestBody>| {
         let info = info(&request);
         // The first request on a connection fills the cache, later ones find the value.
@@ -47,8 +47,8 @@ async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
     let mut clients = Client::both(&server).await;
     for (version, client) in ["HTTP/1.1", "HTTP/2.0"].into_iter().zip(&mut clients) {
         for count in ["0", "1"] {
-            let answer = text(client.send(get("/")).await.unwrap()).await;
-            let words: Vec<_> = answer.split(' ').collect();
+            let response = text(client.send(get("/")).await.unwrap()).await;
+            let words: Vec<_> = response.split(' ').collect();
             assert_eq!((words[0], words[2], words[3]), (version, "127.0.0.1", count));
             ids.push(words[1].to_owned());
         }
@@ -339,9 +339,9 @@ async fn a_ping_flood_closes_its_connection_and_no_other() {
     let mut stream = server.connect(&tls).await.unwrap();
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat()).await.unwrap();
-    let (mut answers, mut stream) = tokio::io::split(stream);
+    let (mut responses, mut stream) = tokio::io::split(stream);
     // The acknowledgements are read, so that only the number of pings matters.
-    let reading = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
+    let reading = tokio::spawn(async move { tokio::io::copy(&mut responses, &mut tokio::io::sink()).await });
     let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(1_000);
     let ended = async { while stream.write_all(&pings).await.is_ok() {} };
     timeout(LIMIT, ended).await.expect("pings may go on for ever");

@@ -89,10 +89,10 @@ async fn a_slow_body_gets_408_and_other_requests_are_served() {
             honest
         )
     };
-    let (over_http1, answer, ()) = timeout(LIMIT, all).await.expect("the server waits for the body");
-    for answer in [over_http1.unwrap(), answer.unwrap()] {
-        assert_eq!(answer.status(), 408);
-        let body = text(answer).await;
+    let (over_http1, response, ()) = timeout(LIMIT, all).await.expect("the server waits for the body");
+    for response in [over_http1.unwrap(), response.unwrap()] {
+        assert_eq!(response.status(), 408);
+        let body = text(response).await;
         assert!(body.contains("\"kind\":\"Status\"") && body.contains("too slowly"), "{body}");
     }
     assert_eq!(server.metric(SLOW_BODY), Some(2.0));
@@ -115,7 +115,7 @@ async fn received_bytes_extend_the_deadline() {
         let parts = stream::iter([part(vec![b'x'; 1024])]).chain(parts);
         let body = StreamBody::new(parts.boxed());
         let request = Request::post("https://localhost/").header("host", "localhost").body(body).unwrap();
-        let answer = if protocol == b"h2" {
+        let response = if protocol == b"h2" {
             let (mut sender, connection) =
                 http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
             tokio::spawn(connection);
@@ -126,7 +126,7 @@ async fn received_bytes_extend_the_deadline() {
             tokio::spawn(connection);
             sender.send_request(request).await
         };
-        assert_eq!(text(answer.unwrap()).await, (5 * 1024).to_string());
+        assert_eq!(text(response.unwrap()).await, (5 * 1024).to_string());
     }
     assert_eq!(server.metric(SLOW_BODY), Some(0.0));
 }
@@ -207,8 +207,8 @@ async fn a_response_whose_end_is_unread_is_released_with_its_idle_connection() {
         .unwrap();
     let connection = tokio::spawn(connection);
     // The first byte is read, and hyper holds the rest.
-    let answer = sender.send_request(get("/")).await.unwrap();
+    let response = sender.send_request(get("/")).await.unwrap();
     let _ended = timeout(LIMIT, connection).await.expect("the connection stays");
-    assert!(answer.into_body().collect().await.is_err());
+    assert!(response.into_body().collect().await.is_err());
     assert_eq!(server.metric(SLOW_READER), Some(0.0));
 }

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_keep_expiring_are_given_up_for_one_whole_list() {
+    fn after_repeated_page_expiry_the_whole_list_is_requested() {
         let mut machine = Machine::listing(&options());
         machine.step(page("7", "next"));
         assert_eq!(machine.step(Input::ListFailed(Failure::Gone)).command, list("", Some(500)));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_resumes_after_the_last_complete_revision() {
+    fn a_broken_watch_resumes_after_the_last_complete_revision() {
         for (inputs, resumes_at) in [
             (vec![], "7"),
             // Revision 8 may have more events than the received one.
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_history_is_cured_by_a_list_at_once_but_not_in_a_loop() {
+    fn after_410_a_list_follows_at_once_but_not_in_a_loop() {
         let mut machine = Machine::watching(&options(), "7".into());
         let first = machine.step(GONE);
         assert_eq!((first.command, first.delay), (list("", Some(500)), Duration::ZERO));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_that_goes_back_means_another_history() {
+    fn a_lower_revision_starts_a_new_list() {
         for input in [change("5"), bookmark("5")] {
             let mut machine = Machine::watching(&options(), "7".into());
             let step = machine.step(input);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_while_nothing_comes_and_start_over_when_something_does() {
+    fn delays_grow_without_data_and_restart_after_data() {
         let mut machine = Machine::watching(&options(), "7".into());
         let delays: Vec<Duration> = (0..8).map(|_| machine.step(CUT).delay).collect();
         assert!(delays[7] >= Duration::from_secs(15) && delays[7] <= Duration::from_secs(30), "{delays:?}");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_watch_that_lasted_is_healthy() {
+    fn a_long_watch_without_events_is_healthy() {
         let mut machine = Machine::watching(&options(), "7".into());
         after(&mut machine, [CUT, CUT, CUT, CUT]);
         machine.record_healthy();

@@ -12,7 +12,7 @@ fn with_client_certificate(pki: &Pki, name: &str) -> Credentials {
 }
 
 #[tokio::test]
-async fn new_credentials_are_used_by_new_requests_while_old_watches_live_on() {
+async fn new_requests_use_new_credentials_and_open_watches_continue() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -45,7 +45,7 @@ async fn new_credentials_are_used_by_new_requests_while_old_watches_live_on() {
 }
 
 #[tokio::test]
-async fn identity_travels_in_headers_unless_the_request_brings_its_own() {
+async fn identity_headers_are_added_unless_the_request_has_its_own() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -71,7 +71,7 @@ async fn identity_travels_in_headers_unless_the_request_brings_its_own() {
 }
 
 #[tokio::test]
-async fn a_server_may_be_known_under_another_name() {
+async fn the_server_name_of_the_certificate_can_be_set() {
     let pki = Pki::new();
     let mut server = Server::with(&pki, "shard.internal", Protocols::Both).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -83,7 +83,7 @@ async fn a_server_may_be_known_under_another_name() {
 }
 
 #[tokio::test]
-async fn without_verification_any_certificate_will_do() {
+async fn without_verification_any_certificate_is_accepted() {
     let pki = Pki::new();
     let mut server = Server::with(&pki, "elsewhere", Protocols::Both).await;
     let endpoint = Endpoint::parse(&format!("https://localhost:{}", server.port)).unwrap();
@@ -110,7 +110,7 @@ fn equal_material_makes_equal_credentials() {
 }
 
 #[test]
-fn unusable_material_is_named_without_quoting_it() {
+fn unusable_credentials_are_reported_without_quoting_them() {
     let pki = Pki::new();
     let (chain, key) = pki.client("a");
     let (_, other_key) = pki.client("b");

@@ -37,7 +37,7 @@ extensions: []
 "#;
 
 #[test]
-fn a_context_resolves_to_what_it_names() {
+fn a_context_resolves_to_its_cluster_and_user() {
     let config = Kubeconfig::parse(EXAMPLE).unwrap();
     let resolved = config.resolve(None).unwrap();
     assert_eq!(resolved.name, "root");
@@ -57,7 +57,7 @@ fn a_context_resolves_to_what_it_names() {
 }
 
 #[test]
-fn credentials_for_many_servers_need_no_server_of_their_own() {
+fn credentials_without_a_server_apply_to_any_server() {
     let shard = Endpoint::parse("https://shard-1.test:6443").unwrap();
     for server in ["{}", "{server: ''}", "{server: not a url}", "{server: 'https://elsewhere.test'}"] {
         let text = format!(
@@ -100,7 +100,7 @@ async fn files_are_found_beside_the_kubeconfig_and_read_again_on_demand() {
 }
 
 #[test]
-fn inline_data_wins_over_files_and_is_decoded() {
+fn inline_data_takes_precedence_over_files_and_is_decoded() {
     let text = r#"
 current-context: c
 clusters: [{name: c, cluster: {server: "https://a", certificate-authority: ca.crt, certificate-authority-data: "YWJj
@@ -115,7 +115,7 @@ users: [{name: u, user: {token: inline, tokenFile: file}}]
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused() {
+fn unsupported_kubeconfig_fields_are_rejected() {
     let context = |cluster: &str, user: &str| {
         let text = format!(
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
@@ -146,7 +146,7 @@ fn what_cannot_be_honoured_is_refused() {
 }
 
 #[test]
-fn errors_name_the_place_and_never_quote_secrets() {
+fn errors_name_the_position_and_never_quote_secrets() {
     let wrong = |text: &str| match Kubeconfig::parse(text) {
         Err(error) => error.to_string(),
         Ok(config) => config.resolve(None).unwrap_err().to_string(),
@@ -179,7 +179,7 @@ fn errors_name_the_place_and_never_quote_secrets() {
 }
 
 #[test]
-fn an_edit_keeps_what_it_does_not_know() {
+fn an_edit_keeps_unknown_fields() {
     let mut config = Kubeconfig::parse(EXAMPLE).unwrap();
     config.copy_cluster("one", "current", "https://localhost:6443/clusters/root:org").unwrap();
     config.copy_context("root", "current").unwrap();

@@ -92,7 +92,7 @@ const GONE: &str =
     r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 7 (9)"}"#;
 
 #[tokio::test]
-async fn who_takes_pages_gets_each_one_and_learns_where_a_list_begins() {
+async fn pages_are_delivered_one_by_one_and_the_first_is_marked() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -114,7 +114,7 @@ async fn who_takes_pages_gets_each_one_and_learns_where_a_list_begins() {
     });
     server.expect("GET", "/things?limit=500").await.reply(200, list(&["a", "b"], 7, "next"));
     assert_eq!(pieces.recv().await.unwrap(), "a,b first None");
-    // The token expires; what comes then is another list.
+    // The continue token expires; another list follows.
     server.expect("GET", "/things?limit=500&continue=next").await.reply(410, GONE);
     server.expect("GET", "/things?limit=500").await.reply(200, list(&["a"], 9, "more"));
     assert_eq!(pieces.recv().await.unwrap(), "a first None");
@@ -148,7 +148,7 @@ async fn pages_are_listed_and_then_watched() {
 }
 
 #[tokio::test]
-async fn a_cut_is_resumed_without_a_list_and_nothing_is_lost() {
+async fn a_broken_watch_resumes_without_a_list_and_loses_no_event() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let wire = Wire::to(server.port).await;
@@ -160,7 +160,7 @@ async fn a_cut_is_resumed_without_a_list_and_nothing_is_lost() {
     watch.event("ADDED", &thing("b", 9));
     run.expect(&["+a", "+b"]).await;
     wire.cut();
-    // Revision 9 may have had more events, so it is asked for again.
+    // Revision 9 may have had more events, so the client requests it again.
     let watch = server.expect_query(&["watch=1", "resourceVersion=8"]).await.stream();
     watch.event("ADDED", &thing("b", 9));
     watch.event("ADDED", &thing("c", 9));
@@ -179,18 +179,18 @@ async fn a_cut_is_resumed_without_a_list_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_lost_history_is_listed_again_and_shows_what_was_deleted_meanwhile() {
+async fn after_410_a_new_list_reveals_deleted_objects() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
     server.expect("GET", "/things?limit=500").await.reply(200, list(&["a", "b"], 7, ""));
     run.expect(&["=a,b@7"]).await;
-    // As an event of an accepted watch.
+    // 410 as an event of an accepted watch.
     let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("ERROR", GONE);
     server.expect("GET", "/things?limit=500").await.reply(200, list(&["b"], 20, ""));
     run.expect(&["=b@20"]).await;
-    // As the answer to the request.
+    // 410 as the response to the request.
     server.expect_query(&["watch=1", "resourceVersion=20"]).await.reply(410, GONE);
     server.expect("GET", "/things?limit=500").await.reply(200, list(&["b", "c"], 30, ""));
     run.expect(&["=b,c@30"]).await;
@@ -219,7 +219,7 @@ async fn errors_that_are_not_about_the_history_do_not_cause_lists() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_replaced_is_listed_again() {
+async fn a_replaced_store_is_listed_again() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
@@ -232,7 +232,7 @@ async fn a_store_that_was_replaced_is_listed_again() {
 }
 
 #[tokio::test]
-async fn a_peer_that_falls_silent_is_left_for_a_new_connection() {
+async fn a_connection_without_response_is_replaced() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let wire = Wire::to(server.port).await;

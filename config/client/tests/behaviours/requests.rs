@@ -35,43 +35,43 @@ async fn concurrent_requests_share_one_http2_connection_dialled_once() {
 }
 
 #[tokio::test]
-async fn an_error_of_a_server_that_is_no_kubernetes_is_an_answer_to_who_asks_for_answers() {
+async fn request_any_status_returns_errors_of_other_servers_as_responses() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
-    let asking =
+    let request =
         tokio::spawn(
             async move { client.request_any_status(Request::new(http::Method::GET, "/token")).await },
         );
     server.expect("GET", "/token").await.reply(400, "{\"error\":\"slow_down\"}");
-    let answer = asking.await.unwrap().unwrap();
-    assert_eq!((answer.status.as_u16(), &answer.body[..]), (400, &b"{\"error\":\"slow_down\"}"[..]));
+    let response = request.await.unwrap().unwrap();
+    assert_eq!((response.status.as_u16(), &response.body[..]), (400, &b"{\"error\":\"slow_down\"}"[..]));
 }
 
 #[tokio::test]
-async fn a_crowded_connection_gets_company_up_to_the_limit() {
+async fn a_full_connection_is_joined_by_more_up_to_the_limit() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let options = ClientOptions { streams_per_connection: 2, max_connections: 2, ..ClientOptions::default() };
     let client = client(&pki, server.port, options);
-    let mut unanswered = Vec::new();
+    let mut pending = Vec::new();
     let mut second_used = false;
     // Requests do not wait for the second connection; it is used once it is there.
     for _ in 0..1000 {
         let client = client.clone();
-        unanswered.push(tokio::spawn(async move { client.get("/").await }));
+        pending.push(tokio::spawn(async move { client.get("/").await }));
         second_used |= server.call().await.connection == 2;
-        if second_used && unanswered.len() > 8 {
+        if second_used && pending.len() > 8 {
             break;
         }
     }
     assert!(second_used);
     assert_eq!(server.connections(), 2);
-    unanswered.iter().for_each(tokio::task::JoinHandle::abort);
+    pending.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]
-async fn http1_is_spoken_where_http2_is_not_and_its_connection_is_reused() {
+async fn servers_without_http2_get_http1_on_a_reused_connection() {
     let pki = Pki::new();
     let mut server = Server::with(&pki, "localhost", Protocols::OnlyHttp1).await;
     let client = client(&pki, server.port, ClientOptions::default()).with_prefix("/clusters/root");
@@ -105,7 +105,7 @@ async fn http1_is_spoken_where_http2_is_not_and_its_connection_is_reused() {
 }
 
 #[tokio::test]
-async fn objects_travel_as_json_with_their_options() {
+async fn objects_are_sent_as_json_with_write_options() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -137,7 +137,7 @@ async fn objects_travel_as_json_with_their_options() {
 }
 
 #[tokio::test]
-async fn an_error_answer_is_an_error_with_its_status() {
+async fn an_error_response_is_an_error_with_its_status() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
@@ -152,7 +152,7 @@ async fn an_error_answer_is_an_error_with_its_status() {
 }
 
 #[tokio::test]
-async fn an_address_that_accepts_and_never_answers_is_left_for_the_next_one() {
+async fn the_next_address_is_tried_if_one_accepts_and_never_responds() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -180,7 +180,7 @@ async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
     });
     let stream = server.call().await.stream();
     let mut watch = watching.await.unwrap().unwrap();
-    // The second request is never answered; its end shows that more than the limit has passed.
+    // The second request gets no response; its end shows that the limit has passed.
     let error = client.get("/slow").await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }) && error.blame() == Blame::Network, "{error}");
     stream.event("MODIFIED", "{}");
@@ -190,17 +190,17 @@ async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
 }
 
 #[tokio::test]
-async fn answers_and_events_are_limited_in_size() {
+async fn responses_and_events_are_limited_in_size() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let options =
         ClientOptions { max_response_bytes: 1000, max_event_bytes: 1000, ..ClientOptions::default() };
     let client = client(&pki, server.port, options);
     let work = tokio::spawn(async move {
-        let answer = client.get("/").await.unwrap_err();
+        let response = client.get("/").await.unwrap_err();
         let mut watch = client.watch("/?watch=1").await.unwrap();
         let event = watch.next().await.unwrap().unwrap_err();
-        [answer, event]
+        [response, event]
     });
     server.call().await.reply(200, vec![b'x'; 1001]);
     let stream = server.call().await.stream();
@@ -244,7 +244,7 @@ async fn a_broken_connection_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_silent_peer_is_noticed() {
+async fn a_silent_peer_is_detected() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let wire = Wire::to(server.port).await;
@@ -283,7 +283,7 @@ async fn a_watch_cut_within_an_event_is_an_error_not_an_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_or_not_trusted_is_told_apart() {
+async fn unreachable_and_untrusted_servers_are_distinct_errors() {
     let pki = Pki::new();
     let server = Server::start(&pki).await;
     let stranger = client(&Pki::new(), server.port, ClientOptions::default());
@@ -319,7 +319,7 @@ async fn a_server_that_closes_every_connection_is_an_error_not_a_loop() {
 }
 
 #[tokio::test]
-async fn an_impossible_request_is_the_callers_fault() {
+async fn an_invalid_request_is_an_error_of_the_caller() {
     let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

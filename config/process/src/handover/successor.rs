@@ -30,7 +30,7 @@ pub struct Successor {
     unused: Vec<u64>,
 }
 
-/// The successor does not take over, and this process goes on.
+/// The successor does not take over, and this process continues.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// It cannot be started.

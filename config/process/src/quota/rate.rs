@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_after_the_fact_delays_later_usage() {
+    fn usage_counted_afterwards_delays_later_usage() {
         let (rate, debt) = (Rate::new(1 << 20, 2 << 20), RateState::default());
         assert!(debt.check(rate, SECOND).is_ok());
         debt.charge(rate, 10 << 20, SECOND);

@@ -48,7 +48,7 @@ fn read_number(path: &Path) -> Result<u32, ParseIntError> {
 }
 
 #[tokio::test]
-async fn a_held_value_is_reloaded_when_the_hold_is_dropped() {
+async fn a_held_value_is_reloaded_after_the_hold() {
     let fixture = Fixture::new();
     fixture.write("1");
     let number = fixture.number().unwrap();

@@ -128,7 +128,7 @@ fn bodies_equal_those_of_kubernetes() {
 }
 
 #[test]
-fn a_continue_token_stands_in_the_metadata() {
+fn a_continue_token_is_in_the_metadata() {
     let json = Status::expired("too old").with_continue("abc").to_json();
     assert!(
         json.starts_with(br#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"abc"},"#),

@@ -114,14 +114,14 @@ impl TestServer {
         self.connect_after(b"", client).await
     }
 
-    /// The same, with bytes sent before TLS.
+    /// As [`Self::connect`], with bytes sent before TLS.
     pub async fn connect_after(
         &self,
-        said: &[u8],
+        prefix: &[u8],
         client: &Arc<ClientConfig>,
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut tcp = TcpStream::connect(self.addr).await?;
-        tcp.write_all(said).await?;
+        tcp.write_all(prefix).await?;
         TlsConnector::from(Arc::clone(client)).connect("localhost".try_into().unwrap(), tcp).await
     }
 

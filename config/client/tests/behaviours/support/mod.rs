@@ -1,4 +1,4 @@
-//! A PKI, a server whose every answer is given by the test, and a wire that can be cut or frozen.
+//! A PKI, a server whose responses the test writes, and a network connection that can be cut or frozen.
 
 mod pki;
 mod server;

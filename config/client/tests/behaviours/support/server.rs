@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Pki;
 
-/// A TLS server that hands every request to the test as a [`Call`].
+/// A TLS server that passes every request to the test as a [`Call`].
 pub struct Server {
     pub port: u16,
     calls: mpsc::UnboundedReceiver<Call>,
@@ -33,24 +33,24 @@ pub enum Protocols {
     OnlyHttp1,
 }
 
-/// One request, waiting for the test to answer it. Dropping it leaves it without an answer.
+/// A request that waits for the test's response. Dropping it leaves the request without a response.
 pub struct Call {
     pub method: http::Method,
     pub path_and_query: String,
     pub version: http::Version,
     pub headers: http::HeaderMap,
     pub body: Bytes,
-    /// Counts from one.
+    /// Number of the connection, from one.
     pub connection: usize,
-    /// Whether the client showed a certificate.
+    /// Whether the client presented a certificate.
     pub client_certificate: Option<Vec<u8>>,
-    answer: oneshot::Sender<Response<AnswerBody>>,
+    reply: oneshot::Sender<Response<ReplyBody>>,
 }
 
-/// The body of an answer that the test writes piece by piece. Dropping it breaks the body off.
+/// The body of a response, which the test writes in parts. Dropping it aborts the body.
 pub struct Stream(Option<mpsc::UnboundedSender<Option<Bytes>>>);
 
-type AnswerBody = BoxBody<Bytes, std::io::Error>;
+type ReplyBody = BoxBody<Bytes, std::io::Error>;
 
 impl Server {
     pub async fn start(pki: &Pki) -> Self {
@@ -120,22 +120,22 @@ impl Call {
 
     pub fn reply_with(self, head: http::response::Builder, body: impl Into<Bytes>) {
         let body = Full::new(body.into()).map_err(|never| match never {}).boxed();
-        // The client may have gone away; that is for the test to notice.
-        let _ = self.answer.send(head.body(body).unwrap());
+        // The client may have disconnected; the test has to detect that.
+        let _ = self.reply.send(head.body(body).unwrap());
     }
 
-    /// Answers 200 at once, the body to come.
+    /// Responds with 200 at once; the body follows.
     pub fn stream(self) -> Stream {
         let (sender, receiver) = mpsc::unbounded_channel::<Option<Bytes>>();
         let frames = stream::unfold(receiver, |mut receiver| async {
             match receiver.recv().await {
                 Some(Some(data)) => Some((Ok(Frame::data(data)), receiver)),
                 Some(None) => None,
-                None => Some((Err(std::io::Error::other("broken off by the test")), receiver)),
+                None => Some((Err(std::io::Error::other("aborted by the test")), receiver)),
             }
         });
         let body = BodyExt::boxed(StreamBody::new(frames));
-        let _ = self.answer.send(Response::builder().status(StatusCode::OK).body(body).unwrap());
+        let _ = self.reply.send(Response::builder().status(StatusCode::OK).body(body).unwrap());
         Stream(Some(sender))
     }
 }
@@ -150,12 +150,12 @@ impl Stream {
         self.send(&format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"));
     }
 
-    /// The proper end.
+    /// Ends the body properly.
     pub fn end(mut self) {
         let _ = self.0.take().unwrap().send(None);
     }
 
-    /// Once the client has cancelled the answer.
+    /// Waits until the client has cancelled the response.
     pub async fn cancelled(&self) {
         self.0.as_ref().unwrap().closed().await;
     }
@@ -176,7 +176,7 @@ async fn serve(
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            let (answer, answered) = oneshot::channel();
+            let (reply, replied) = oneshot::channel();
             let _ = calls.send(Call {
                 method: head.method,
                 path_and_query: head.uri.path_and_query().unwrap().to_string(),
@@ -185,9 +185,9 @@ async fn serve(
                 body,
                 connection,
                 client_certificate,
-                answer,
+                reply,
             });
-            match answered.await {
+            match replied.await {
                 Ok(response) => Ok::<_, Infallible>(response),
                 Err(_) => std::future::pending().await,
             }
