@@ -10,24 +10,27 @@ impl Survey<'_> {
     pub(crate) fn bundle(&mut self, key: &str, file: &Path, meaning: Meaning) {
         let Some(certificates) = self.read(key, file) else { return };
         let (now, shown) = (self.now, file.display());
-        if certificates.iter().all(|certificate| certificate.ends <= now) {
-            let ends = certificates.iter().map(|certificate| certificate.ends).max().unwrap_or(now);
-            let message = format!("all authorities in {shown} have ended, the last one on {}", day(ends));
+        if certificates.iter().all(|certificate| certificate.not_after <= now) {
+            let ends = certificates.iter().map(|certificate| certificate.not_after).max().unwrap_or(now);
+            let message = format!("all authorities in {shown} have expired, the last one on {}", day(ends));
             self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
             return;
         }
         for certificate in &certificates {
             let renewed = certificates
                 .iter()
-                .any(|other| other.is_same_authority(certificate) && other.ends > certificate.ends);
-            if certificate.ends <= now && !renewed {
+                .any(|other| other.is_same_authority(certificate) && other.not_after > certificate.not_after);
+            if certificate.not_after <= now && !renewed {
                 let message =
-                    format!("authority {:?} has ended on {}", certificate.name, day(certificate.ends));
+                    format!("authority {:?} has expired on {}", certificate.name, day(certificate.not_after));
                 self.checker.fault(key, &message, "remove it: it is not valid any more");
             }
-            if certificate.begins > now {
-                let message =
-                    format!("authority {:?} begins only on {}", certificate.name, day(certificate.begins));
+            if certificate.not_before > now {
+                let message = format!(
+                    "authority {:?} is valid only from {}",
+                    certificate.name,
+                    day(certificate.not_before)
+                );
                 self.checker.fault(key, &message, "look at this machine's clock, or wait");
             }
             if !certificate.is_authority {

@@ -20,10 +20,10 @@ pub(crate) struct Certificate {
     pub(crate) key: Vec<u8>,
     subject: Vec<u8>,
     issuer: Vec<u8>,
-    /// Seconds since 1970.
-    pub(crate) begins: i64,
-    /// Seconds since 1970.
-    pub(crate) ends: i64,
+    /// Start of its validity, in seconds since 1970.
+    pub(crate) not_before: i64,
+    /// End of its validity, in seconds since 1970.
+    pub(crate) not_after: i64,
     /// Whether it may sign other certificates.
     pub(crate) is_authority: bool,
     /// Extended key usages; `None` for any.
@@ -65,8 +65,8 @@ impl Certificate {
             key: parsed.public_key().raw.to_vec(),
             subject: parsed.subject().as_raw().to_vec(),
             issuer: parsed.issuer().as_raw().to_vec(),
-            begins: parsed.validity().not_before.timestamp(),
-            ends: parsed.validity().not_after.timestamp(),
+            not_before: parsed.validity().not_before.timestamp(),
+            not_after: parsed.validity().not_after.timestamp(),
             is_authority: parsed.is_ca(),
             usages,
             der: der.clone(),
@@ -87,7 +87,7 @@ impl Certificate {
     }
 
     /// Whether its key signed the other certificate.
-    pub(crate) fn vouches_for(&self, other: &Self) -> bool {
+    pub(crate) fn signed(&self, other: &Self) -> bool {
         if self.subject != other.issuer || self.der == other.der {
             return false;
         }

@@ -56,11 +56,14 @@ impl Survey<'_> {
         }
         let authorities = context.cluster.certificate_authority.as_ref().and_then(read).unwrap_or_default();
         let authorities = Certificate::all_in(&authorities);
-        if let Some(last) = authorities.iter().max_by_key(|authority| authority.ends)
-            && last.ends <= self.now
+        if let Some(last) = authorities.iter().max_by_key(|authority| authority.not_after)
+            && last.not_after <= self.now
         {
-            let message =
-                format!("{shown}: the server's authority {:?} has ended on {}", last.name, day(last.ends));
+            let message = format!(
+                "{shown}: the server's authority {:?} has expired on {}",
+                last.name,
+                day(last.not_after)
+            );
             self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
         }
     }

@@ -55,13 +55,13 @@ impl Survey<'_> {
             };
             self.checker.fault(at, &format!("{:?} {message}", leaf.name), hint);
         }
-        for intermediate in chain.iter().skip(1).filter(|one| one.ends < leaf.ends) {
+        for intermediate in chain.iter().skip(1).filter(|one| one.not_after < leaf.not_after) {
             let message = format!(
-                "the intermediate {:?} ends on {}, before {:?}, which it vouches for, on {}",
+                "the intermediate {:?} expires on {}, before {:?}, which it signed, on {}",
                 intermediate.name,
-                day(intermediate.ends),
+                day(intermediate.not_after),
                 leaf.name,
-                day(leaf.ends)
+                day(leaf.not_after)
             );
             self.checker.fault(at, &message, "put its successor beside it");
         }
@@ -70,18 +70,18 @@ impl Survey<'_> {
 
     fn validity(&mut self, at: &str, leaf: &Certificate) {
         let (name, now) = (&leaf.name, self.now);
-        if leaf.begins > now {
-            let message = format!("{name:?} begins only on {}", day(leaf.begins));
+        if leaf.not_before > now {
+            let message = format!("{name:?} is valid only from {}", day(leaf.not_before));
             self.checker.fault(at, &message, "look at this machine's clock, or wait");
         }
-        let left = leaf.ends - now;
+        let left = leaf.not_after - now;
         // Certificates with a lifetime of days are renewed automatically and need no early warning.
-        let soon = SOON.min((leaf.ends - leaf.begins) / 4);
+        let soon = SOON.min((leaf.not_after - leaf.not_before) / 4);
         if left <= 0 {
-            let message = format!("{name:?} has ended on {}", day(leaf.ends));
+            let message = format!("{name:?} has expired on {}", day(leaf.not_after));
             self.checker.fault(at, &message, "renew it");
         } else if left <= soon {
-            let message = format!("{name:?} ends on {}, in {} days", day(leaf.ends), left / 86_400);
+            let message = format!("{name:?} expires on {}, in {} days", day(leaf.not_after), left / 86_400);
             self.checker.fault(at, &message, "renew it now");
         }
     }

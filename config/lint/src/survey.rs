@@ -109,19 +109,19 @@ impl<'c> Survey<'c> {
         let mut reported: Vec<(&[u8], &[u8])> = Vec::new();
         let mut faults = Vec::new();
         for bundle in &self.bundles {
-            for authority in bundle.authorities.iter().filter(|authority| authority.ends > self.now) {
+            for authority in bundle.authorities.iter().filter(|authority| authority.not_after > self.now) {
                 let successors = bundle.authorities.iter().filter(|other| other.is_same_authority(authority));
-                let ends = successors.map(|other| other.ends).max().unwrap_or(authority.ends);
+                let ends = successors.map(|other| other.not_after).max().unwrap_or(authority.not_after);
                 for leaf in &self.leaves {
                     let pair = (authority.key.as_slice(), leaf.key.as_slice());
-                    if leaf.ends > ends && !reported.contains(&pair) && authority.vouches_for(leaf) {
+                    if leaf.not_after > ends && !reported.contains(&pair) && authority.signed(leaf) {
                         reported.push(pair);
                         let message = format!(
-                            "authority {:?} ends on {}, before {:?}, which it has to vouch for until {}",
+                            "authority {:?} expires on {}, before {:?}, which needs it until {}",
                             authority.name,
                             day(ends),
                             leaf.name,
-                            day(leaf.ends)
+                            day(leaf.not_after)
                         );
                         faults.push((bundle.key.clone(), message));
                     }
@@ -138,14 +138,14 @@ impl<'c> Survey<'c> {
 fn overlap(one: Meaning, other: Meaning, authority: &str, elsewhere: &str) -> (String, &'static str) {
     let message = match (one, other) {
         (Meaning::Transport, Meaning::Proxy) => format!(
-            "authority {authority:?} also vouches for front proxies ({elsewhere}): transport peers could assert \
+            "authority {authority:?} also authenticates front proxies ({elsewhere}): transport peers could assert \
              any identity"
         ),
         (Meaning::Transport, _) => format!(
-            "authority {authority:?} also vouches for users ({elsewhere}): transport peers would be users there"
+            "authority {authority:?} also authenticates users ({elsewhere}): transport peers would be users there"
         ),
         _ => format!(
-            "authority {authority:?} also vouches for users ({elsewhere}): a user whose certificate has the name of a proxy \
+            "authority {authority:?} also authenticates users ({elsewhere}): a user whose certificate has the name of a proxy \
              could assert any identity"
         ),
     };

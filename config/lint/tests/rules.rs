@@ -255,7 +255,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             text.to_owned()
         },
         &[
-            "11: listeners[1].tls.transportClientCA: authority \"clients\" also vouches for users (listeners[0].clientCA)",
+            "11: listeners[1].tls.transportClientCA: authority \"clients\" also authenticates users (listeners[0].clientCA)",
         ],
     ),
     (
@@ -265,7 +265,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             text.to_owned()
         },
         &[
-            "11: listeners[1].tls.transportClientCA: authority \"cdn\" also vouches for users (listeners[0].clientCA)",
+            "11: listeners[1].tls.transportClientCA: authority \"cdn\" also authenticates users (listeners[0].clientCA)",
         ],
     ),
     (
@@ -274,14 +274,14 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("pulls.crt", &format!("{}{}", site.pulls.pem, site.proxies.pem));
             text.to_owned()
         },
-        &["11: listeners[1].tls.transportClientCA: authority \"proxies\" also vouches for front proxies \
+        &["11: listeners[1].tls.transportClientCA: authority \"proxies\" also authenticates front proxies \
            (listeners[0].authentication.requestHeader.clientCA)"],
     ),
     (
         "proxies signed by the authority of users",
         |_, text| with(text, "clientCA: proxies.crt", "clientCA: clients.crt"),
         &[
-            "7: listeners[0].authentication.requestHeader.clientCA: authority \"clients\" also vouches for users",
+            "7: listeners[0].authentication.requestHeader.clientCA: authority \"clients\" also authenticates users",
         ],
     ),
     (
@@ -353,16 +353,16 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         ],
     ),
     (
-        "an authority that ends before what it vouches for",
+        "an authority that expires before a certificate that it signed",
         |site, text| {
             site.write("servers.crt", &site.servers.renewed("servers", 300).pem);
             text.to_owned()
         },
         &[
-            "17: upstream.serverCA: authority \"servers\" ends on 2025-07-31, before \"internal\", which it has to vouch for \
+            "17: upstream.serverCA: authority \"servers\" expires on 2025-07-31, before \"internal\", which needs it \
              until 2025-10-04",
-            "17: upstream.serverCA: authority \"servers\" ends on 2025-07-31, before \"edge\"",
-            "17: upstream.serverCA: authority \"servers\" ends on 2025-07-31, before \"apps\"",
+            "17: upstream.serverCA: authority \"servers\" expires on 2025-07-31, before \"edge\"",
+            "17: upstream.serverCA: authority \"servers\" expires on 2025-07-31, before \"apps\"",
         ],
     ),
     (
@@ -380,7 +380,9 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("clients.crt", &site.clients.renewed("clients", 0).pem);
             text.to_owned()
         },
-        &["5: listeners[0].clientCA: all authorities in clients.crt have ended, the last one on 2024-10-04"],
+        &[
+            "5: listeners[0].clientCA: all authorities in clients.crt have expired, the last one on 2024-10-04",
+        ],
     ),
     (
         "one that has ended among others",
@@ -389,7 +391,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("clients.crt", &format!("{old}{}", site.clients.pem));
             text.to_owned()
         },
-        &["5: listeners[0].clientCA: authority \"old\" has ended on 2024-10-04"],
+        &["5: listeners[0].clientCA: authority \"old\" has expired on 2024-10-04"],
     ),
     (
         "a bundle with what is no authority",
@@ -413,7 +415,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.server("edge", &["api.example.com"], 0);
             text.to_owned()
         },
-        &["9: listeners[1].serving.certificate: \"edge\" has ended on 2024-10-04"],
+        &["9: listeners[1].serving.certificate: \"edge\" has expired on 2024-10-04"],
     ),
     (
         "certificates that live for days only, and have most of them ahead",
@@ -663,7 +665,7 @@ const CASES_OF_SHARDS: &[Case] = &[
     (
         "proxies signed by the authority of users",
         |_, text| with(text, "proxies.crt", "clients.crt"),
-        &["4: trust.requestHeaderCA: authority \"clients\" also vouches for users (trust.clientCA)"],
+        &["4: trust.requestHeaderCA: authority \"clients\" also authenticates users (trust.clientCA)"],
     ),
     (
         "a base URL that the certificate is not for",
@@ -704,7 +706,13 @@ fn expiring_certificates_are_found_in_time() {
     site.server("edge", &["api.example.com"], 5);
     let short = site.lint(ProcessKind::Gateway, GATEWAY, start() + DAY * 4);
     assert_eq!(short.len(), 1, "{short:#?}");
-    assert!(short[0].contains("serving.certificate: \"edge\" ends on 2024-10-09, in 1 days"), "{short:#?}");
+    assert!(
+        short[0].contains("serving.certificate: \"edge\" expires on 2024-10-09, in 1 days"),
+        "{short:#?}"
+    );
     let before = site.lint(ProcessKind::Shard, SHARD, start() - DAY * 2);
-    assert!(before.iter().any(|line| line.contains("\"internal\" begins only on 2024-10-03")), "{before:#?}");
+    assert!(
+        before.iter().any(|line| line.contains("\"internal\" is valid only from 2024-10-03")),
+        "{before:#?}"
+    );
 }
