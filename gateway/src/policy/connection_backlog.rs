@@ -72,7 +72,7 @@ impl BacklogBudget {
 /// What one connection may have waiting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Allowance {
-    /// Bytes.
+    /// Buffered bytes.
     backlog: usize,
     /// Samples in a row that may find it too slow.
     stalled_samples: u32,

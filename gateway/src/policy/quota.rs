@@ -16,7 +16,7 @@ pub(crate) enum RequestKind {
     Request = 0,
     /// Watches and followed logs.
     Watch = 1,
-    /// Tunnels.
+    /// An upgraded connection.
     Upgrade = 2,
 }
 

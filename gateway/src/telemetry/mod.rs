@@ -26,7 +26,7 @@ pub(crate) struct Telemetry {
     pub(crate) top: Arc<TopWorkspaces>,
     /// The access log.
     pub(crate) access_log: Arc<AccessLog>,
-    /// Spans.
+    /// Spans for the collector.
     pub(crate) traces: Tracing,
     /// Subscriptions of admin API clients to completed requests.
     pub(crate) tail: Arc<Tail>,

@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::observability::metrics_with;
 use crate::process::Gateway;
-use crate::seeing::metrics_with;
 use crate::world::{Another, Answer, Choices, Http2, ORG, World, connect, eventually, request, until};
 
 const PATH: &str = "/clusters/root:org/api";
@@ -92,7 +92,7 @@ async fn every_request_has_its_line() {
     let switched = http1.send_request(upgrade.body(Empty::<bytes::Bytes>::new()).unwrap()).await.unwrap();
     assert_eq!(switched.status(), 101);
     drop(hyper::upgrade::on(switched).await.unwrap());
-    // What is no request at all.
+    // Bytes that are not a request.
     let mut stream = connect(another.address, &world.serving_ca, None, b"http/1.1").await.unwrap();
     stream.write_all(b"no request \"\n\r\n\r\n").await.unwrap();
     let _ = stream.read_to_end(&mut Vec::new()).await;

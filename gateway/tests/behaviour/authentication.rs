@@ -1,4 +1,4 @@
-//! Who is who at a listener, by all kinds of credentials: kcp's table of optional authentication and its authenticators.
+//! Authentication at a listener with every kind of credential: kcp's table of optional authentication and its authenticators.
 
 use std::fs;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ async fn ask(world: &World, certificate: Option<&Leaf>, path: &str, headers: &[(
     world.http2(certificate).await.send(request(Method::GET, path, headers, "")).await
 }
 
-/// `<code>`, or the user as the shard sees him and whether it also sees the token.
+/// `<code>`, or the user as the shard sees it and whether the shard also gets the token.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();
@@ -246,7 +246,7 @@ async fn what_a_listener_comes_to_believe_goes_no_further_from_the_first_request
     .await;
     let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
     let says = [("x-proxy-user", "dora")];
-    // Nobody knows its workspace yet.
+    // The workspace is not in the index yet.
     let waiting = tokio::spawn({
         let (proxy, asked) = (proxy.clone(), request(Method::GET, NEW, &says, ""));
         async move { proxy.send(asked).await }
@@ -367,7 +367,7 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
             assert_eq!(answer.echoed("x-remote-extra-authentication.kcp.io"), expected);
         }
     }
-    // Whoever says that it knows of logical clusters means what it asks for.
+    // A client that declares sharded requests addresses the path that it names.
     let aware = [("authorization", bearer(&token)), ("x-kubernetes-sharded-request", "true".to_owned())];
     let aware: Vec<_> = aware.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!(ask(&world, None, "/api/v1/pods", &aware).await.status, 404);

@@ -192,7 +192,7 @@ async fn a_shard_that_says_goaway_costs_nothing_that_is_open() {
         connections() != before
     })
     .await;
-    // What was open on the first connection is still open.
+    // Streams on the first connection stay open.
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     let event = timeout(LIMIT, watch.body_mut().frame()).await.expect("no event").unwrap().unwrap();
     assert_eq!(event.into_data().unwrap(), "{}\n");

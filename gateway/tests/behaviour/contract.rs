@@ -1,4 +1,4 @@
-//! What is forwarded and how, line by line of the contract with clients and shards.
+//! Requests as they are forwarded, line by line of the contract with clients and shards.
 
 use bytes::Bytes;
 use http::Method;

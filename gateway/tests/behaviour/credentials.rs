@@ -33,7 +33,7 @@ struct File {
 }
 
 impl Shown {
-    /// Whom the shard is told of; or the code.
+    /// The user that the shard gets, or the code.
     async fn outcome(&self, world: &World) -> String {
         let (certificate, header) = match self {
             Self::Certificate(leaf) => (Some(leaf), None),

@@ -425,7 +425,7 @@ async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
         (Method::GET, STATUS, None, "", 200),
         (Method::GET, STATUS, Some("cross-site"), "", 403),
         (Method::GET, "/readyz", Some("cross-site"), "", 200),
-        // Shards would judge by whom it is for, so the gateway itself tells him nothing.
+        // Shards would decide by the audience of the token, so the gateway itself refuses the user.
         (Method::GET, STATUS, None, "bob", 403),
         (Method::GET, OBJECTS, None, "bob", 200),
     ] {

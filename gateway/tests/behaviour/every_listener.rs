@@ -170,7 +170,7 @@ fn expected(listener: Listener, credential: Credential, trick: &str) -> String {
     format!("{who}{}, from {from}{words}", if acts { ", as root" } else { "" })
 }
 
-/// Whom the shard is told of, or the code.
+/// The user that the shard gets, or the code.
 fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> {
     use Credential::{
         Certificate, CertificateAndBadToken, FrontProxy, GoodToken, ServiceAccount, TokenOfIssuer,
@@ -194,7 +194,7 @@ fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> 
     }
 }
 
-/// Whom the shard was told of and what else it got, or the code.
+/// The user and the further headers that the shard got, or the code.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();

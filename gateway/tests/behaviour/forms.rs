@@ -76,7 +76,7 @@ async fn every_status_comes_in_the_form_that_is_asked_for() {
             check(&answer, code, expected, &format!("{target} {headers:?}"));
         }
     }
-    // What is no Status is what it is.
+    // Other bodies stay as they are.
     for (path, text) in [("/e2e", "404 page not found\n"), ("/livez", "ok")] {
         let answer = client.send(request(Method::GET, path, &[("accept", "application/yaml")], "")).await;
         assert_eq!(answer.text, text);

@@ -1,4 +1,4 @@
-//! Who arrives at a shard: whoever the certificate says, whatever the client says.
+//! The user that a shard gets: always that of the certificate, whatever headers the client sends.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

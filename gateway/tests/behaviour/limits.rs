@@ -189,7 +189,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     assert!(watch(&bob, OTHER).await.is_ok());
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
 
-    // What was opened before other limits counts for those, too.
+    // Streams opened before a change of the limits count against the new ones.
     let mut config = world.config.clone();
     config.listeners[0].quotas.per_workspace.watches = Some(3);
     gateway.gateway.reconfigure(config.clone()).unwrap();
@@ -307,7 +307,7 @@ fn one_at_a_time(config: &mut GatewayConfig) {
         min_limit: 1,
         max_queued: 40,
         queue_timeout: Timespan::from_secs(60),
-        // What is held for a test may be held for long.
+        // The test holds requests for long.
         max_counted_time: Timespan::from_secs(600),
     };
 }
@@ -366,7 +366,7 @@ async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
     until_waiting(&world, &gateway, 40.0).await;
     assert_limited(&bob.get(&format!("{ORG}/turn-busy")).await, "the shard is overloaded");
     let quiet = ask(&eve, &format!("{OTHER}/turn-quiet"));
-    // Somebody of the other workspace has lost his place to it.
+    // A request of the other workspace has lost its place to it.
     let (first, _, others) = futures_util::future::select_all(asked).await;
     assert_limited(&first.unwrap(), "too many requests of this workspace");
     assert_eq!(bob.get("/readyz").await.status, 200);
@@ -689,7 +689,7 @@ async fn an_answer_that_nobody_takes_is_broken_off() {
     let mut taken = Vec::new();
     let _ = stream.read_to_end(&mut taken).await;
     assert!(taken.len() < 64 << 20);
-    // Who takes it gets all of it, on the same connection.
+    // A client that reads gets all of it, on the same connection.
     let body = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
     assert_eq!(Answer::of(body).await.text.len(), 64 << 20);
 }

@@ -208,7 +208,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
         let free = free_address().await;
         let mut config = world.config.clone();
         config.listeners.push(listener(&config, "more"));
-        // What is good of it must not come into force either.
+        // The valid part of it must not come into force either.
         config.listeners[0].cache_control_no_store = true;
         config.listeners.push(ListenerConfig { name: "good".to_owned(), ..listener(&config, "good") });
         config.listeners[2].serving.address = free;
@@ -263,7 +263,7 @@ async fn what_connections_meet_changes_for_new_ones() {
     let answer = Http2::over(stream).await.get(API).await;
     assert_eq!(answer.echoed("x-forwarded-for"), ["x-forwarded-for: 203.0.113.9"]);
 
-    // Whom its list does not name any more is not let in; the list is read again by itself, too.
+    // A peer that its list does not name any more is refused; the list is read again without a reload, too.
     std::fs::write(world.directory.path().join("peers"), "192.0.2.0/24\n").unwrap();
     world.environment.reloads.check_now();
     let refused = async {

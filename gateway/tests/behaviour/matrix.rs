@@ -240,7 +240,7 @@ async fn foretell(
     Foretold::ask(world, gateway.address, &question).await
 }
 
-/// What is the same for all answers of a kind.
+/// Asserts the parts that all responses of a kind share.
 fn judge_form(answer: &Answer, path: &str) {
     let head = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
     match outcome(answer).as_str() {
@@ -258,7 +258,7 @@ fn judge_form(answer: &Answer, path: &str) {
     }
 }
 
-/// Whoever answered and whom he was told of; or the code with the reason of a `Status`, or with the text.
+/// The server that responded and the user that it got; or the code with the reason of a `Status`, or with the text.
 fn outcome(answer: &Answer) -> String {
     let code = answer.status;
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_default();

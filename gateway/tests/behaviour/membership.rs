@@ -113,7 +113,7 @@ async fn the_root_shard_is_missed_only_where_nobody_else_knows() {
     ] {
         assert_eq!(client.get(path).await.status, expected, "{path}");
     }
-    // Who may see metrics is the root shard's to say, except of those who may see everything.
+    // The root shard decides who may read metrics, except for operators, who may read everything.
     let stranger = world.client_ca.client("somebody", &[]);
     for (certificate, expected) in [(&world.operator(), 200), (&reader, 200), (&stranger, 500)] {
         let answer = world.get(Some(certificate), "/metrics").await;

@@ -25,7 +25,7 @@ fn entry(world: &World, path: &str, backend: &str, more: &Value) -> Value {
     entry
 }
 
-/// Who answered what, and whom it took us for, one line each.
+/// The server that responded and the user that it got, one line each.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();
@@ -101,7 +101,7 @@ async fn a_mapping_file_says_where_paths_lead_and_how_identity_is_told_there() {
         // In the line that names the server the first header stands, too.
         assert_eq!(got.join(", ").replace("  ", " "), lines.join(", "), "{path}");
     }
-    // Nobody is told about whom nobody knows.
+    // An unauthenticated client gets no information.
     let unknown = client(&world, address, None).await;
     let answer = unknown.send(request(Method::GET, "/e2e/clusters/root:org/x", &forged, "")).await;
     assert_eq!(outcome(&answer), "own /base/e2e/clusters/root:org/x?a=b ");

@@ -41,8 +41,8 @@ async fn refuse_at_the_end(stream: TlsStream<TcpStream>, requests: Arc<watch::Se
     }
 }
 
-/// What is left of a request depends on how much of it the attempt before has read: one that has read the end must not leave
-/// the next one waiting for it.
+/// How a request can be repeated depends on how much of its body the earlier attempt has read: an attempt that has read the end
+/// must not leave the next one waiting for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_without_content_that_was_refused_after_its_end_is_ended_again() {
     let requests = Arc::new(watch::Sender::new(0));
@@ -60,7 +60,7 @@ async fn a_write_without_content_that_was_refused_after_its_end_is_ended_again()
         let exchange = async {
             let before = *requests.borrow();
             stream.write_all(head.as_bytes()).await.unwrap();
-            // Nobody knows yet that there is no content.
+            // The gateway does not know yet that there is no body.
             until(&requests, |count| *count > before).await;
             stream.write_all(body.as_bytes()).await.unwrap();
             stream.read_to_string(&mut text).await.unwrap();

@@ -90,7 +90,7 @@ async fn what_a_client_says_of_its_trace_counts_or_goes_no_further() {
     recorded(&answer.echoed("traceparent: "));
     another.end().await;
 
-    // At a listener for strangers nobody can have himself traced, or be a part of another trace.
+    // At a public listener no client can have itself traced, or join another trace.
     for (sample, is_traced) in [(json!(0), false), (json!(1), true)] {
         let settings = json!({"sample": sample, "otlpEndpoint": "http://127.0.0.1:1"});
         let another = tracing(&world, settings, Restart).await;
@@ -182,7 +182,7 @@ async fn a_collector_gets_the_gateways_span_and_that_of_asking_the_shard() {
         json!({"otlpEndpoint": endpoint, "sample": 0, "interval": "10ms", "serviceName": "edge-1"});
     let another = tracing(&world, settings, TraceContextPolicy::Continue).await;
     let client = world.client_of(&another).await;
-    // Nobody's lot is drawn, and one client decides.
+    // No request is sampled by chance, and one client's header decides.
     told(&client, &[]).await;
     told(&client, &[("traceparent", &said("00"))]).await;
     let (parent, _) = told(&client, &[("traceparent", &said("01"))]).await;
@@ -233,7 +233,7 @@ async fn a_collector_that_takes_nothing_costs_spans_and_no_request() {
             .find_map(|line| line.strip_prefix("fairlead_gateway_spans_total{result=\"failed\"} "));
         failed.unwrap().parse::<u64>().unwrap()
     };
-    // Who is sent elsewhere has taken nothing either.
+    // A collector that redirects has not accepted the spans either.
     for code in [400, 302] {
         collector.code.send_replace(code);
         let before = failed().await;

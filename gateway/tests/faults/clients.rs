@@ -54,7 +54,7 @@ impl Unanswered {
     }
 }
 
-/// Who asks.
+/// Users of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     Alice,
@@ -76,7 +76,7 @@ pub enum Protocol {
 /// Whether a request may go over a connection that is open already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    Kept,
+    Reused,
     Own,
 }
 
@@ -105,7 +105,7 @@ struct Http1 {
 }
 
 /// The connection of an answer that is still being read.
-pub struct Held(Kind);
+pub struct ConnectionLease(Kind);
 
 enum Kind {
     Http1(Http1, Identity),
@@ -167,7 +167,7 @@ impl Clients {
         protocol: Protocol,
         connection: Connection,
         mut request: Request<Full<Bytes>>,
-    ) -> io::Result<(Response<Incoming>, Held)> {
+    ) -> io::Result<(Response<Incoming>, ConnectionLease)> {
         if identity == Identity::Carol {
             let token = HeaderValue::from_static("Bearer carols-token");
             request.headers_mut().insert(http::header::AUTHORIZATION, token);
@@ -188,14 +188,14 @@ impl Clients {
         protocol: Protocol,
         connection: Connection,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, Held), Unanswered> {
+    ) -> Result<(Response<Incoming>, ConnectionLease), Unanswered> {
         match protocol {
             Protocol::Http2 => {
                 let connection = match connection {
-                    Connection::Kept => self.shared(identity).await.map_err(Unanswered::Lost)?,
+                    Connection::Reused => self.shared(identity).await.map_err(Unanswered::Lost)?,
                     Connection::Own => Arc::new(self.open_http2(identity).await.map_err(Unanswered::Lost)?),
                 };
-                let held = Held(Kind::Http2(Stream(Arc::clone(&connection))));
+                let held = ConnectionLease(Kind::Http2(Stream(Arc::clone(&connection))));
                 let mut sender = connection.sender.clone();
                 sender.ready().await.map_err(|error| Unanswered::Unseen(io::Error::other(error)))?;
                 let answer = sender.try_send_request(request).await;
@@ -205,7 +205,7 @@ impl Clients {
                 *request.version_mut() = Version::HTTP_11;
                 request.headers_mut().insert(http::header::HOST, HeaderValue::from_static("localhost"));
                 let idle = match connection {
-                    Connection::Kept => self.idle(identity),
+                    Connection::Reused => self.idle(identity),
                     Connection::Own => None,
                 };
                 let mut connection = match idle {
@@ -213,14 +213,14 @@ impl Clients {
                     None => self.open_http1(identity).await.map_err(Unanswered::Lost)?,
                 };
                 let answer = connection.sender.try_send_request(request).await;
-                Ok((answer.map_err(Unanswered::of)?, Held(Kind::Http1(connection, identity))))
+                Ok((answer.map_err(Unanswered::of)?, ConnectionLease(Kind::Http1(connection, identity))))
             }
         }
     }
 
     /// The body was read to its end: the connection may serve again.
-    pub fn give_back(&self, held: Held) {
-        if let Held(Kind::Http1(connection, identity)) = held {
+    pub fn give_back(&self, held: ConnectionLease) {
+        if let ConnectionLease(Kind::Http1(connection, identity)) = held {
             self.http1[identity as usize].lock().push_back(connection);
         }
     }

@@ -162,7 +162,7 @@ impl Installation {
         self.world.config.paths.mapping_file.is_some()
     }
 
-    /// Who the gateway is towards shards, as something that is reloaded.
+    /// The gateway's identity towards shards, as a reloadable object.
     pub fn upstream_credential(&self) -> &'static str {
         if self.has_mapping_file() { "mapping file" } else { "credential for shards" }
     }
@@ -334,7 +334,7 @@ pub async fn until_served(clients: &Clients, workspace: &str) {
     let served = async {
         loop {
             let question = request(Method::GET, &path, &[], "");
-            match clients.send(Identity::Bob, Protocol::Http2, Connection::Kept, question).await {
+            match clients.send(Identity::Bob, Protocol::Http2, Connection::Reused, question).await {
                 Ok((answer, _)) if answer.status() == 200 => return,
                 other => last = format!("{:?}", other.map(|(answer, _)| answer.status())),
             }

@@ -1,7 +1,7 @@
 //! Requests at an even pace, due whether or not earlier ones are answered, and events for the watches.
 //!
-//! What is asked follows from the number of a request. Nothing is measured here: on a busy machine requests come late,
-//! and all of them come.
+//! The number of a request determines its content. Nothing is measured here: on a busy machine requests are sent late,
+//! and all of them are sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +155,7 @@ impl Planned {
             protocol: if choice(16, 2) == 0 { Protocol::Http1 } else { Protocol::Http2 },
             connection: match number % OWN_CONNECTION {
                 0 => Connection::Own,
-                _ => Connection::Kept,
+                _ => Connection::Reused,
             },
         }
     }
@@ -178,7 +178,7 @@ impl Planned {
         let question = request(self.method.clone(), &self.path(&self.party.workspace()), &[], &self.body());
         let (response, held) = clients.send(self.identity, self.protocol, self.connection, question).await?;
         let answer = Answer::read(response).await.map_err(std::io::Error::other)?;
-        if self.connection == Connection::Kept {
+        if self.connection == Connection::Reused {
             clients.give_back(held);
         }
         Ok(answer)

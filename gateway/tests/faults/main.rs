@@ -1,4 +1,4 @@
-//! What goes wrong in an installation, while 500 requests a second and 500 watches are under way: certificates and
+//! Faults of an installation under a load of 500 requests a second and 500 watches: certificates and
 //! authorities are replaced, files are damaged, shards and connections die, hang and vanish.
 //!
 //! Each row of the tables below is such a fault. It is over when every shard serves again, the index hears of what is new on
@@ -14,7 +14,7 @@
 mod clients;
 mod files;
 mod installation;
-mod life;
+mod lifecycle;
 mod load;
 mod outages;
 mod party;

@@ -52,7 +52,7 @@ pub fn of_the_clients_authority(installation: &Installation) -> BoxFuture<'_, ()
             let path = format!("/clusters/{}/api", installation.party("alpha").workspace());
             assert_eq!(open.get(&path).await.status, 200);
             installation.load.clients.change_credentials(Credentials::new(&[&world.serving_ca], after));
-            // What was asked with the old certificates is answered before they count no more.
+            // Requests sent with the old certificates get their responses before these certificates are removed.
             drop(installation.load.pause().await);
             installation.load.goes_on_for(SECOND / 2).await;
             std::fs::write(&bundle, &after.pem).unwrap();

@@ -94,7 +94,7 @@ impl Figures {
         self.sent <= self.good + self.refused + self.broken + self.wrong
     }
 
-    /// What is worse than allowed.
+    /// The results that are worse than allowed.
     pub fn complaint(&self, harm: Harm) -> Option<String> {
         let never = [("missed", self.missed), ("doubled", self.doubled), ("wrong", self.wrong)];
         let seldom = [

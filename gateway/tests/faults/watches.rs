@@ -118,7 +118,7 @@ impl Watch {
             let question = request(Method::GET, &path, &[], "");
             let connection = match self.protocol {
                 Protocol::Http1 => Connection::Own,
-                Protocol::Http2 => Connection::Kept,
+                Protocol::Http2 => Connection::Reused,
             };
             let sent = timeout(LIMIT, clients.send(self.identity, self.protocol, connection, question)).await;
             match sent {

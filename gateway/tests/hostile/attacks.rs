@@ -13,13 +13,13 @@ pub const MOST_STREAMS: usize = 250;
 const STREAM_WINDOW: usize = 64 << 10;
 /// Times that a frame is written at once.
 const AT_ONCE: usize = 100;
-/// Whoever has to be cut off is by then, with what waits in sockets on the way.
+/// Frames after which an attacker has been disconnected, including those that wait in sockets on the way.
 const SOON: Option<usize> = Some(1_000_000);
 
 /// Attacks of one kind.
 pub struct Class {
     pub name: &'static str,
-    /// What is not as it is to be, and known.
+    /// The known deviation from the goals.
     pub miss: Option<Miss>,
     pub attacks: &'static [Attack],
 }

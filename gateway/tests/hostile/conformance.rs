@@ -121,7 +121,7 @@ fn set_listeners(world: &mut World, carriers: &Authority) -> PathBuf {
 #[derive(Clone)]
 struct Way {
     towards: Towards,
-    /// What is said before TLS.
+    /// Bytes sent before TLS.
     words: &'static [u8],
     tls: TlsConnector,
 }

@@ -140,7 +140,7 @@ async fn http2_bomb_cve_2026_49975() {
     for (size, references, goes_on, cut, most_kib) in [
         (3_900, 6, false, Cut::Not, HOSTILE_KIB),
         (1, 110, false, Cut::Not, HOSTILE_KIB),
-        (1, 110, true, Cut::Told, HOSTILE_KIB),
+        (1, 110, true, Cut::GoAway, HOSTILE_KIB),
         (1, 40, false, Cut::Not, ORDINARY_KIB),
         (1, 0, false, Cut::Not, ORDINARY_KIB),
         (3_900, 4_000, true, Cut::Ended, ORDINARY_KIB),
@@ -157,7 +157,7 @@ async fn http2_bomb_cve_2026_49975() {
             if cut != Cut::Not {
                 assert!(dropped.sent <= dropped.borne + UNTIL_CUT, "{dropped:?}");
             }
-            if cut == Cut::Told {
+            if cut == Cut::GoAway {
                 assert_no_more_is_taken(&mut connection).await;
             }
             connections.push(connection);
@@ -182,7 +182,7 @@ async fn http2_bomb_cve_2026_49975() {
     }
 }
 
-/// Who goes on without hearing that it is to come over another connection loses the one that it has.
+/// A client that ignores GOAWAY and continues on the connection loses the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_hear_that_no_more_is_taken_is_cut_off() {
     let mut target = Target::start().await;
@@ -256,13 +256,13 @@ async fn who_hears_that_no_more_is_taken_and_goes_on_is_cut_off() {
 enum Cut {
     /// It is as it was.
     Not,
-    /// What is open goes on, and no more is taken.
-    Told,
+    /// Open streams continue, new ones are refused.
+    GoAway,
     /// It is closed.
     Ended,
 }
 
-/// What is open goes on; what comes now has no effect.
+/// Open streams continue; new ones have no effect.
 async fn assert_no_more_is_taken(connection: &mut RawHttp2) {
     // The first goodbye is final when its ping is answered.
     for _ in 0..2 {

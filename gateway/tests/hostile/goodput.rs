@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MEMORY_KIB: u64 = 32 << 10;
 const CONNECTION_KIB: u64 = 1 << 10;
 
-/// What is wanted of a run.
-struct Wanted {
+/// The goals of a run.
+struct Goals {
     length: Duration,
     /// The part of the honest requests that is served in spite of the attack.
     goodput: f64,
@@ -37,7 +37,7 @@ struct Wanted {
     cut: Option<Duration>,
 }
 
-impl Wanted {
+impl Goals {
     fn of_environment() -> Self {
         let number = |name: &str| {
             std::env::var(name).ok().map(|text| text.parse::<f64>().expect("a number is needed"))
@@ -52,21 +52,21 @@ impl Wanted {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_served_while_it_lasts() {
-    let wanted = Wanted::of_environment();
+    let goals = Goals::of_environment();
     let only = std::env::var("FLOOD_CLASS").unwrap_or_default();
     let target = Arc::new(Target::start().await);
-    // What is kept for reuse is there from the first time on.
-    honest(&target, wanted.length).await;
+    // Memory that is kept for reuse is allocated by the first run.
+    honest(&target, goals.length).await;
     let idle = target.at_rest().await;
     let mut faults = Vec::new();
     for class in CLASSES.iter().filter(|class| class.name.contains(&only)) {
-        let quiet = honest(&target, wanted.length).await;
+        let quiet = honest(&target, goals.length).await;
         let memory = Memory::watch(&target);
-        let attack = apart(attack(Arc::clone(&target), class, wanted.length));
-        let disturbed = honest(&target, wanted.length).await;
+        let attack = apart(attack(Arc::clone(&target), class, goals.length));
+        let disturbed = honest(&target, goals.length).await;
         let fates = attack.await.unwrap();
-        let seen = Seen { quiet, disturbed, most_kib: memory.most(), fates };
-        faults.extend(seen.judge(class, &wanted, &idle));
+        let seen = Measurement { quiet, disturbed, most_kib: memory.most(), fates };
+        faults.extend(seen.judge(class, &goals, &idle));
         target.at_rest().await;
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
@@ -193,7 +193,7 @@ async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant)
                 tokio::task::yield_now().await;
             }
         };
-        // Who is held back does not come to the end of what it writes.
+        // An attacker that is held back does not finish writing.
         let is_over = timeout(end.saturating_duration_since(Instant::now()), going_on).await.is_ok();
         if is_over {
             fates.cut += usize::from(connection.ended);
@@ -209,17 +209,17 @@ async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant)
     fates
 }
 
-/// What was seen of one class.
-struct Seen {
+/// The measurements of one class.
+struct Measurement {
     quiet: usize,
     disturbed: usize,
     most_kib: u64,
     fates: BTreeMap<&'static str, Fates>,
 }
 
-impl Seen {
-    /// Prints it; returns what is not as wanted.
-    fn judge(&self, class: &Class, wanted: &Wanted, idle: &AtRest) -> Vec<String> {
+impl Measurement {
+    /// Prints it; returns what is not as goals.
+    fn judge(&self, class: &Class, goals: &Goals, idle: &AtRest) -> Vec<String> {
         let goodput = self.disturbed as f64 / self.quiet as f64;
         let grown = self.most_kib.saturating_sub(idle.memory_kib);
         println!(
@@ -237,7 +237,7 @@ impl Seen {
             }
             None => (1.0, CONNECTION_KIB),
         };
-        if goodput < part * wanted.goodput {
+        if goodput < part * goals.goodput {
             faults.push(format!("{}: goodput is {goodput:.2}", class.name));
         }
         if grown > MEMORY_KIB + HOSTILE as u64 * connection_kib {
@@ -254,7 +254,7 @@ impl Seen {
             if cut + told == 0 || *most_frames > most {
                 faults.push(format!("{}, {}: not cut off within {most} frames", class.name, attack.name));
             }
-            if wanted.cut.is_some_and(|cut| *longest > cut) {
+            if goals.cut.is_some_and(|cut| *longest > cut) {
                 faults.push(format!("{}, {}: it took {longest:?} to cut it off", class.name, attack.name));
             }
         }

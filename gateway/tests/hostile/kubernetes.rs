@@ -42,7 +42,7 @@ async fn no_byte_passes_unless_the_shard_switches_cve_2018_1002105_and_2026_2833
     }
 }
 
-/// Who goes on in HTTP/2 behind our back could say whatever he likes about who he is.
+/// A client that switches to HTTP/2 inside an upgraded connection could claim any identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_to_http_reaches_no_shard_h2c_smuggling() {
     let target = Target::start().await;

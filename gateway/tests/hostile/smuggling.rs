@@ -141,7 +141,7 @@ async fn lines_and_names_that_are_none() {
     .await;
 }
 
-/// What is left of a body that nobody reads is not the next request (CVE-2025-4366).
+/// The unread rest of a body is not the next request (CVE-2025-4366).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_of_requests_that_are_not_forwarded_cve_2025_4366() {
     let target = Target::start().await;
@@ -185,7 +185,7 @@ async fn a_pipelined_request_is_judged_by_itself() {
     }
 }
 
-/// What is a value in HTTP/2 must not become lines for a shard that speaks HTTP/1.1 (CVE-2026-42926).
+/// A value in HTTP/2 must not become lines for a shard that speaks HTTP/1.1 (CVE-2026-42926).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn downgrades_from_http2_cve_2026_42926() {
     let target = Target::start().await;

@@ -1,4 +1,4 @@
-//! What is attacked: a gateway as a process of its own, and shards that remember what they were told.
+//! The target of the attacks: a gateway as a process of its own, and shards that record the requests that they get.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub trait Host: Send + Sync + 'static {
     /// The answer for a path that names no scope this host has.
     fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<ScopedPath<'p>, Status>;
 
-    /// Who is asking.
+    /// Authenticates the request.
     ///
     /// # Errors
     /// 401 for a wrong credential.
@@ -94,7 +94,7 @@ pub struct InterceptedRequest<'r> {
     pub path: &'r RequestPath<'r>,
     /// The query.
     pub query: &'r Query<'r>,
-    /// Who is asking.
+    /// The authenticated client.
     pub identity: &'r Arc<Identity>,
 }
 
@@ -114,11 +114,11 @@ pub struct RequestedResource<'r> {
 /// What a user wants to do, for authorization.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'r> {
-    /// Who.
+    /// The user who wants to act.
     pub user: &'r UserInfo,
-    /// Where.
+    /// The scopes that the action concerns.
     pub scopes: Option<&'r ScopeSelector>,
-    /// What.
+    /// The requested action.
     pub action: Action<'r>,
 }
 
@@ -154,7 +154,7 @@ pub enum Action<'r> {
 /// What an authorizer says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// Yes.
+    /// The action is allowed.
     Allow,
     /// No, and nobody else is asked.
     Deny(&'static str),
@@ -201,7 +201,7 @@ pub trait Admission: Send + Sync {
 pub struct AdmissionRequest<'r> {
     /// `create`, `update`, `patch` or `delete`.
     pub verb: Verb,
-    /// Where.
+    /// The scope that is written to.
     pub scope: &'r Scope,
     /// Of which resource.
     pub resource: &'r ServedResource,
@@ -213,7 +213,7 @@ pub struct AdmissionRequest<'r> {
     pub namespace: Option<&'r str>,
     /// The name; empty for a create that has a generated name.
     pub name: &'r str,
-    /// Who.
+    /// The user who writes.
     pub user: &'r UserInfo,
     /// Whether it will be carried out.
     pub dry_run: DryRun,

@@ -1,4 +1,4 @@
-//! What is counted of requests.
+//! Counters of requests.
 
 use std::time::Instant;
 

@@ -86,8 +86,8 @@ pub async fn compact_periodically(
     }
 }
 
-/// Who sends a request, as `chain` judges it. What the connection's certificate is worth is judged once for the
-/// connection and reload of the authorities.
+/// Authenticates the sender of a request by `chain`. The certificate of a connection is verified once per connection and per
+/// reload of the authorities.
 pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
     let credentials = connection_credentials(parts);
     chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await

@@ -32,9 +32,9 @@ pub enum CommitError {
     /// A key, or the whole commit, is too large: the caller's mistake.
     #[error("{bytes} bytes are more than the {limit} that fit")]
     TooLarge {
-        /// What was asked for.
+        /// The requested size.
         bytes: usize,
-        /// What is allowed.
+        /// The maximum size.
         limit: usize,
     },
     /// The store cannot write (any more): the medium's fault; only reopening helps. A commit that was under way when
@@ -114,7 +114,7 @@ pub enum OpenError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what to do about it.
+        /// The fault and its remedy.
         hint: String,
     },
     /// A newer version of this program wrote the file: the operator runs that version, or restores a backup.

@@ -10,12 +10,12 @@
 //! * Reads ([`Store::get`], [`Store::scan`], [`Store::list`]) are synchronous, served from the *view*, and see every
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.
 //! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
-//!   fed after the commit, so it may run behind the view: nobody may assume to see his own write there. The memory
-//!   backend is late at random to keep its users honest.
+//!   fed after the commit, so it may lag behind the view: a writer cannot rely on seeing its own write there. The memory
+//!   backend delays the feed at random, so that tests find such reliance.
 //! * [Compaction](Store::compact) forgets history. Reading at, or following after, revision `r` is served exactly while
 //!   `r >= compacted()`; the latest state of every key is never forgotten.
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
-//!   fsync nobody can know what is on the disk, so nothing more is acknowledged until it has been reopened.
+//!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
 //!
 //! # The seam for other backends
 //!

@@ -17,7 +17,7 @@ pub const MAX_COMMIT_BYTES: usize = 16 * 1024 * 1024;
 /// What must be true of a key for the commit to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing.
+    /// The key may exist or not.
     Any,
     /// The key does not exist.
     Absent,

@@ -110,7 +110,7 @@ impl Range {
         Self { start, end }
     }
 
-    /// What is left of this range behind `key`: where the next page begins.
+    /// The rest of this range behind `key`, where the next page begins.
     pub fn after(&self, key: &[u8]) -> Self {
         let mut start = Vec::with_capacity(key.len() + 1);
         start.extend_from_slice(key);

@@ -34,7 +34,7 @@ const UNTIL_FREE: Duration = Duration::from_millis(500);
 /// How to handle an address that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BindPatience {
-    /// Fail.
+    /// The challenge fails.
     None,
     /// Wait: a predecessor is about to release it.
     UntilFree,

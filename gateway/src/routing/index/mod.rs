@@ -145,7 +145,7 @@ pub(crate) struct IndexParts {
     pub(crate) upstreams: Arc<Upstreams>,
     /// Clients for shards.
     pub(crate) clients: ShardClients,
-    /// Settings.
+    /// Settings of the index.
     pub(crate) options: IndexOptions,
     /// Set once the gateway can serve.
     pub(crate) ready: watch::Sender<bool>,

@@ -157,7 +157,7 @@ pub(crate) enum RequestStage {
     Accept,
     /// The TLS handshake.
     Tls,
-    /// Authentication.
+    /// Authentication of the client.
     Auth,
     /// Workspace resolution, including the wait for a missing workspace.
     Route,

@@ -34,7 +34,7 @@ use crate::pki;
 
 /// The running authority.
 pub struct Authority {
-    /// Who signs its certificates.
+    /// The issuer of its certificates.
     pub root: pki::Authority,
     pub state: Arc<State>,
 }
@@ -47,7 +47,7 @@ pub struct State {
     /// Where names are looked for; nothing is looked at before it is known.
     pub ports: watch::Sender<Option<Ports>>,
     /// What has happened so far.
-    pub seen: watch::Sender<Seen>,
+    pub seen: watch::Sender<AuthorityRequests>,
     nonces: Mutex<BTreeSet<String>>,
     accounts: Mutex<Vec<Value>>,
     orders: Mutex<Vec<Order>>,
@@ -82,7 +82,7 @@ pub struct Ports {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct AuthorityRequests {
     pub accounts: usize,
     pub orders: usize,
     pub replacing: usize,
@@ -105,7 +105,7 @@ struct Order {
     certificate: Option<String>,
 }
 
-/// What was posted, and by whom.
+/// A posted payload and its account.
 struct Posted {
     payload: Value,
     jwk: Value,

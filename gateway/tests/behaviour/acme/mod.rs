@@ -77,7 +77,7 @@ impl Site {
         config
     }
 
-    fn seen(&self) -> authority::Seen {
+    fn seen(&self) -> authority::AuthorityRequests {
         self.authority.state.seen.borrow().clone()
     }
 
@@ -170,7 +170,7 @@ async fn a_listener_gets_a_certificate_by_either_challenge_and_opens_before_it_h
             text.contains("fairlead_gateway_acme_certificate_end_timestamp_seconds{listener=\"internal\"}")
         );
 
-        // What is secret is so, and nothing of a challenge is left.
+        // Private files have private modes, and no challenge is left.
         let folder = site.folder();
         assert_eq!((mode(&folder), mode(&folder.join("internal.pem"))), (0o700, 0o600));
         let accounts = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -234,7 +234,7 @@ async fn what_was_got_outlives_the_process_and_other_names_need_another() {
 async fn of_gateways_that_share_a_folder_one_asks_and_all_answer() {
     let site = Site::new().await;
     let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    // Whoever asks, it is the first one whom the authority finds.
+    // Every gateway gets the challenge, but the authority always asks the first one.
     let mut gateways = Vec::new();
     for number in 0..3 {
         let address = if number == 0 { (Ipv4Addr::LOCALHOST, site.http).into() } else { free() };

@@ -196,7 +196,7 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
     until(&line.world.alpha.state.streams, |open| *open == 1).await;
     let first = line.state.read().pid;
     let second = line.upgrade().await;
-    // What was open comes to its end, and the old process with it.
+    // Open requests end, and the old process with them.
     timeout(PATIENCE, watch.body_mut().collect()).await.expect("the watch does not end").unwrap();
     line.gateway.ends_well().await;
     until_gone(first).await;
@@ -266,7 +266,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         line.write(&config);
         line.state.signal(Signal::HUP);
         line.state.until(|state| state.reloads_done > before.reloads_done).await;
-        // Whoever is impatient gets no second one.
+        // A second signal has no effect.
         line.state.signal(Signal::QUIT);
         line.state.signal(Signal::QUIT);
         let state = line.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
@@ -340,7 +340,7 @@ async fn a_successor_whose_predecessor_is_killed_serves() {
     let successor = line.successor_that_waits().await;
     line.state.signal(Signal::KILL);
     timeout(PATIENCE, line.gateway.child.wait()).await.unwrap().unwrap();
-    // Nobody is refused meanwhile, only kept waiting.
+    // Connections wait meanwhile; none is refused.
     let waiting = TcpStream::connect(line.address).await.unwrap();
     line.go();
     line.state.until(|state| state.pid != first && state.phase == ProcessPhase::Ready).await;
@@ -372,7 +372,7 @@ async fn a_successor_that_ends_before_it_is_ready_takes_nobody_along() {
     line.go();
     line.gateway.says("listening").await;
     eventually("it heeds SIGTERM", async || heeds(successor, Signal::TERM)).await;
-    // Whoever comes now finds the old process busy, and the new one about to end.
+    // A signal now finds the old process busy and the new one about to end.
     line.state.signal(Signal::STOP);
     let stream = TcpStream::connect(line.address).await.unwrap();
     let tls = line.tls();

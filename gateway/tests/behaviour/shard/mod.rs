@@ -55,9 +55,9 @@ pub struct State {
     /// Requests that wait in `/wait`, and how many there ever were at the same time.
     pub waiting: watch::Sender<usize>,
     pub most_waiting: AtomicUsize,
-    /// Who may be served by `slow`.
+    /// Permits for requests to `slow`.
     slow: Semaphore,
-    /// Who may be served by `work`.
+    /// Permits for requests to `work`.
     workers: Semaphore,
     /// What became of requests for `work`, by the first part of their paths.
     pub work: Mutex<BTreeMap<String, Work>>,

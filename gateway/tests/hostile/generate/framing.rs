@@ -222,7 +222,7 @@ fn odd_encoding(random: &mut Random) -> Body {
     ]);
     let chunks = ["0\r\n\r\n", HIDDEN].concat();
     if random.percent(20) {
-        // What is not the field is not the field.
+        // Names that only resemble the field.
         let lines = random.one_of(&[
             "Transfer_Encoding: chunked\r\nContent-Length: 5\r\n",
             "X-Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",

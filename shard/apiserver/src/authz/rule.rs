@@ -24,7 +24,7 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// What is asked of a rule.
+/// The action that a rule is matched with.
 pub type Query<'q> = Action<'q>;
 
 impl Rule {

@@ -239,8 +239,8 @@ impl Hub {
     }
 }
 
-/// Closes the hub when it is driven no more, also because its task was aborted: whoever waits must learn
-/// that he waits in vain.
+/// Closes the hub when its task ends, also by abortion, so that waiting callers get an error instead of waiting
+/// forever.
 struct CloseOnDrop<'h>(&'h Hub);
 
 impl Drop for CloseOnDrop<'_> {

@@ -1,4 +1,4 @@
-//! Who is interested in an event: subscriptions by resource, then by scope or label.
+//! Finds the subscriptions for an event: by resource, then by scope or label.
 
 use std::sync::Arc;
 

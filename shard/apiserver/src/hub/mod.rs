@@ -1,7 +1,7 @@
 //! The watch hub: one feed in, many subscriptions out.
 //!
 //! Every watch, every informer of a controller and every virtual workspace hangs off one hub. It is
-//! never synchronous with writes: who needs to see his own write waits with [`Hub::wait`].
+//! never synchronous with writes: a writer that must see its own write waits with [`Hub::wait`].
 //!
 //! * An event is decoded once and shared; its body on the wire is built once and shared.
 //! * A subscription names (resource, origin, scope) and optionally one label equality; it is indexed

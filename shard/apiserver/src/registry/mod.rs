@@ -143,7 +143,7 @@ pub struct Target {
     pub subresource: Option<Arc<str>>,
     /// The verb.
     pub verb: Verb,
-    /// Who is asking.
+    /// The authenticated client.
     pub identity: Arc<Identity>,
     /// Whether only metadata is wanted over all origins.
     pub every_origin: bool,

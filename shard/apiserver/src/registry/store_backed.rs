@@ -23,13 +23,13 @@ pub struct StoreRegistry {
     pub(super) authority: Authority,
 }
 
-/// Who decides about an object's identity.
+/// The authority for an object's identity (UID, creation time, generation).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Authority {
     /// This server: it assigns UIDs, generations and timestamps, and honours finalizers.
     Origin,
-    /// Whoever writes, if the object carries the scope annotation: it is a copy of an object whose
-    /// origin has assigned all that. Deletion is immediate.
+    /// The writer, if the object carries the scope annotation: it is a copy of an object whose origin has assigned the
+    /// identity. Deletion is immediate.
     Replica,
 }
 
@@ -46,8 +46,8 @@ impl StoreRegistry {
 }
 
 impl StoreRegistry {
-    /// After a write of a resource that an index hangs on: waits until the index knows it, so that who
-    /// wrote it sees its effect in his next request. Costs the hub's delay, well below a millisecond.
+    /// After a write of a resource that an index depends on: waits until the index has processed it, so that the
+    /// writer sees the effect in its next request. Costs the delay of the hub, well below a millisecond.
     pub(super) async fn wait_for_index(&self, target: &Target, revision: Revision) {
         if self.hub.is_observed(&target.resource.name) {
             // A closed hub means that the process goes down; the write itself is durable.
@@ -92,7 +92,7 @@ impl Registry for StoreRegistry {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         if let Some(subresource) = &target.subresource {
-            // What is created below an object is not an object of its resource: tokens, evictions.
+            // Subresources such as tokens and evictions are not objects of the resource.
             let resource = &target.resource.name.resource;
             let message = format!("creating {resource}/{subresource} is not supported yet");
             return Err(Status::new(501, StatusReason::Unknown, message));

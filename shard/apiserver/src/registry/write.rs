@@ -142,7 +142,7 @@ impl StoreRegistry {
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
-                    // What is gone has no newer version than the one it had.
+                    // A deleted object keeps its last revision.
                     let revision = if gone { current.revision } else { revision };
                     return Ok(WriteResult::Updated(StoredObject {
                         object: encoded,

@@ -184,9 +184,9 @@ pub enum NegotiationError {
     /// The body's type is not understood: 415.
     #[error("the body of the request was in an unknown format - accepted media types include: {supported}")]
     ContentType {
-        /// What was sent.
+        /// The media type that the client sent.
         found: String,
-        /// What is understood.
+        /// The media types that the server accepts.
         supported: &'static str,
     },
 }

@@ -301,7 +301,7 @@ impl DeleteOptions {
     pub fn parse(query: &Query<'_>, body: serde_json::Value) -> Result<Self, OptionsError> {
         let wire: WireDeleteOptions = match body {
             serde_json::Value::Null => WireDeleteOptions::default(),
-            // What is derived would also read a list, by position.
+            // A derived deserializer would also accept an array, by position.
             body if !body.is_object() => return Err(OptionsError::Body("it is no object".to_owned())),
             body => serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?,
         };
@@ -367,7 +367,7 @@ pub enum OptionsError {
     Forbidden {
         /// The option.
         field: &'static str,
-        /// Why.
+        /// The reason in the error.
         message: &'static str,
     },
     /// An option with a value that does not go with the others.
@@ -377,7 +377,7 @@ pub enum OptionsError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// Why.
+        /// The reason in the error.
         message: &'static str,
     },
     /// An option with an unknown value.

@@ -144,7 +144,7 @@ pub struct ResourcePath {
     pub name: Option<String>,
     /// The subresource.
     pub subresource: Option<String>,
-    /// What is asked for.
+    /// The requested verb.
     pub verb: Verb,
 }
 

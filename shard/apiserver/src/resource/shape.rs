@@ -60,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// What is wrong with a new object.
+    /// The errors of a new object.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         match self {
             Self::Anything | Self::BuiltIn(_) => Vec::new(),
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// What is wrong with a changed object.
+    /// The errors of a changed object.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         match self {
             Self::Anything | Self::BuiltIn(_) => Vec::new(),

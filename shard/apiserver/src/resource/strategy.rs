@@ -21,10 +21,10 @@ pub trait Strategy: Send + Sync {
     /// Restores in `new` what this write may not change, given the stored `old`.
     fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value);
 
-    /// What is wrong with a new object.
+    /// The errors of a new object.
     fn validate_create(&self, object: &Value) -> Vec<FieldError>;
 
-    /// What is wrong with a change.
+    /// The errors of a change.
     fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
 
     /// Marks an object whose deletion was asked for but that must stay until somebody finished it.

@@ -107,8 +107,8 @@ fn tagged(context: &Context<'_>, hash: &str, json: &Bytes) -> Response {
     response::tagged(&context.parts.headers, hash, full)
 }
 
-/// What is found by its hash never changes. Kept by the client alone: what a workspace serves is not for
-/// everybody behind the same cache.
+/// A document addressed by its hash never changes. Only the client may cache it: a shared cache must not serve one
+/// workspace's APIs to another.
 fn cache_forever(headers: &mut HeaderMap) -> Result<(), Status> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, immutable, max-age=31536000"));
     let expires = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + IMMUTABLE_MAX_AGE)

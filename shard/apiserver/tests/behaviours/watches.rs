@@ -326,8 +326,8 @@ impl Copy {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// While others write, everybody who lists and watches ends with the same copy, whenever he starts and
-    /// whatever he selects: no gap, no duplicate, no disorder.
+    /// While others write, every client that lists and watches ends with the same copy, whenever it starts and whatever it
+    /// selects: no gap, no duplicate, no disorder.
     #[test]
     fn list_and_watch_neither_miss_nor_repeat_events(
         writes in prop::collection::vec((0_u8..6, 0_u8..3), 10..60),

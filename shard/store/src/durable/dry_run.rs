@@ -157,7 +157,7 @@ mod tests {
             expected[offset..offset + length].fill(0xaa);
             same(&expected);
         }
-        // What was cut off is zero when the file grows again, also where the file itself has something.
+        // A truncated part reads as zeros when the file grows again, even where the file itself had data.
         for (short, long) in [(18_000, 25_000), (5_000, 12_288), (4_096, 4_097)] {
             dry_run.set_len(short as u64).unwrap();
             expected.truncate(short);

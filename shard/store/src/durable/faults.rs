@@ -80,7 +80,7 @@ fn a_failed_sync_is_final() {
     });
 }
 
-/// What was acknowledged: revision to key. Every commit writes a key of its own and a shared one.
+/// Acknowledged commits: revision to key. Every commit writes a key of its own and a shared one.
 type AcknowledgedCommits = BTreeMap<Revision, String>;
 
 fn write_until_it_fails(disk: &Disk) -> AcknowledgedCommits {
@@ -173,7 +173,7 @@ struct Disk(Arc<Mutex<State>>);
 struct State {
     /// What reads see.
     cached: Vec<u8>,
-    /// What is certain to survive.
+    /// The bytes that survive a crash for certain.
     durable: Vec<u8>,
     /// What may survive, in order.
     unsynced: Vec<Change>,

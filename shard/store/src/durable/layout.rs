@@ -1,4 +1,4 @@
-//! What is in the file.
+//! Tables of the file.
 //!
 //! | table | row |
 //! |---|---|

@@ -51,7 +51,7 @@ pub(super) struct Writer {
     compacted: Revision,
     /// Compacted rows are still in the file.
     sweeping: bool,
-    /// Who waits for the sweep to end.
+    /// Callers that wait for the end of the compaction.
     waiting: Vec<CompactReply>,
 }
 
@@ -150,7 +150,7 @@ impl Writer {
             self.publish(batches)?;
         }
         if !self.sweeping {
-            // Whoever stopped waiting does not need the answer; the same holds for every answer below.
+            // A caller that has stopped waiting needs no reply; the same holds for every reply below.
             self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
         }
         Ok(())

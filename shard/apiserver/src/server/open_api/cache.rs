@@ -1,4 +1,4 @@
-//! What is kept of OpenAPI: indexes by catalog, documents by what they are made of.
+//! Cache of OpenAPI: indexes by catalog, documents by the types that they describe.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -53,7 +53,7 @@ async fn clients(world: &World, gateway: &Another) -> Vec<Http2> {
     clients
 }
 
-/// Whom the shard takes the gateway for.
+/// The identity of the gateway, as the shard sees it.
 async fn peer(client: &Http2, path: &str) -> String {
     let answer = client.send(request(Method::GET, path, &[], "")).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);

@@ -97,7 +97,7 @@ async fn the_busiest_workspaces_are_told_among_many() {
     })
     .await;
 
-    // Who may not read the metrics may not read this either.
+    // A user who may not read the metrics may not read this either.
     let reader = world.client_ca.client("metrics-reader", &[]);
     assert_eq!(world.get(Some(&reader), path).await.status, 200);
     assert_eq!(world.get(Some(&world.user()), path).await.status, 403);
