@@ -19,17 +19,8 @@ pub enum Rule {
 
 /// Rules and the prefixes of the faults that do not fail the tests. A fault begins with a path. Empty when all is done.
 pub const PENDING: &[(Rule, &[&str])] = &[
-    (
-        Rule::Words,
-        &[
-            "gateway/",
-            "shard/apiserver/",
-            "shard/store/",
-            "shard/src/host/mod.rs",
-            "shard/src/index/definitions.rs",
-        ],
-    ),
-    (Rule::Comments, &["gateway/", "shard/apiserver/", "shard/store/"]),
+    (Rule::Words, &[]),
+    (Rule::Comments, &[]),
     (Rule::Modules, &["shard/apiserver/"]),
     (Rule::OutsidePaths, &[]),
     (Rule::Compression, &[]),
