@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use fairlead_api::annotation;
 use fairlead_apiserver::registry::Registry;
-use fairlead_apiserver::resource::{
-    Conversion, PrinterColumns, ServedResource, ServedVersion, Shape, Strategy, Verb, Verbs, WriteTarget,
-    built_in_resources,
-};
+use fairlead_apiserver::registry::{Conversion, ServedResource, ServedVersion, built_in_resources};
+use fairlead_apiserver::resource::{PrinterColumns, Shape, Strategy, Verb, Verbs, WriteTarget};
 use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::FieldError;

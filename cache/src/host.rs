@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::request::RequestPath;
-use fairlead_apiserver::resource::{Catalog, ServedResource};
 use fairlead_apiserver::{
     Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope,
     ScopeSelector, ScopedPath, content, failure, forbidden, serve,

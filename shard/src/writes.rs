@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use fairlead_apiserver::Scope;
+use fairlead_apiserver::registry::ServedResource;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
-use fairlead_apiserver::resource::ServedResource;
 use fairlead_process::Status;
 use fairlead_store::{Change, CommitError, Expect, Mutation, Revision};
 use serde_json::{Map, Value};

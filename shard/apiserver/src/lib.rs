@@ -19,21 +19,17 @@ pub mod request;
 pub mod resource;
 mod response;
 mod scope;
-mod selection;
 pub mod serve;
 mod server;
 mod version;
 mod watch;
 
 pub use discovery::version_priority;
-pub use host::{
-    Action, Admission, AdmissionRequest, Attributes, Decision, Host, InterceptedRequest, RequestedResource,
-    ScopedPath,
-};
+pub use host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath};
 pub use metrics::RequestMetrics;
+pub use registry::{Admission, AdmissionRequest, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
-pub use selection::Selection;
 pub use server::{ApiServer, forbidden};
 pub use version::version_document;
 pub use watch::WatchBody;

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::hub::{Delivery, FrameType, ObjectChange, ObjectEvent};
 use crate::object::{EncodedObject, ScopeAnnotations};
+use crate::registry::Selection;
 use crate::registry::{ListedObject, OpenWatch, StoredObject, Target};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
-use crate::selection::Selection;
 
 /// Up to this size, pending events go out in one chunk.
 const CHUNK: usize = 64 * 1024;

@@ -14,8 +14,9 @@ use fairlead_apiserver::hub::{Hub, HubOptions, Interest, ProgressNotifications, 
 use fairlead_apiserver::registry::{
     DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, WriteResult,
 };
+use fairlead_apiserver::registry::{built_in_resources, is_built_in};
 use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
-use fairlead_apiserver::resource::{Verb, built_in_resources, is_built_in};
+use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Admission, AdmissionRequest, Scope, ScopeSelector};
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::registry::{ObjectStore, Registry};
-use fairlead_apiserver::resource::{Catalog, ServedResource, Verb};
+use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};

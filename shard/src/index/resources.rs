@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use fairlead_api::ResourceDefinition;
 use fairlead_apiserver::registry::Registry;
-use fairlead_apiserver::resource::{
-    Conversion, CustomStrategy, PrinterColumns, SelectableField, ServedResource, ServedVersion, Shape,
-    Subresource, Verb, Verbs,
-};
+use fairlead_apiserver::registry::{Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
+use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
 use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::builtin::storage_version_hash;

@@ -2,7 +2,7 @@
 
 use fairlead_api::annotation;
 use fairlead_apiserver::object::{ObjectBytes, ObjectMetaRef};
-use fairlead_apiserver::resource::is_built_in;
+use fairlead_apiserver::registry::is_built_in;
 use fairlead_names::Origin;
 
 use crate::global::CacheResource;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
-use fairlead_apiserver::resource::is_built_in;
+use fairlead_apiserver::registry::is_built_in;
 use fairlead_client::PatchType;
 use fairlead_config::DrainConfig;
 use fairlead_names::{KeyCodec, Origin, ResourceName};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
-use fairlead_apiserver::resource::is_built_in;
+use fairlead_apiserver::registry::is_built_in;
 use fairlead_apiserver::serve::{compact_periodically, serve};
 use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;

@@ -21,7 +21,7 @@ pub enum Rule {
 pub const PENDING: &[(Rule, &[&str])] = &[
     (Rule::Words, &[]),
     (Rule::Comments, &[]),
-    (Rule::Modules, &["shard/apiserver/"]),
+    (Rule::Modules, &[]),
     (Rule::OutsidePaths, &[]),
     (Rule::Compression, &[]),
     (Rule::Documents, &[]),

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::order;
-use crate::resource::{Catalog, ServedResource, Verbs};
+use crate::registry::{Catalog, ServedResource};
+use crate::resource::Verbs;
 
 /// `/api` or `/apis` as an APIGroupDiscoveryList.
 pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {

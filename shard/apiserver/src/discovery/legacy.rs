@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::order::{self, Group};
-use crate::resource::{Catalog, ServedResource, Verbs};
+use crate::registry::{Catalog, ServedResource};
+use crate::resource::Verbs;
 
 /// `/api`.
 pub(super) fn versions(address: &str) -> Value {

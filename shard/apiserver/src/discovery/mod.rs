@@ -15,7 +15,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::resource::Catalog;
+use crate::registry::Catalog;
 
 pub use order::version_priority;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::resource::{Catalog, ServedResource};
+use crate::registry::{Catalog, ServedResource};
 
 /// Kubernetes' order of version names, best first: GA before beta before alpha, higher before lower,
 /// anything else last by name. Sort by it ascending.

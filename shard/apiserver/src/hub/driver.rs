@@ -1,6 +1,5 @@
 //! The hub itself: follows the store, distributes, and keeps time for its subscriptions.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,37 +7,18 @@ use std::time::Duration;
 use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_store::{Batch, FollowError, Follower, ReadError, Revision, Store};
 use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::ObjectEvent;
-use super::index::SubscriptionIndex;
-use super::subscription::{Delivery, Interest, ProgressNotifications, Queue, Subscription, SubscriptionEnd};
-
-/// How a hub behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct HubOptions {
-    /// How many undelivered events a subscription may hold before it ends as lagged.
-    pub queue_capacity: usize,
-    /// How often subscriptions that want it are progress_waker how far the hub is.
-    pub progress_every: Duration,
-}
-
-impl Default for HubOptions {
-    fn default() -> Self {
-        Self { queue_capacity: 4096, progress_every: Duration::from_secs(60) }
-    }
-}
-
-/// Sees every event of a resource before the hub's revision passes it: how an index is kept. It must be
-/// short, and it must not write.
-pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
+use super::event::ObjectEvent;
+use super::queue::{Delivery, Interest, ProgressNotifications, Queue, SubscriptionEnd};
+use super::registrations::{HubOptions, HubProgress, Observer, Registrations};
+use super::subscription::Subscription;
 
 /// The hub of one store. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
-    shared: Arc<Shared>,
+    registrations: Arc<Registrations>,
     store: Arc<dyn Store>,
     codec: KeyCodec,
 }
@@ -47,7 +27,7 @@ impl Hub {
     /// A hub at the store's present revision. [`run`](Self::run) must be driven for it to deliver.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
         let (progress, _) = watch::channel(HubProgress { revision: store.revision(), closed: false });
-        let shared = Shared {
+        let registrations = Registrations {
             index: RwLock::default(),
             deadlines: Mutex::default(),
             next_id: AtomicU64::new(0),
@@ -55,18 +35,18 @@ impl Hub {
             options,
             observers: RwLock::default(),
         };
-        Self { shared: Arc::new(shared), store, codec }
+        Self { registrations: Arc::new(registrations), store, codec }
     }
 
     /// Registers an index's observer of a resource. After [`wait`](Self::wait) the index has seen what
     /// was waited for. To be called before [`run`](Self::run).
     pub fn observe(&self, resource: ResourceName, observer: Observer) {
-        self.shared.observers.write().entry(resource).or_default().push(observer);
+        self.registrations.observers.write().entry(resource).or_default().push(observer);
     }
 
     /// Whether an index hangs on a resource, so that a writer who wants to be consistent with it waits.
     pub fn is_observed(&self, resource: &ResourceName) -> bool {
-        self.shared.observers.read().contains_key(resource)
+        self.registrations.observers.read().contains_key(resource)
     }
 
     /// Follows the store until it closes. To be awaited by exactly one task.
@@ -88,16 +68,16 @@ impl Hub {
         };
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_progress = Instant::now() + self.shared.options.progress_every;
+        let mut next_progress = Instant::now() + self.registrations.options.progress_every;
         loop {
             tokio::select! {
                 // The tick first: it is rare, and a flood of batches must not keep watches from ending.
                 biased;
                 now = tick.tick() => {
-                    self.shared.expire(now);
+                    self.registrations.expire(now);
                     if now >= next_progress {
-                        next_progress = now + self.shared.options.progress_every;
-                        self.shared.send_progress();
+                        next_progress = now + self.registrations.options.progress_every;
+                        self.registrations.send_progress();
                     }
                 }
                 batch = follower.next() => match batch {
@@ -111,7 +91,7 @@ impl Hub {
 
     /// How far the hub is: every event up to here has been queued for whom it concerns.
     pub fn revision(&self) -> Revision {
-        self.shared.progress.borrow().revision
+        self.registrations.progress.borrow().revision
     }
 
     /// Waits until the hub has passed a revision. The only way to see one's own write in a
@@ -120,7 +100,7 @@ impl Hub {
     /// # Errors
     /// [`HubClosed`] when it never will.
     pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
-        let mut progress = self.shared.progress.subscribe();
+        let mut progress = self.registrations.progress.subscribe();
         let passed = progress.wait_for(|passed| passed.revision >= revision || passed.closed).await;
         match passed {
             Ok(passed) if passed.revision >= revision => Ok(()),
@@ -137,16 +117,21 @@ impl Hub {
         progress: ProgressNotifications,
         until: Option<Instant>,
     ) -> Subscription {
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut index = self.shared.index.write();
+        let id = self.registrations.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut index = self.registrations.index.write();
         // Under the lock, so that no event falls between the revision and the registration.
         let registered_at = self.revision();
-        let queue =
-            Arc::new(Queue::new(id, interest, registered_at, progress, self.shared.options.queue_capacity));
+        let queue = Arc::new(Queue::new(
+            id,
+            interest,
+            registered_at,
+            progress,
+            self.registrations.options.queue_capacity,
+        ));
         index.insert(queue.clone());
         drop(index);
-        self.shared.deadlines.lock().insert(until, queue.clone());
-        Subscription { queue, hub: Arc::downgrade(&self.shared) }
+        self.registrations.deadlines.lock().insert(until, queue.clone());
+        Subscription { queue, registrations: Arc::downgrade(&self.registrations) }
     }
 
     /// The events of an interest after `after` and up to `up_to`, from the store's log: what a watch
@@ -182,7 +167,7 @@ impl Hub {
     /// Ends the subscriptions that `chosen` says, for example those of a logical cluster that went away.
     pub fn end(&self, chosen: impl Fn(&Interest) -> bool) {
         let wakers: Vec<_> = {
-            let index = self.shared.index.read();
+            let index = self.registrations.index.read();
             let chosen = index.iter().filter(|queue| chosen(&queue.interest));
             chosen.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)).collect()
         };
@@ -191,17 +176,18 @@ impl Hub {
 
     /// Ends all subscriptions: the server drains.
     pub fn end_all(&self, end: SubscriptionEnd) {
-        let wakers: Vec<_> = self.shared.index.read().iter().filter_map(|queue| queue.end(end)).collect();
+        let wakers: Vec<_> =
+            self.registrations.index.read().iter().filter_map(|queue| queue.end(end)).collect();
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
 
     /// Ends all subscriptions evenly over a window, so that their clients do not all come back at once, and
     /// those that are still to come at its end. The hub must be driven meanwhile.
     pub fn end_evenly(&self, window: Duration) {
-        let queues: Vec<_> = self.shared.index.read().iter().cloned().collect();
+        let queues: Vec<_> = self.registrations.index.read().iter().cloned().collect();
         let now = Instant::now();
         let step = window / u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
-        let mut deadlines = self.shared.deadlines.lock();
+        let mut deadlines = self.registrations.deadlines.lock();
         deadlines.latest = Some(now + window);
         for (queue, position) in queues.into_iter().zip(0_u32..) {
             deadlines.bring_forward(now + step * position, queue);
@@ -210,14 +196,14 @@ impl Hub {
 
     /// How many subscriptions there are.
     pub fn subscriptions(&self) -> usize {
-        self.shared.index.read().len()
+        self.registrations.index.read().len()
     }
 
     fn distribute(&self, batch: &Batch) {
         let mut wakers = Vec::new();
         {
-            let index = self.shared.index.read();
-            let observers = self.shared.observers.read();
+            let index = self.registrations.index.read();
+            let observers = self.registrations.observers.read();
             for event in self.decode(batch) {
                 for observer in observers.get(&event.resource).into_iter().flatten() {
                     observer(&event);
@@ -225,7 +211,7 @@ impl Hub {
                 let event = Arc::new(event);
                 index.interested(&event, |queue| wakers.extend(queue.push(Delivery::Event(event.clone()))));
             }
-            self.shared.progress.send_modify(|passed| passed.revision = batch.revision);
+            self.registrations.progress.send_modify(|passed| passed.revision = batch.revision);
         }
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
@@ -245,7 +231,7 @@ struct CloseOnDrop<'h>(&'h Hub);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.shared.progress.send_modify(|passed| passed.closed = true);
+        self.0.registrations.progress.send_modify(|passed| passed.closed = true);
         self.0.end_all(SubscriptionEnd::Shutdown);
     }
 }
@@ -254,90 +240,3 @@ impl Drop for CloseOnDrop<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("the watch hub is closed")]
 pub struct HubClosed;
-
-/// How far the hub is, and whether it will get further.
-#[derive(Clone, Copy)]
-struct HubProgress {
-    revision: Revision,
-    closed: bool,
-}
-
-pub(super) struct Shared {
-    index: RwLock<SubscriptionIndex>,
-    deadlines: Mutex<Deadlines>,
-    next_id: AtomicU64,
-    progress: watch::Sender<HubProgress>,
-    options: HubOptions,
-    observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
-}
-
-impl Shared {
-    pub(super) fn unregister(&self, queue: &Arc<Queue>) {
-        self.index.write().remove(queue);
-        self.deadlines.lock().remove(queue.id);
-    }
-
-    fn expire(&self, now: Instant) {
-        let due = self.deadlines.lock().take_due(now);
-        let revision = self.progress.borrow().revision;
-        for queue in due {
-            // A last bookmark, so that the client resumes from here and not from its last event.
-            let progress_waker =
-                queue.wants_progress.then(|| queue.push(Delivery::Progress(revision))).flatten();
-            for waker in [progress_waker, queue.end(SubscriptionEnd::Expired)].into_iter().flatten() {
-                waker.wake();
-            }
-        }
-    }
-
-    fn send_progress(&self) {
-        let wakers: Vec<_> = {
-            let index = self.index.read();
-            let revision = self.progress.borrow().revision;
-            let wanting = index.iter().filter(|queue| queue.wants_progress);
-            wanting.filter_map(|queue| queue.push(Delivery::Progress(revision))).collect()
-        };
-        wakers.into_iter().for_each(core::task::Waker::wake);
-    }
-}
-
-/// Ends of subscriptions in order: one shared tick instead of a timer each.
-#[derive(Default)]
-struct Deadlines {
-    order: BTreeSet<(Instant, u64)>,
-    queues: FxHashMap<u64, (Instant, Arc<Queue>)>,
-    /// When the hub is to have ended all of them.
-    latest: Option<Instant>,
-}
-
-impl Deadlines {
-    fn insert(&mut self, until: Option<Instant>, queue: Arc<Queue>) {
-        let Some(until) = until.into_iter().chain(self.latest).min() else { return };
-        self.order.insert((until, queue.id));
-        self.queues.insert(queue.id, (until, queue));
-    }
-
-    fn bring_forward(&mut self, until: Instant, queue: Arc<Queue>) {
-        if self.queues.get(&queue.id).is_none_or(|(present, _)| until < *present) {
-            self.remove(queue.id);
-            self.insert(Some(until), queue);
-        }
-    }
-
-    fn remove(&mut self, id: u64) {
-        if let Some((until, _)) = self.queues.remove(&id) {
-            self.order.remove(&(until, id));
-        }
-    }
-
-    fn take_due(&mut self, now: Instant) -> Vec<Arc<Queue>> {
-        let mut due = Vec::new();
-        while let Some((until, id)) = self.order.first().copied()
-            && until <= now
-        {
-            self.order.pop_first();
-            due.extend(self.queues.remove(&id).map(|(_, queue)| queue));
-        }
-        due
-    }
-}

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fairlead_names::ResourceName;
 use rustc_hash::FxHashMap;
 
-use super::ObjectEvent;
-use super::subscription::Queue;
+use super::event::ObjectEvent;
+use super::queue::Queue;
 use crate::object::ObjectMetaRef;
 use crate::scope::ScopeSelector;
 

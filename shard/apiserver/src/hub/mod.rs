@@ -11,10 +11,14 @@
 mod driver;
 mod event;
 mod index;
+mod queue;
+mod registrations;
 mod subscription;
 
-pub use driver::{Hub, HubClosed, HubOptions, Observer};
+pub use driver::{Hub, HubClosed};
 pub use event::{ObjectChange, ObjectEvent};
-pub use subscription::{Delivery, Interest, ProgressNotifications, Subscription, SubscriptionEnd};
+pub use queue::{Delivery, Interest, ProgressNotifications, SubscriptionEnd};
+pub use registrations::{HubOptions, Observer};
+pub use subscription::Subscription;
 
 pub(crate) use event::FrameType;

@@ -6,12 +6,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use serde_json::Value;
 
+use super::conversion::{to_storage, to_version};
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
 use super::write::commit_status;
 use super::{DeleteResult, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
-use crate::render::{to_storage, to_version};
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
 

@@ -1,11 +1,16 @@
-//! What carries out requests on a resource: the store, or something that acts like it.
+//! Resources as they are served, and the registries that carry out requests on them: the store, or another backend.
 
+mod admission;
+mod builtin;
 mod continuation;
+mod conversion;
 mod delete;
 mod metadata;
 mod namespace;
 mod objects;
 mod read;
+mod selection;
+mod served;
 mod store_backed;
 mod write;
 
@@ -21,13 +26,18 @@ use serde_json::Value;
 use crate::hub::Subscription;
 use crate::object::{EncodedObject, ObjectBytes};
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
-use crate::resource::{ServedResource, Verb};
+use crate::resource::Verb;
 use crate::scope::{Scope, ScopeSelector};
 
+pub use admission::{Admission, AdmissionRequest};
+pub use builtin::{built_in_resources, is_built_in};
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
+pub use selection::Selection;
+pub use served::{Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
 pub use store_backed::StoreRegistry;
 
+pub(crate) use conversion::to_version;
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;

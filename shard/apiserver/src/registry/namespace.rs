@@ -5,7 +5,7 @@ use fairlead_process::{GroupResource, Status, StatusCause, StatusDetails};
 use fairlead_store::{Expect, Mutation};
 
 use super::ObjectStore;
-use crate::host::AdmissionRequest;
+use super::admission::AdmissionRequest;
 use crate::object::ObjectMetaRef;
 use crate::resource::Verb;
 

@@ -10,13 +10,12 @@ use tokio::time::timeout;
 use super::continuation::Continuation;
 use super::objects::read_status;
 use super::{
-    ListEnd, ListedObject, ObjectStore, OpenWatch, StoreRegistry, StoredObject, Target, Visitor, WatchEnd,
+    ListEnd, ListedObject, ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject,
+    Target, Visitor, WatchEnd,
 };
 use crate::hub::{Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
-use crate::resource::ServedResource;
 use crate::scope::ScopeSelector;
-use crate::selection::Selection;
 
 /// How long a read waits for a revision that is not there yet.
 const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);

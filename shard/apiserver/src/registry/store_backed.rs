@@ -7,11 +7,11 @@ use fairlead_process::{Status, StatusReason};
 use fairlead_store::Revision;
 use serde_json::Value;
 
+use super::admission::Admission;
 use super::{
     Change, DeleteResult, DeletedCollection, ListEnd, ObjectStore, OpenWatch, Registry, StoredObject, Target,
     Visitor, WatchEnd, WriteResult,
 };
-use crate::host::Admission;
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
 

@@ -10,15 +10,16 @@ use fairlead_schema::{FieldError, FieldPath};
 use fairlead_store::{CommitError, Expect, Mutation};
 use serde_json::Value;
 
+use super::admission::AdmissionRequest;
+use super::conversion::{to_storage, to_version};
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
-use crate::host::AdmissionRequest;
 use crate::object::EncodedObject;
-use crate::render::{to_storage, to_version};
+use crate::registry::ServedResource;
 use crate::request::{DryRun, WriteOptions};
-use crate::resource::{ServedResource, Verb, WriteTarget};
+use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
 /// How often a write starts again after a conflict before the client is told.

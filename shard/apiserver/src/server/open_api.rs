@@ -19,8 +19,9 @@ use serde_json::Value;
 
 use self::cache::{Cache, ContentKey, Index, IndexedDocument};
 use super::Context;
+use crate::registry::{Catalog, ServedResource, ServedVersion, Subresource};
 use crate::request::Form;
-use crate::resource::{Catalog, ServedResource, ServedVersion, Shape, Subresource};
+use crate::resource::Shape;
 use crate::response::{self, Response};
 
 /// A year: how long a document may be kept by who knows its hash.

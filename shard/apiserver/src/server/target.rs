@@ -9,9 +9,10 @@ use http_body::Body;
 
 use super::{ApiServer, Context};
 use crate::host::{Host, RequestedResource};
+use crate::registry::ServedResource;
 use crate::registry::{Target, group_resource};
 use crate::request::{Form, ResourcePath};
-use crate::resource::{ServedResource, Verb};
+use crate::resource::Verb;
 use crate::response::{self, Response};
 use crate::scope::{Scope, ScopeSelector};
 

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::object::ScopeAnnotations;
+use fairlead_apiserver::registry::{
+    Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource, built_in_resources,
+    is_built_in,
+};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::request::RequestPath;
-use fairlead_apiserver::resource::{
-    Catalog, Column, Columns, Conversion, CustomStrategy, SelectableField, ServedResource, ServedVersion,
-    Shape, Subresource, Verb, Verbs, built_in_resources, is_built_in,
-};
+use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
     Action, Admission, AdmissionRequest, ApiServer, Attributes, Decision, Host, InterceptedRequest,
     RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath, version_document,

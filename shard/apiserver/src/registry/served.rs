@@ -7,8 +7,8 @@ use fairlead_schema::JsonPath;
 use fairlead_schema::names::NameRule;
 use serde_json::Value;
 
-use super::{Columns, Shape, Strategy, Verbs};
-use crate::registry::Registry;
+use super::Registry;
+use crate::resource::{Columns, Shape, Strategy, Verbs};
 
 /// One resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///

@@ -9,12 +9,8 @@ use fairlead_schema::builtin::{BuiltinKind, Semantics, builtin_by_resource, buil
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::strategy::Deferral;
-use super::{
-    Column, Columns, Conversion, SelectableField, ServedResource, ServedVersion, Shape, Strategy,
-    Subresource, Verbs, WriteTarget,
-};
-use crate::registry::Registry;
+use super::{Conversion, Registry, SelectableField, ServedResource, ServedVersion, Subresource};
+use crate::resource::{Column, Columns, Deferral, Shape, Strategy, Verbs, WriteTarget};
 
 /// Whether a resource is built in: its storage keys have no origin segment.
 pub fn is_built_in(group: &str, resource: &str) -> bool {

@@ -2,10 +2,9 @@
 
 use fairlead_process::Status;
 
+use super::{SelectableField, ServedResource, Target};
 use crate::object::{ObjectBytes, ObjectMetaRef};
-use crate::registry::Target;
 use crate::request::{FieldSelector, LabelSelector, ListOptions};
-use crate::resource::{SelectableField, ServedResource};
 
 /// The selectors of a request, checked against what the resource lets select.
 pub struct Selection<'r> {

@@ -1,0 +1,146 @@
+//! The queue of one subscription, and the events that it selects.
+
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fairlead_names::{Origin, ResourceName};
+use fairlead_store::Revision;
+use parking_lot::Mutex;
+
+use super::event::ObjectEvent;
+use crate::scope::ScopeSelector;
+
+/// Which events a subscription is to get.
+#[derive(Clone, Debug)]
+pub struct Interest {
+    /// Of which resource.
+    pub resource: ResourceName,
+    /// Of which origin; `None` for all of them.
+    pub origin: Option<Origin>,
+    /// In which scopes.
+    pub scopes: ScopeSelector,
+    /// In which namespace; `None` for all of them.
+    pub namespace: Option<Arc<str>>,
+    /// Only of objects that carry, or carried before the change, this label: `(key, value)`.
+    pub label: Option<(Arc<str>, Arc<str>)>,
+}
+
+impl Interest {
+    /// Whether an event of the interest's resource is wanted, labels aside.
+    pub(crate) fn wants(&self, event: &ObjectEvent) -> bool {
+        self.resource == event.resource
+            && self.origin.as_ref().is_none_or(|origin| *origin == event.origin)
+            && self.namespace.as_deref().is_none_or(|namespace| event.namespace.as_deref() == Some(namespace))
+            && self.scopes.selects(&event.scope)
+    }
+}
+
+/// What a subscription delivers.
+#[derive(Clone)]
+pub enum Delivery {
+    /// A change.
+    Event(Arc<ObjectEvent>),
+    /// Nothing older than this revision will come any more.
+    Progress(Revision),
+}
+
+/// Why a subscription delivers no more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SubscriptionEnd {
+    /// The host ended it: the scope is gone or no longer served.
+    #[error("the watch was cancelled by the server")]
+    Cancelled,
+    /// Its time is up.
+    #[error("the watch's time is up")]
+    Expired,
+    /// Its reader was too slow. It may continue from the last revision it saw.
+    #[error("the watch fell behind")]
+    Lagged,
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Shutdown,
+}
+
+/// The shared half of a subscription: about 200 bytes while idle.
+pub(super) struct Queue {
+    pub(super) id: u64,
+    pub(super) interest: Interest,
+    pub(super) registered_at: Revision,
+    pub(super) wants_progress: bool,
+    capacity: usize,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    pending: VecDeque<Delivery>,
+    waker: Option<Waker>,
+    end: Option<SubscriptionEnd>,
+}
+
+impl Queue {
+    pub(super) fn new(
+        id: u64,
+        interest: Interest,
+        registered_at: Revision,
+        progress: ProgressNotifications,
+        capacity: usize,
+    ) -> Self {
+        let wants_progress = progress == ProgressNotifications::On;
+        Self { id, interest, registered_at, wants_progress, capacity, state: Mutex::default() }
+    }
+
+    /// Takes the next delivery. Ends with an error exactly once, after what was queued before.
+    pub(super) fn poll_next(&self, context: &Context<'_>) -> Poll<Result<Delivery, SubscriptionEnd>> {
+        let mut state = self.state.lock();
+        if let Some(delivery) = state.pending.pop_front() {
+            if state.pending.is_empty() {
+                // An idle watch holds no buffer.
+                state.pending = VecDeque::new();
+            }
+            return Poll::Ready(Ok(delivery));
+        }
+        if let Some(end) = state.end {
+            return Poll::Ready(Err(end));
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Queues a delivery. The waker is returned, to be woken after all locks are released.
+    pub(super) fn push(&self, delivery: Delivery) -> Option<Waker> {
+        let mut state = self.state.lock();
+        if state.end.is_some() {
+            return None;
+        }
+        if state.pending.len() >= self.capacity {
+            if matches!(delivery, Delivery::Progress(_)) {
+                return None;
+            }
+            state.end = Some(SubscriptionEnd::Lagged);
+        } else {
+            state.pending.push_back(delivery);
+        }
+        state.waker.take()
+    }
+
+    /// Ends the subscription behind what is queued.
+    pub(super) fn end(&self, end: SubscriptionEnd) -> Option<Waker> {
+        let mut state = self.state.lock();
+        state.end.get_or_insert(end);
+        state.waker.take()
+    }
+}
+
+/// Whether a subscription gets bookmarks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ProgressNotifications {
+    /// The subscription gets no bookmarks.
+    Off,
+    /// The subscription gets bookmarks.
+    On,
+}
