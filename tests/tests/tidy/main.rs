@@ -8,7 +8,6 @@ mod documents;
 mod lexer;
 mod modules;
 mod outside_paths;
-mod pending;
 mod sources;
 mod words;
 mod workspace;
