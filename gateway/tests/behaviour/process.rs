@@ -153,7 +153,7 @@ async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
         .await;
     assert_eq!(connect(Some(&user)).await.get("/clusters/root:org/api").await.status, 200);
     // There is no directory --root-directory, which costs only what would be in it.
-    gateway.says("the index cannot be kept on disk").await;
+    gateway.says("the snapshot of the index cannot be written").await;
     assert!(gateway.child.wait().await.unwrap().success());
 }
 
