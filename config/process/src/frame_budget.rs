@@ -14,12 +14,16 @@
 //! A peer may have sent requests before it received GOAWAY. The library reads later requests and drops them, so only this
 //! wrapper sees them: after [`MAX_REQUESTS_AFTER_GOAWAY`] of them the connection is closed, too.
 //!
+//! HPACK makes requests small on the wire and large in memory: a field of an earlier request takes one byte. The library decodes
+//! every frame that has arrived before it returns the first request, so a server may limit by [`HeaderReadAhead`] how much of
+//! them is decoded at once.
+//!
 //! Cost: a few arithmetic operations per frame, and one clock read per [`BURST`] idle frames.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -39,6 +43,9 @@ const SMALL_DATA: u32 = 32;
 const EMPTY_DATA: u32 = 1;
 /// Requests accepted after GOAWAY. Those that were in flight are at most as many as a connection may have open.
 const MAX_REQUESTS_AFTER_GOAWAY: u32 = 1_000;
+/// Bytes of header frames after which reading pauses until the server has taken the decoded requests. One byte may be a field, which
+/// takes about 80 bytes of memory. A request of kubectl takes 100 to 1,500 bytes.
+const MAX_HEADER_READ_AHEAD: u32 = 4 << 10;
 /// Bytes of the client connection preface (RFC 9113, 3.4).
 const PREFACE_LENGTH: u32 = 24;
 /// Bytes of a frame header (RFC 9113, 4.1).
@@ -55,17 +62,23 @@ const END_STREAM: u8 = 1;
 pub struct FrameBudget<S> {
     stream: S,
     counter: FrameCounter,
+    read_ahead: Option<HeaderReadAhead>,
 }
 
 impl<S> FrameBudget<S> {
     /// Wraps the connection of a single client.
     pub fn for_client(stream: S) -> Self {
-        Self { stream, counter: FrameCounter::new(SMALL_DATA, Instant::now()) }
+        Self { stream, counter: FrameCounter::new(SMALL_DATA, Instant::now()), read_ahead: None }
     }
 
     /// Wraps the connection of a peer that may be a proxy: of DATA frames only empty ones are idle.
     pub fn for_proxy(stream: S) -> Self {
-        Self { stream, counter: FrameCounter::new(EMPTY_DATA, Instant::now()) }
+        Self { stream, counter: FrameCounter::new(EMPTY_DATA, Instant::now()), read_ahead: None }
+    }
+
+    /// Pauses reading after some KiB of header frames until the server calls [`HeaderReadAhead::reset`].
+    pub fn limit_header_read_ahead(&mut self) -> HeaderReadAhead {
+        self.read_ahead.get_or_insert_default().clone()
     }
 
     /// The handle by which the HTTP/2 server reports that it has sent GOAWAY.
@@ -86,6 +99,29 @@ impl GoawayHandle {
 
     fn is_sent(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of header frames that were read since the server took all requests. Only the task of the connection uses it.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderReadAhead(Arc<AtomicU32>);
+
+impl HeaderReadAhead {
+    /// The server has taken all decoded requests. Returns whether reading was paused: the connection has to be polled again
+    /// then, because nothing else wakes it.
+    #[must_use]
+    pub fn reset(&self) -> bool {
+        let was_paused = self.is_exhausted();
+        self.0.store(0, Ordering::Relaxed);
+        was_paused
+    }
+
+    fn add(&self, bytes: u32) {
+        self.0.store(self.0.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= MAX_HEADER_READ_AHEAD
     }
 }
 
@@ -113,6 +149,8 @@ struct FrameCounter {
     goaway: GoawayHandle,
     /// Requests since GOAWAY.
     late_requests: u32,
+    /// Bytes of header frames since the last read.
+    header_bytes: u32,
 }
 
 impl FrameCounter {
@@ -129,6 +167,7 @@ impl FrameCounter {
             refilled_at: now,
             goaway: GoawayHandle::default(),
             late_requests: 0,
+            header_bytes: 0,
         }
     }
 
@@ -151,6 +190,9 @@ impl FrameCounter {
     fn on_frame(&mut self) {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.skip = u32::from_be_bytes([0, high, middle, low]);
+        if matches!(kind, HEADERS | CONTINUATION) {
+            self.header_bytes = self.header_bytes.saturating_add(self.skip);
+        }
         match kind {
             // The library limits these two itself. A request may be reset again.
             HEADERS if self.goaway.is_sent() => self.late_requests = self.late_requests.saturating_add(1),
@@ -190,10 +232,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameBudget<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.read_ahead.as_ref().is_some_and(HeaderReadAhead::is_exhausted) {
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if matches!(read, Poll::Ready(Ok(()))) {
             self.counter.read(&buffer.filled()[before..]);
+            let header_bytes = std::mem::take(&mut self.counter.header_bytes);
+            if let Some(read_ahead) = &self.read_ahead {
+                read_ahead.add(header_bytes);
+            }
             if self.counter.is_exceeded(Instant::now) {
                 return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
             }
@@ -243,6 +292,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameBudget<S> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -312,6 +364,33 @@ mod tests {
         counter.goaway.mark_sent();
         assert!(!request(&mut counter, MAX_REQUESTS_AFTER_GOAWAY));
         assert!(request(&mut counter, 1));
+    }
+
+    #[tokio::test]
+    async fn reading_pauses_after_header_frames_until_the_server_has_taken_the_requests() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let mut server = FrameBudget::for_client(server);
+        let read_ahead = server.limit_header_read_ahead();
+        client.write_all(&[b'P'; PREFACE_LENGTH as usize]).await.unwrap();
+        let header = [frame(HEADERS, 0, 200), frame(CONTINUATION, 4, 200), frame(DATA, 1, 250)].concat();
+        for _ in 0..100 {
+            client.write_all(&header).await.unwrap();
+        }
+        let mut buffer = [0; 1 << 10];
+        let mut reads = 0;
+        while let Some(read) = server.read(&mut buffer).now_or_never() {
+            assert_eq!(read.unwrap(), buffer.len());
+            reads += 1;
+        }
+        assert_eq!(reads, 7, "7 KiB contain 4 KiB of header frames");
+        assert!(read_ahead.reset(), "reading was paused");
+        assert!(!read_ahead.reset());
+        server.read(&mut buffer).now_or_never().unwrap().unwrap();
+        // Data frames alone do not pause it.
+        let mut body = FrameBudget::for_client(std::io::Cursor::new(frame(DATA, 0, 250).repeat(1_000)));
+        let read_ahead = body.limit_header_read_ahead();
+        tokio::io::copy(&mut body, &mut tokio::io::sink()).await.unwrap();
+        assert!(!read_ahead.reset());
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use challenges::{ACME_PROTOCOL, ChallengeFolder};
 pub use connection::ConnectionInfo;
 pub use error::{FatalError, chain};
 pub use exit::run;
-pub use frame_budget::{FrameBudget, GoawayHandle, is_frame_budget_exceeded};
+pub use frame_budget::{FrameBudget, GoawayHandle, HeaderReadAhead, is_frame_budget_exceeded};
 pub use handover::{HandoverError, Inheritance, InheritedSockets, Predecessor, Successor, socket_number};
 pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks};
 pub use logging::{LoggingError, init_logging};

@@ -75,7 +75,7 @@ impl Metrics {
         self.registered(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 
-    /// Everything, in the text exposition format.
+    /// All metrics, in the text exposition format.
     pub fn text(&self) -> Result<Bytes, MetricsError> {
         TextEncoder::new().encode_to_string(&self.registry.gather()).map(Bytes::from)
     }

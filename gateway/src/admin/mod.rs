@@ -171,7 +171,7 @@ impl AdminApi {
         if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
             && view.headers.keys().any(|name| impersonates(name.as_str()))
         {
-            view.tell(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
+            view.log_decision(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
             return Err(LocalResponse::from(Rejection::Impersonates));
         }
         let identify = || self.pipeline.identify(view);

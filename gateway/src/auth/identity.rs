@@ -50,13 +50,13 @@ pub(crate) async fn identify(
     connection: &Connection,
     headers: &HeaderMap,
     target: &Uri,
-    home: Option<&WorkspaceAuthScope<'_>>,
-    steps: Option<&DecisionLog>,
+    scope: Option<&WorkspaceAuthScope<'_>>,
+    decision_log: Option<&DecisionLog>,
 ) -> Result<RequestIdentity, Rejected> {
-    let observer = steps.map(|steps| steps as &dyn Observer);
+    let observer = decision_log.map(|decision_log| decision_log as &dyn Observer);
     let policy = connection.listener.policy.load();
     let presented = connection.credentials.is_presented();
-    if !presented && !policy.credentials_needed && home.is_none() {
+    if !presented && !policy.credentials_needed && scope.is_none() {
         return match policy.tokens {
             UnauthenticatedTokenPolicy::Refuse if contains_token(headers) => {
                 Err(Rejected(format!("tokens are not accepted at listener {}", connection.listener.name)))
@@ -65,7 +65,7 @@ pub(crate) async fn identify(
         };
     }
     let now = SystemTime::now();
-    let outcome = match home {
+    let outcome = match scope {
         None => policy.chain.authenticate_observed(observer, &connection.credentials, headers, now).await,
         Some(WorkspaceAuthScope { authenticator, cluster }) => {
             let (chain, credentials) = (&policy.chain, &connection.credentials);
@@ -78,7 +78,7 @@ pub(crate) async fn identify(
         // Shards know service accounts and static tokens that are unknown here; but a certificate that was presented must be
         // valid.
         Outcome::Rejected(rejection)
-            if home.is_some()
+            if scope.is_some()
                 && !presented
                 && !policy.credentials_needed
                 && policy.tokens == UnauthenticatedTokenPolicy::PassOn

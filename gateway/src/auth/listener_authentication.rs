@@ -233,9 +233,9 @@ impl ListenerAuthentication {
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.placement_endpoint { ShardPicks::Offered } else { ShardPicks::Hidden },
             admin_page: config.admin_page,
-            screen: RequestFilter::new(&config),
+            request_filter: RequestFilter::new(&config),
             trace_context: config.trace_context,
-            answers: ResponsePolicy {
+            responses: ResponsePolicy {
                 no_store: config.cache_control_no_store,
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },

@@ -42,7 +42,7 @@ impl ShardLookup {
         let client = self.client(&name, &url).map_err(|error| failed(&error))?;
         let path = format!("/clusters/{cluster}{}", object.path());
         match client.get(&path).await {
-            Ok(answer) => FoundObject::from_json(&answer.body).map(Some).map_err(|error| failed(&error)),
+            Ok(response) => FoundObject::from_json(&response.body).map(Some).map_err(|error| failed(&error)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(failed(&error)),
         }

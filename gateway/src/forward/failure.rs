@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     #[error("the body of the request comes too slowly")]
     SlowBody,
     /// The client's fault; it does not read, so it gets no response.
-    #[error("the client takes nothing of its answer")]
+    #[error("the client does not read its response")]
     SlowReader,
     /// The shard reads nothing of this upload, and too many of the connection's uploads wait like this.
     #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
@@ -62,7 +62,7 @@ pub(crate) enum Broken {
     Http2(h2::Error),
     #[error(transparent)]
     Http1(hyper::Error),
-    #[error("it switches protocols, and nobody has asked it to")]
+    #[error("it switches protocols without a request to do so")]
     Switched,
 }
 

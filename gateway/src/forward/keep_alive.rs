@@ -24,10 +24,10 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     /// For a watch with this response head; `None` if its framing has no room for a space.
-    pub(crate) fn of(answer: &Parts, pause: Duration) -> Option<Self> {
-        let is_json = answer.headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
-        let is_plain = !answer.headers.contains_key(CONTENT_ENCODING);
-        (answer.status == StatusCode::OK && is_json && is_plain)
+    pub(crate) fn of(response: &Parts, pause: Duration) -> Option<Self> {
+        let is_json = response.headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
+        let is_plain = !response.headers.contains_key(CONTENT_ENCODING);
+        (response.status == StatusCode::OK && is_json && is_plain)
             .then(|| Self { pause, next: Box::pin(sleep(pause)) })
     }
 

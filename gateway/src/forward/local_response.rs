@@ -18,9 +18,9 @@ pub(crate) async fn send_local_response<C: DownstreamExchange>(
     client: &mut C,
     context: &RequestContext,
     method: &Method,
-    answer: LocalResponse,
+    response: LocalResponse,
 ) -> u16 {
-    let (head, body) = own_head(forwarder, context, answer);
+    let (head, body) = own_head(forwarder, context, response);
     let code = head.status.as_u16();
     let bodiless = *method == Method::HEAD || body.is_empty();
     let written = async {
@@ -42,9 +42,9 @@ pub(crate) async fn send_local_response<C: DownstreamExchange>(
 pub(crate) fn own_head(
     forwarder: &Forwarder,
     context: &RequestContext,
-    answer: LocalResponse,
+    response: LocalResponse,
 ) -> (response::Parts, Bytes) {
-    let LocalResponse { response, reason, .. } = answer;
+    let LocalResponse { response, reason, .. } = response;
     let (mut head, body) = (*response).into_parts();
     context.stats.answered(reason, body.len());
     forwarder.telemetry.metrics.answered(head.status.as_u16(), reason);

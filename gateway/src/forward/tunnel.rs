@@ -91,26 +91,26 @@ pub(crate) async fn open<C: DownstreamExchange>(
                 }
             }
             Ok(response) => {
-                let answer = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
+                let response = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
                 let Upgrade { forward, context, head } = &mut *upgrade;
-                Exchange::new(forwarder, client, context, forward, head).relay(answer).await
+                Exchange::new(forwarder, client, context, forward, head).relay(response).await
             }
             Err(failure) => match failure.response(forwarder.upstreams.unreachable()) {
-                Some(answer) => {
+                Some(response) => {
                     let head = &upgrade.head;
-                    let answer = answer.into_accepted_format(&head.headers, head.uri.query());
-                    let answer = match &upgrade.forward.allowed_origin {
-                        Some(origin) => origin.decorate(answer),
-                        None => answer,
+                    let response = response.into_accepted_format(&head.headers, head.uri.query());
+                    let response = match &upgrade.forward.allowed_origin {
+                        Some(origin) => origin.decorate(response),
+                        None => response,
                     };
-                    send_local_response(forwarder, client, &upgrade.context, &method, answer).await
+                    send_local_response(forwarder, client, &upgrade.context, &method, response).await
                 }
                 None => CLIENT_LEFT,
             },
         }
     } else {
-        let answer = LocalResponse::bad_request("an upgrade request must not have a body");
-        send_local_response(forwarder, client, &upgrade.context, &method, answer).await
+        let response = LocalResponse::bad_request("an upgrade request must not have a body");
+        send_local_response(forwarder, client, &upgrade.context, &method, response).await
     };
     finished(forwarder, &upgrade, &method, code);
     None
@@ -141,14 +141,14 @@ async fn send_request<C: DownstreamExchange>(
             Failure::Unreachable
         })?;
         let broken = |error| Failure::Shard(Broken::Http1(error));
-        let answer = async {
+        let response = async {
             let (mut identity, connection) = http1::handshake(TokioIo::new(wire)).await?;
             // Ends with the tunnel or with the response's body, at the latest when the client's side is dropped.
             tokio::spawn(connection.with_upgrades());
             identity.send_request(request).await
         };
         let limit = forwarder.upstreams.response_timeout();
-        timeout(limit, answer).await.map_err(|_| Failure::Timeout)?.map_err(broken)
+        timeout(limit, response).await.map_err(|_| Failure::Timeout)?.map_err(broken)
     };
     let response = tokio::select! {
         response = exchange => response?,

@@ -48,10 +48,10 @@ pub(super) async fn serve_connection(
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let stream = FrameBudget::for_client(stream);
-    let goaway = stream.goaway_handle();
+    let mut stream = FrameBudget::for_client(stream);
+    let (goaway, read_ahead) = (stream.goaway_handle(), stream.limit_header_read_ahead());
     let (stream, mut writer) = coalesce(stream);
-    let options = server_builder(&connection.listener.connection_policy.load().limits);
+    let options = server_builder(&connection);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
     // The library begins with a write, which the write coalescer has to be polled for.
@@ -97,6 +97,9 @@ pub(super) async fn serve_connection(
                 if let Poll::Ready(next) = accepted.poll_accept(context) {
                     return Poll::Ready(next);
                 }
+                if read_ahead.reset() {
+                    continue;
+                }
                 std::task::ready!(writer.poll(context));
             }
         });
@@ -118,7 +121,11 @@ pub(super) async fn serve_connection(
                         }
                     }
                     None => {
-                        server.forwarder().telemetry.metrics.heads_refused(&connection.listener.name);
+                        server
+                            .forwarder()
+                            .telemetry
+                            .metrics
+                            .header_budget_exceeded(&connection.listener.name);
                         // REFUSED_STREAM allows the client to retry (RFC 9113, 8.7).
                         respond.send_reset(Reason::REFUSED_STREAM);
                     }
@@ -135,8 +142,8 @@ pub(super) async fn serve_connection(
                 }
             }
             Some(Err(error)) if error.get_io().is_some_and(is_frame_budget_exceeded) => {
-                tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
-                return server.forwarder().telemetry.metrics.chatter_refused(&connection.listener.name);
+                tracing::debug!(peer = %connection.peer, "a client exceeds its budget of frames without effect");
+                return server.forwarder().telemetry.metrics.frame_budget_exceeded(&connection.listener.name);
             }
             // Mostly clients that close the connection without GOAWAY.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
@@ -166,12 +173,12 @@ fn spawn_request(
     let expects = head.headers.get(header::EXPECT);
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let no_store = connection.listener.policy.load().answers.no_store;
+    let no_store = connection.listener.policy.load().responses.no_store;
     let mut client = Http2 {
         body,
         read: 0,
         respond,
-        answer: None,
+        response: None,
         code: None,
         ended: false,
         expects_continue,
@@ -198,7 +205,7 @@ struct Http2 {
     /// Size of the last part of the body that was read, in bytes.
     read: usize,
     respond: SendResponse<Bytes>,
-    answer: Option<SendStream<Bytes>>,
+    response: Option<SendStream<Bytes>>,
     code: Option<u16>,
     ended: bool,
     /// The client waits for 100 before it sends the body.
@@ -215,7 +222,7 @@ impl DownstreamExchange for Http2 {
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
-        if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
+        if std::mem::take(&mut self.expects_continue) && self.response.is_none() {
             self.respond.send_informational(continue_response()).map_err(|_| ClientDisconnected)?;
         }
         // The window is opened for data only once it was forwarded, so that unsent data stays bounded by it.
@@ -243,8 +250,8 @@ impl DownstreamExchange for Http2 {
 
     async fn closed(&mut self) {
         // Whether the stream was reset or the connection broke makes no difference.
-        let _ = poll_fn(|context| match &mut self.answer {
-            Some(answer) => answer.poll_reset(context),
+        let _ = poll_fn(|context| match &mut self.response {
+            Some(response) => response.poll_reset(context),
             None => self.respond.poll_reset(context),
         })
         .await;
@@ -262,11 +269,11 @@ impl DownstreamExchange for Http2 {
             head.headers.insert(header::CACHE_CONTROL, NO_STORE);
         }
         let code = head.status.as_u16();
-        let answer = self
+        let response = self
             .respond
             .send_response(Response::from_parts(head, ()), ended)
             .map_err(|_| ClientDisconnected)?;
-        (self.answer, self.code, self.ended) = (Some(answer), Some(code), ended);
+        (self.response, self.code, self.ended) = (Some(response), Some(code), ended);
         self.held = None;
         Ok(())
     }
@@ -276,20 +283,20 @@ impl DownstreamExchange for Http2 {
     }
 
     async fn write(&mut self, mut chunk: Bytes, ended: bool) -> Result<(), ClientDisconnected> {
-        let answer = self.answer.as_mut().ok_or(ClientDisconnected)?;
+        let response = self.response.as_mut().ok_or(ClientDisconnected)?;
         if ended && chunk.len() <= MAX_UNCONDITIONAL_PART {
             self.ended = true;
-            return answer.send_data(chunk, true).map_err(|_| ClientDisconnected);
+            return response.send_data(chunk, true).map_err(|_| ClientDisconnected);
         }
         while !chunk.is_empty() {
-            answer.reserve_capacity(chunk.len());
-            let room = match some_room(answer).await {
+            response.reserve_capacity(chunk.len());
+            let room = match some_room(response).await {
                 Some(Ok(room)) => room.min(chunk.len()),
                 _ => return Err(ClientDisconnected),
             };
             let part = chunk.split_to(room);
             self.ended = ended && chunk.is_empty();
-            answer.send_data(part, self.ended).map_err(|_| ClientDisconnected)?;
+            response.send_data(part, self.ended).map_err(|_| ClientDisconnected)?;
         }
         Ok(())
     }
@@ -299,14 +306,14 @@ impl DownstreamExchange for Http2 {
     }
 
     async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), ClientDisconnected> {
-        let answer = self.answer.as_mut().ok_or(ClientDisconnected)?;
+        let response = self.response.as_mut().ok_or(ClientDisconnected)?;
         if self.ended {
             return Ok(());
         }
         self.ended = true;
         match trailers {
-            Some(trailers) => answer.send_trailers(trailers),
-            None => answer.send_data(Bytes::new(), true),
+            Some(trailers) => response.send_trailers(trailers),
+            None => response.send_data(Bytes::new(), true),
         }
         .map_err(|_| ClientDisconnected)
     }

@@ -51,17 +51,26 @@ pub(super) async fn serve<C: DownstreamExchange>(
     let open = forwarder.telemetry.metrics.open(class);
     let mut context = RequestContext::begin(class, address, connection.begin_request(), open);
     if class == RequestClass::Watch {
-        context.keep_alive = connection.listener.policy.load().answers.keep_alive;
+        context.keep_alive = connection.listener.policy.load().responses.keep_alive;
     }
     telemetry::on_request(&forwarder.telemetry, &mut context, head);
     let decided = match refusal(&client_address, fault, &head.method) {
-        Some(answer) => Decided::Respond(answer.into_accepted_format(&head.headers, head.uri.query())),
+        Some(response) => Decided::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
             let stats = &context.stats;
-            let (identity, steps) = (None, None);
-            let view =
-                RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
+            let (identity, decision_log) = (None, None);
+            let view = RequestView {
+                method,
+                uri,
+                headers,
+                class,
+                address,
+                connection,
+                identity,
+                stats,
+                decision_log,
+            };
             decide(server, &view).await
         }
     };
@@ -70,8 +79,8 @@ pub(super) async fn serve<C: DownstreamExchange>(
         head.headers = HeaderMap::new();
     }
     let code = match decided {
-        Decided::Respond(answer) => {
-            send_local_response(forwarder, client, &context, &head.method, answer).await
+        Decided::Respond(response) => {
+            send_local_response(forwarder, client, &context, &head.method, response).await
         }
         // Boxed, because it is rare and large.
         Decided::Admin(call) => Box::pin(serve_admin(server, client, call, &context, head)).await,
@@ -104,10 +113,10 @@ enum Decided {
 async fn decide(server: &HttpServer, view: &RequestView<'_>) -> Decided {
     match server.pipeline.decide(view).await {
         Action::Forward(forward) => Decided::Forward(forward),
-        Action::Respond(answer) => Decided::Respond(answer),
+        Action::Respond(response) => Decided::Respond(response),
         // Boxed, because it is rare and large: every request's task would reserve space for it.
         Action::Admin(endpoint) => match Box::pin(server.admin.call(view, endpoint)).await {
-            AdminReply::Respond(answer) => Decided::Respond(answer),
+            AdminReply::Respond(response) => Decided::Respond(response),
             AdminReply::Continue(call) => Decided::Admin(call),
         },
     }
@@ -130,11 +139,11 @@ async fn serve_admin<C: DownstreamExchange>(
         server.forwarder().telemetry.metrics.slow_body();
         Err(LocalResponse::request_timeout())
     });
-    let answer = match body {
+    let response = match body {
         Ok(body) => server.admin.respond(call, context.connection(), context.client, head, &body).await,
-        Err(answer) => answer,
+        Err(response) => response,
     };
-    send_local_response(server.forwarder(), client, context, &head.method, answer).await
+    send_local_response(server.forwarder(), client, context, &head.method, response).await
 }
 
 async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, LocalResponse> {

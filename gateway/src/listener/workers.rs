@@ -66,7 +66,7 @@ impl Workers {
     }
 
     /// Returns when every worker has run a task. A worker that has ended never does: the liveness check then fails.
-    pub(crate) async fn answer(&self) {
+    pub(crate) async fn response(&self) {
         for worker in &self.workers {
             if worker.handle.spawn(std::future::ready(())).await.is_err() {
                 std::future::pending::<()>().await;

@@ -31,48 +31,48 @@ impl RequestPipeline {
         };
         let counts = view.connection.listener.policy.load().workspaces;
         let own = self.workspaces.as_ref().filter(|_| counts).and_then(|all| all.of(workspace_type));
-        let home = own.as_deref().map(|authenticator| WorkspaceAuthScope { authenticator, cluster });
-        self.identify_at(view, home.as_ref()).await
+        let scope = own.as_deref().map(|authenticator| WorkspaceAuthScope { authenticator, cluster });
+        self.identify_at(view, scope.as_ref()).await
     }
 
     async fn identify_at(
         &self,
         view: &RequestView<'_>,
-        home: Option<&WorkspaceAuthScope<'_>>,
+        scope: Option<&WorkspaceAuthScope<'_>>,
     ) -> Result<RequestIdentity, LocalResponse> {
         if let Some(identity) = &view.identity {
             return Ok(identity.clone());
         }
         let addresses = &view.connection.listener.quotas.addresses;
-        let shows_one = contains_token(view.headers);
-        if shows_one {
+        let presents_credential = contains_token(view.headers);
+        if presents_credential {
             let limited = |wait| self.limited(view, Exceeded::of_address(LimitKind::Failures, wait));
             addresses.may_try(view.address).map_err(limited)?;
         }
         let start = Instant::now();
-        let judged = identify(view.connection, view.headers, view.uri, home, view.steps).await;
+        let outcome = identify(view.connection, view.headers, view.uri, scope, view.decision_log).await;
         view.stats.stage(RequestStage::Auth, start.elapsed());
-        if let Ok(RequestIdentity::Authenticated(identity)) = &judged {
+        if let Ok(RequestIdentity::Authenticated(identity)) = &outcome {
             view.stats.identity(identity);
             let policy = view.connection.listener.policy.load();
-            policy.screen.user(identity.user()).map_err(|turned| {
-                view.tell(Stage::Identity, StageResult::Refused, || turned.to_string());
-                LocalResponse::from(turned)
+            policy.request_filter.user(identity.user()).map_err(|rejection| {
+                view.log_decision(Stage::Identity, StageResult::Refused, || rejection.to_string());
+                LocalResponse::from(rejection)
             })?;
         }
-        if matches!(judged, Ok(RequestIdentity::PassThrough)) {
-            view.tell(Stage::Identity, StageResult::Info, || {
-                "nobody here judges what is shown: the shard gets it as it is, and says who it is".to_owned()
+        if matches!(outcome, Ok(RequestIdentity::PassThrough)) {
+            view.log_decision(Stage::Identity, StageResult::Info, || {
+                "the listener does not authenticate this credential: the shard does".to_owned()
             });
         }
-        judged.map_err(|rejected| {
-            view.tell(Stage::Identity, StageResult::Refused, || rejected.to_string());
+        outcome.map_err(|rejected| {
+            view.log_decision(Stage::Identity, StageResult::Refused, || rejected.to_string());
             tracing::debug!(listener = %view.connection.listener.name, peer = %view.connection.peer, %rejected, "not authenticated");
-            if shows_one && view.steps.is_none() {
+            if presents_credential && view.decision_log.is_none() {
                 addresses.failed(view.address);
             }
             // As kcp: whatever certificate was presented, the workspace's issuers saw no token.
-            if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {
+            if scope.is_some() && !presents_credential && self.does(KcpBehaviour::NoCredential) {
                 LocalResponse::kcp_panic()
             } else {
                 LocalResponse::unauthorized()

@@ -34,18 +34,18 @@ impl RequestPipeline {
         }
         let paths = self.routing.paths.load();
         let path = RequestPath::parse(view.uri.path(), paths.clusters);
-        view.tell(Stage::Path, outcome_of(&path), || told_path(&path));
+        view.log_decision(Stage::Path, outcome_of(&path), || describe_path(&path));
         match path {
             Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
             path if view.identity.is_none() && authenticates_first(view) => {
                 drop((path, paths));
-                view.tell(Stage::Credential, StageResult::Info, || {
+                view.log_decision(Stage::Credential, StageResult::Info, || {
                     "this listener judges credentials before it looks for a workspace".to_owned()
                 });
                 let identity = match self.identify(view).await? {
                     // A credential that only a shard can verify authenticates nobody here.
                     RequestIdentity::PassThrough => {
-                        view.tell(Stage::Credential, StageResult::Refused, || {
+                        view.log_decision(Stage::Credential, StageResult::Refused, || {
                             "only a shard could judge it, and none is asked before".to_owned()
                         });
                         return Err(LocalResponse::unauthorized());
@@ -85,7 +85,7 @@ impl RequestPipeline {
         }
         let cluster = unverified_cluster_claim(view.headers)?;
         let path = cluster_path(&cluster, other.raw);
-        view.tell(Stage::Path, StageResult::Info, || {
+        view.log_decision(Stage::Path, StageResult::Info, || {
             format!("a service account's token, not judged yet, makes it {path}")
         });
         Some(path)
@@ -146,11 +146,13 @@ impl RequestPipeline {
         other: OtherPath<'_>,
     ) -> Result<Action, LocalResponse> {
         let Some((mapping, matched)) = paths.find(other.raw) else {
-            view.tell(Stage::Mapping, StageResult::Refused, || "nothing is mapped to this path".to_owned());
+            view.log_decision(Stage::Mapping, StageResult::Refused, || {
+                "nothing is mapped to this path".to_owned()
+            });
             self.identify(view).await?;
             return Err(LocalResponse::not_found());
         };
-        view.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
+        view.log_decision(Stage::Mapping, StageResult::Passed, || mapping.to_string());
         let route = {
             let reference = match (&matched.cluster, paths.clusters) {
                 (_, ClusterPaths::Ordinary) => Ok(None),
@@ -196,7 +198,7 @@ impl RequestPipeline {
         } else {
             CallerKind::Anonymous
         };
-        let route = self.routing.resolver.route_with_trace(reference, caller, view.steps).await;
+        let route = self.routing.resolver.route_with_trace(reference, caller, view.decision_log).await;
         view.stats.stage(RequestStage::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
@@ -227,7 +229,7 @@ fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> StageResult {
     if path.is_ok() { StageResult::Passed } else { StageResult::Refused }
 }
 
-fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
+fn describe_path(path: &Result<RequestPath<'_>, PathError>) -> String {
     match path {
         Ok(RequestPath::Local(_)) => "the gateway answers it itself".to_owned(),
         Ok(RequestPath::Cluster(target)) => {
@@ -241,7 +243,7 @@ fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
 }
 
 pub(crate) fn authenticates_first(view: &RequestView<'_>) -> bool {
-    view.connection.listener.policy.load().screen.authenticates_first
+    view.connection.listener.policy.load().request_filter.authenticates_first
 }
 
 /// Set by clients that know logical clusters: their paths are not rewritten.

@@ -70,21 +70,21 @@ pub(crate) struct RequestView<'a> {
     /// Statistics of the request, filled on the way.
     pub(crate) stats: &'a RequestStats,
     /// The log of decisions, in a dry run; metrics and quotas are not counted then.
-    pub(crate) steps: Option<&'a DecisionLog>,
+    pub(crate) decision_log: Option<&'a DecisionLog>,
 }
 
 impl RequestView<'_> {
     /// Logs a decision, in a dry run.
-    pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
-        if let Some(steps) = self.steps {
-            steps.record(at, outcome, says);
+    pub(crate) fn log_decision(&self, stage: Stage, result: StageResult, message: impl FnOnce() -> String) {
+        if let Some(log) = self.decision_log {
+            log.record(stage, result, message);
         }
     }
 
     /// Logs several decisions, in a dry run.
-    fn tell_all(&self, at: Stage, outcome: StageResult, say: impl FnOnce() -> Vec<String>) {
-        if let Some(steps) = self.steps {
-            say().into_iter().for_each(|says| steps.record(at, outcome, || says));
+    fn log_decisions(&self, stage: Stage, result: StageResult, messages: impl FnOnce() -> Vec<String>) {
+        if let Some(log) = self.decision_log {
+            messages().into_iter().for_each(|message| log.record(stage, result, || message));
         }
     }
 
@@ -97,7 +97,7 @@ impl RequestView<'_> {
     }
 
     fn counting(&self) -> Counting {
-        if self.steps.is_some() { Counting::DryRun } else { Counting::Real }
+        if self.decision_log.is_some() { Counting::DryRun } else { Counting::Real }
     }
 }
 
@@ -124,28 +124,28 @@ impl RequestPipeline {
             false => quotas.arrive(view.counting()),
         };
         if let Err(exceeded) = admitted {
-            let answer = self.limited(view, exceeded);
-            return Action::Respond(answer.into_accepted_format(view.headers, view.uri.query()));
+            let response = self.limited(view, exceeded);
+            return Action::Respond(response.into_accepted_format(view.headers, view.uri.query()));
         }
         // Health checkers use the IP address as host, so the host filter does not apply to probes.
-        if !is_probe && let Err(turned) = screen(view) {
-            view.tell(Stage::Host, StageResult::Refused, || turned.to_string());
+        if !is_probe && let Err(rejection) = check_request_filter(view) {
+            view.log_decision(Stage::Host, StageResult::Refused, || rejection.to_string());
             return Action::Respond(
-                LocalResponse::from(turned).into_accepted_format(view.headers, view.uri.query()),
+                LocalResponse::from(rejection).into_accepted_format(view.headers, view.uri.query()),
             );
         }
         let origin = match local {
             Some(_) => None,
             None => self.cors.load().judge(view.headers),
         };
-        if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(view.method)) {
-            return Action::Respond(answer);
+        if let Some(response) = origin.as_ref().and_then(|origin| origin.preflight(view.method)) {
+            return Action::Respond(response);
         }
         if origin.is_none()
             && may_act(view, local.as_ref())
             && is_of_another_site(view.headers, view.authority())
         {
-            view.tell(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
+            view.log_decision(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
             return Action::Respond(LocalResponse::from(Rejection::OtherSite));
         }
         let decision = match self.dispatch_by_path(view).await {
@@ -164,11 +164,11 @@ impl RequestPipeline {
             (Ok(Action::Forward(forward)), origin) => {
                 Action::Forward(Forward { allowed_origin: origin, ..forward })
             }
-            (Ok(Action::Respond(answer)) | Err(answer), origin) => {
-                let answer = answer.into_accepted_format(view.headers, view.uri.query());
+            (Ok(Action::Respond(response)) | Err(response), origin) => {
+                let response = response.into_accepted_format(view.headers, view.uri.query());
                 Action::Respond(match origin {
-                    Some(origin) => origin.decorate(answer),
-                    None => answer,
+                    Some(origin) => origin.decorate(response),
+                    None => response,
                 })
             }
             (Ok(Action::Admin(endpoint)), _) => Action::Admin(endpoint),
@@ -195,13 +195,13 @@ impl RequestPipeline {
             }
             RequestIdentity::PassThrough => (QuotaIdentity::Address(view.address), &[][..]),
         };
-        let whom = QuotaSubject {
+        let subject = QuotaSubject {
             identity,
             groups,
             workspace: forward.workspace.as_deref().or(forward.mount.as_deref()),
         };
-        view.tell_all(Stage::Quota, StageResult::Info, || quotas.standing(kind, &whom));
-        let quota = quotas.admit(kind, &whom, view.counting());
+        view.log_decisions(Stage::Quota, StageResult::Info, || quotas.remaining(kind, &subject));
+        let quota = quotas.admit(kind, &subject, view.counting());
         let quota = quota.map_err(|exceeded| self.limited(view, exceeded))?;
         forward.quota = quota.map(Box::new);
         Ok(forward)
@@ -209,7 +209,7 @@ impl RequestPipeline {
 
     fn limited(&self, view: &RequestView<'_>, exceeded: Exceeded) -> LocalResponse {
         let listener = &view.connection.listener;
-        if view.steps.is_none() {
+        if view.decision_log.is_none() {
             tracing::debug!(listener = %listener.name, peer = %view.connection.peer, ?exceeded, "429");
             self.forwarder.telemetry.metrics.limited(
                 &listener.name,
@@ -217,7 +217,7 @@ impl RequestPipeline {
                 exceeded.what.as_str(),
             );
         }
-        view.tell(Stage::Quota, StageResult::Refused, || exceeded.to_string());
+        view.log_decision(Stage::Quota, StageResult::Refused, || exceeded.to_string());
         LocalResponse::too_many(exceeded.to_string(), exceeded.wait, "limited")
     }
 
@@ -242,10 +242,10 @@ impl RequestPipeline {
 }
 
 /// Applies the listener's filters of hosts and headers.
-fn screen(view: &RequestView<'_>) -> Result<(), Rejection> {
+fn check_request_filter(view: &RequestView<'_>) -> Result<(), Rejection> {
     let policy = view.connection.listener.policy.load();
-    policy.screen.host(view.authority(), view.connection.server_name.as_deref())?;
-    policy.screen.headers(view.headers)
+    policy.request_filter.host(view.authority(), view.connection.server_name.as_deref())?;
+    policy.request_filter.headers(view.headers)
 }
 
 /// Whether a request that presents a client certificate changes something or reads from the gateway itself. Browsers send the

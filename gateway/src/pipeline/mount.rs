@@ -30,13 +30,13 @@ impl RequestPipeline {
         identity: RequestIdentity,
     ) -> Result<Action, LocalResponse> {
         let Some(target) = BackendUrl::parse(url) else {
-            view.tell(Stage::Mount, StageResult::Refused, || format!("{url} is no URL of a server"));
+            view.log_decision(Stage::Mount, StageResult::Refused, || format!("{url} is no URL of a server"));
             return Err(unknown_workspace(view));
         };
         let rules = self.routing.mounts.load();
         let hops = hops_so_far(view).saturating_add(1);
         if hops > rules.hops {
-            view.tell(Stage::Mount, StageResult::Refused, || {
+            view.log_decision(Stage::Mount, StageResult::Refused, || {
                 format!("more than {} mounts in a row", rules.hops)
             });
             return Err(LocalResponse::loop_detected());
@@ -44,13 +44,15 @@ impl RequestPipeline {
         let path = format!("{}{rest}", target.path());
         // The URL is written by a tenant: a path with `..` could leave the mapping that it was matched by.
         if RequestPath::parse(&path, paths.clusters).is_err() {
-            view.tell(Stage::Mount, StageResult::Refused, || format!("the path of {url} is not clean"));
+            view.log_decision(Stage::Mount, StageResult::Refused, || {
+                format!("the path of {url} is not clean")
+            });
             tracing::debug!(url, "a mount has a path that is not clean");
             return Err(unknown_workspace(view));
         }
         let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
             if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
-                view.tell(Stage::Mount, StageResult::Refused, || {
+                view.log_decision(Stage::Mount, StageResult::Refused, || {
                     "its host is not among paths.mountHosts".to_owned()
                 });
                 tracing::debug!(url, "a mount leads to a host that it may not");
@@ -75,10 +77,12 @@ impl RequestPipeline {
             let Some((mapping, backend)) =
                 mapping.and_then(|mapping| Some((mapping, mapping.target.backend()?)))
             else {
-                view.tell(Stage::Mount, StageResult::Refused, || format!("no server is mapped to {path}"));
+                view.log_decision(Stage::Mount, StageResult::Refused, || {
+                    format!("no server is mapped to {path}")
+                });
                 return Err(LocalResponse::not_found());
             };
-            view.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
+            view.log_decision(Stage::Mapping, StageResult::Passed, || mapping.to_string());
             let text = backend.path_and_query(&path, view.uri.query());
             Forward::new(self.backend(backend)?, text, identity, mapping.identity_header_names.clone())?
         };
@@ -100,7 +104,7 @@ impl RequestPipeline {
                 let root = self
                     .routing
                     .resolver
-                    .route_with_trace(&Reference::root(), CallerKind::Anonymous, view.steps)
+                    .route_with_trace(&Reference::root(), CallerKind::Anonymous, view.decision_log)
                     .await;
                 if !matches!(root, Route::Shard { .. }) {
                     return Err(LocalResponse::unavailable("the root shard is not known yet", "not_synced"));
@@ -116,7 +120,7 @@ impl RequestPipeline {
                     Some(reference) => {
                         self.routing
                             .resolver
-                            .route_with_trace(&reference, CallerKind::Anonymous, view.steps)
+                            .route_with_trace(&reference, CallerKind::Anonymous, view.decision_log)
                             .await
                     }
                     None => Route::NotFound,
@@ -130,7 +134,7 @@ impl RequestPipeline {
                 "not_synced",
             )),
             Route::Mount(_) | Route::Unavailable | Route::NotFound => {
-                view.tell(Stage::Mapping, StageResult::Refused, || {
+                view.log_decision(Stage::Mapping, StageResult::Refused, || {
                     "the path names no logical cluster whose shard could serve it".to_owned()
                 });
                 tracing::debug!(path = view.uri.path(), "a virtual workspace names no logical cluster");

@@ -85,6 +85,11 @@ impl PeerPolicy {
         Ok(Self { networks, client_address, proxy_protocol: listener.peers.proxy_protocol })
     }
 
+    /// Whether peers are CDNs or proxies that send requests of others.
+    pub(crate) fn are_trusted_proxies(&self) -> bool {
+        self.client_address.carried != TrustedProxyKind::Never
+    }
+
     /// Whether peers are restricted.
     pub(crate) fn is_limited(&self) -> bool {
         self.networks.is_some()

@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     pub(crate) server_name: Option<Box<str>>,
     /// Certificates of the peer, and the cached result of their verification.
     pub(crate) credentials: ConnectionCredentials,
+    /// Whether the peer is a CDN or proxy, which sends requests of many clients.
+    pub(crate) is_from_proxy: bool,
     /// Response data that waits for the client.
     pub(crate) response_backlog: ConnectionBacklog,
     /// Upload data that waits for servers.
@@ -62,8 +64,12 @@ impl Connection {
             client_address: connection_policy.peers.client_address.clone(),
             server_name: server_name.map(Box::from),
             credentials,
+            is_from_proxy: connection_policy.has_proxies_as_peers,
             response_backlog: ConnectionBacklog::new(budget.clone()),
-            upload_backlog: ConnectionBacklog::new(budget),
+            upload_backlog: match connection_policy.has_proxies_as_peers {
+                true => ConnectionBacklog::new(budget),
+                false => ConnectionBacklog::of_client_uploads(budget),
+            },
             activity: Activity::begin(),
             heads: AtomicUsize::new(0),
             _connected: None,

@@ -7,10 +7,13 @@
 //! [`MAX_STALLED_SAMPLES`] samples in a row below that rate are too many, unless more than [`HARD_LIMIT`] waits.
 //!
 //! Uploads are treated alike: data that a client sends ahead waits while a shard does not read it, and a connection with more
-//! than that waiting loses the uploads of which nothing is read for as long.
+//! than that waiting loses the uploads of which nothing is read for as long. A client's connection has a window of
+//! [`CLIENT_UPLOAD_WINDOW`] for all its uploads. When three quarters of it wait, one sample is enough, so that its uploads to other
+//! shards are not blocked for longer.
 //!
 //! All connections of the process share a [`BacklogBudget`]. Above half of it the allowances of every connection shrink, in
-//! proportion to what is left, so that many connections together hold no more than the budget.
+//! proportion to what is left, so that many connections together hold no more than the budget. Many connections fill it within
+//! moments, so the first sample is early, and counts only then.
 //!
 //! Cost: one addition per part of a body. The rest only happens on streams of which nothing was read for [`SAMPLE_INTERVAL`].
 
@@ -28,10 +31,16 @@ const MIN_ALLOWED_BACKLOG: usize = 64 << 10;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(32);
 /// Time between two samples of a stalled stream.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time until the first sample. Lines pause for longer, so it counts only while the budget is under pressure.
+const FIRST_SAMPLE: Duration = Duration::from_millis(100);
 /// Samples in a row that may find the connection too slow: lines pause for a while, and so do shards.
 const MAX_STALLED_SAMPLES: u32 = 8;
-/// With more than this many times the allowance waiting, one sample is enough.
-const HARD_LIMIT: usize = 8;
+/// With more bytes than this waiting, one sample is enough, while the budget is not under pressure.
+const HARD_LIMIT: usize = 8 << 20;
+/// Window for the uploads of a client's connection, in bytes: room for 250 objects of 8 KiB to a shard that stalls.
+pub(crate) const CLIENT_UPLOAD_WINDOW: u32 = 2 << 20;
+/// [`HARD_LIMIT`] for the uploads of a client's connection.
+const CLIENT_UPLOAD_HARD_LIMIT: usize = CLIENT_UPLOAD_WINDOW as usize / 4 * 3;
 
 /// Bytes that may wait on stalled streams of all connections of the process.
 #[derive(Debug)]
@@ -78,10 +87,24 @@ struct Allowance {
     stalled_samples: u32,
 }
 
+impl Allowance {
+    /// Whether the budget is under pressure.
+    fn is_reduced(self) -> bool {
+        self.backlog < ALLOWED_BACKLOG
+    }
+
+    /// A limit in the same proportion.
+    fn scaled(self, limit: usize) -> usize {
+        (limit as u128 * self.backlog as u128 / ALLOWED_BACKLOG as u128) as usize
+    }
+}
+
 /// Bytes that wait on the stalled streams of one connection, in one direction.
 #[derive(Debug)]
 pub(crate) struct ConnectionBacklog {
     budget: Arc<BacklogBudget>,
+    /// Bytes of which one sample is enough, while the budget is not under pressure.
+    hard_limit: usize,
     /// Bytes of the stalled streams, as of their last samples.
     waiting: AtomicUsize,
     /// Bytes read by the peer, on all streams, since the connection began.
@@ -91,7 +114,16 @@ pub(crate) struct ConnectionBacklog {
 impl ConnectionBacklog {
     /// The backlog of a new connection.
     pub(crate) fn new(budget: Arc<BacklogBudget>) -> Self {
-        Self { budget, waiting: AtomicUsize::new(0), drained: AtomicU64::new(0) }
+        Self::with_hard_limit(budget, HARD_LIMIT)
+    }
+
+    /// The backlog for the uploads of a client, whose connection has a window of [`CLIENT_UPLOAD_WINDOW`].
+    pub(crate) fn of_client_uploads(budget: Arc<BacklogBudget>) -> Self {
+        Self::with_hard_limit(budget, CLIENT_UPLOAD_HARD_LIMIT)
+    }
+
+    fn with_hard_limit(budget: Arc<BacklogBudget>, hard_limit: usize) -> Self {
+        Self { budget, hard_limit, waiting: AtomicUsize::new(0), drained: AtomicU64::new(0) }
     }
 
     /// Counts bytes that the peer has read.
@@ -105,6 +137,7 @@ impl ConnectionBacklog {
         let end = Instant::now() + patience;
         let mut drained = self.drained.load(Ordering::Relaxed);
         let mut stalled_samples = 0;
+        let mut interval = FIRST_SAMPLE;
         let mut stream = StalledStream { connection: self, bytes: 0 };
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -112,16 +145,19 @@ impl ConnectionBacklog {
                 return;
             }
             let began = Instant::now();
-            sleep(rest.min(SAMPLE_INTERVAL)).await;
+            sleep(rest.min(interval)).await;
+            let is_first = std::mem::replace(&mut interval, SAMPLE_INTERVAL) == FIRST_SAMPLE;
             let backlog = stream.update(waiting());
             let before = std::mem::replace(&mut drained, self.drained.load(Ordering::Relaxed));
             let allowance = self.budget.allowance();
             let is_stalled = backlog > allowance.backlog
                 && !drains_in_time(backlog, drained.wrapping_sub(before), began.elapsed());
-            stalled_samples = if is_stalled { stalled_samples + 1 } else { 0 };
-            if stalled_samples >= allowance.stalled_samples
-                || (is_stalled && backlog > HARD_LIMIT * allowance.backlog)
-            {
+            let is_far_too_much = is_stalled && backlog > allowance.scaled(self.hard_limit);
+            if is_first && !allowance.is_reduced() {
+                continue;
+            }
+            stalled_samples = if is_stalled && !is_first { stalled_samples + 1 } else { 0 };
+            if is_far_too_much || stalled_samples >= allowance.stalled_samples {
                 return;
             }
         }
@@ -169,7 +205,16 @@ mod tests {
     /// second. Returns how many streams are left after two seconds, after ten, and when the patience is over.
     async fn remaining(streams: usize, rate: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
         let budget = Arc::new(BacklogBudget::new(1 << 40));
-        let connection = Arc::new(ConnectionBacklog::new(budget));
+        remaining_of(ConnectionBacklog::new(budget), streams, rate).await
+    }
+
+    /// As [`remaining`], on this connection.
+    async fn remaining_of(
+        connection: ConnectionBacklog,
+        streams: usize,
+        rate: impl Fn(usize) -> usize + Send + 'static,
+    ) -> [usize; 3] {
+        let connection = Arc::new(connection);
         let others = Arc::clone(&connection);
         tokio::spawn(async move {
             for tenth in 0.. {
@@ -209,6 +254,29 @@ mod tests {
         assert_eq!(remaining(250, |_| 4 << 20).await, [250, 250, 0], "many people on one connection");
         let with_pauses = |second: usize| if second % 8 < 5 { 0 } else { 4 << 20 };
         assert_eq!(remaining(30, with_pauses).await, [30, 30, 0], "a line that pauses now and then");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn under_pressure_the_first_sample_is_enough_for_far_too_much() {
+        let budget = Arc::new(BacklogBudget::new(64 * MIB));
+        let hostile: Vec<_> =
+            (0..8).flat_map(|_| stall(&Arc::new(ConnectionBacklog::new(Arc::clone(&budget))), 250)).collect();
+        let slow = stall(&Arc::new(ConnectionBacklog::new(Arc::clone(&budget))), 2);
+        sleep(2 * FIRST_SAMPLE).await;
+        let remaining = hostile.iter().filter(|stream| !stream.is_finished()).count();
+        assert!(remaining <= 256, "{remaining} streams with a window of 256 KiB each");
+        assert!(slow.iter().all(|stream| !stream.is_finished()), "a slow client keeps its streams");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stalled_uploads_of_a_client_soon_leave_room_in_its_window() {
+        let uploads = || ConnectionBacklog::of_client_uploads(Arc::new(BacklogBudget::new(1 << 40)));
+        assert_eq!(remaining_of(uploads(), 5, |_| 0).await, [5, 4, 0], "a window with room waits");
+        assert_eq!(
+            remaining_of(uploads(), 8, |_| 0).await,
+            [6, 4, 0],
+            "a full window loses a quarter at once"
+        );
     }
 
     #[test]

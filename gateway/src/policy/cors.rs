@@ -76,9 +76,9 @@ impl AllowedOrigin {
     }
 
     /// A response of the gateway's own, with these headers.
-    pub(crate) fn decorate(&self, mut answer: LocalResponse) -> LocalResponse {
-        answer.response.headers_mut().extend(self.fields());
-        answer
+    pub(crate) fn decorate(&self, mut response: LocalResponse) -> LocalResponse {
+        response.response.headers_mut().extend(self.fields());
+        response
     }
 
     /// The response to a preflight request.

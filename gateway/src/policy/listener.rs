@@ -42,6 +42,8 @@ pub(crate) struct ConnectionPolicy {
     pub(crate) certificates: ClientCertificateUse,
     /// Which peers may connect.
     pub(crate) peers: PeerPolicy,
+    /// Whether peers are CDNs or proxies, whose connections carry requests of many clients.
+    pub(crate) has_proxies_as_peers: bool,
     /// Certificate and protocol versions.
     pub(crate) tls: Arc<ReloadableTls>,
     /// Certificates for ACME's tls-alpn-01 challenges.
@@ -74,9 +76,9 @@ pub(crate) struct RequestPolicy {
     /// Whether the admin page is served.
     pub(crate) admin_page: bool,
     /// Requirements for every request.
-    pub(crate) screen: RequestFilter,
+    pub(crate) request_filter: RequestFilter,
     /// Changes to responses.
-    pub(crate) answers: ResponsePolicy,
+    pub(crate) responses: ResponsePolicy,
     /// Whether a client's trace context is continued.
     pub(crate) trace_context: TraceContextPolicy,
 }
@@ -102,8 +104,8 @@ impl RequestPolicy {
             in_cluster_clients: false,
             picks: ShardPicks::Hidden,
             admin_page: false,
-            screen: RequestFilter::default(),
-            answers: ResponsePolicy::default(),
+            request_filter: RequestFilter::default(),
+            responses: ResponsePolicy::default(),
             trace_context: TraceContextPolicy::Restart,
         }
     }

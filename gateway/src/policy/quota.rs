@@ -186,8 +186,8 @@ struct Quota {
 }
 
 impl Rules {
-    fn exempt(&self, whom: &QuotaSubject<'_>) -> bool {
-        whom.groups.iter().any(|group| self.exempt.contains(group))
+    fn exempt(&self, subject: &QuotaSubject<'_>) -> bool {
+        subject.groups.iter().any(|group| self.exempt.contains(group))
     }
 }
 
@@ -281,7 +281,7 @@ impl ListenerQuotas {
     pub(crate) fn admit(
         self: &Arc<Self>,
         kind: RequestKind,
-        whom: &QuotaSubject<'_>,
+        subject: &QuotaSubject<'_>,
         counting: Counting,
     ) -> Result<Option<QuotaGuard>, Exceeded> {
         if !self.count() {
@@ -289,36 +289,38 @@ impl ListenerQuotas {
         }
         let (rules, now) = (self.rules.load(), self.now());
         let request = Admission { kind, now, counting };
-        let everybody = request.hold(LimitScope::All, &rules.all, || Arc::clone(&self.all))?;
+        let all_clients = request.hold(LimitScope::All, &rules.all, || Arc::clone(&self.all))?;
         let (mut identity, mut workspace) = (None, None);
-        if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(whom) {
+        if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(subject) {
             identity = request
-                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(&whom.identity, now))?;
-            if let Some(id) = whom.workspace {
+                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(&subject.identity, now))?;
+            if let Some(id) = subject.workspace {
                 let meter = || self.workspaces.of(id, now);
                 workspace = request.hold(LimitScope::Workspace, &rules.workspace, meter)?;
             }
         }
-        Ok(Some(QuotaGuard { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
+        Ok(Some(QuotaGuard { held: [all_clients, identity, workspace], quotas: Arc::clone(self) }))
     }
 
     /// Describes what is left of each quota of a subject, for explain.
-    pub(crate) fn standing(&self, kind: RequestKind, whom: &QuotaSubject<'_>) -> Vec<String> {
+    pub(crate) fn remaining(&self, kind: RequestKind, subject: &QuotaSubject<'_>) -> Vec<String> {
         let (rules, now) = (self.rules.load(), self.now());
-        let mut told = Vec::new();
-        let mut tell = |scope: LimitScope, meter: &Meter, quota: &Quota| {
+        let mut descriptions = Vec::new();
+        let mut describe = |scope: LimitScope, meter: &Meter, quota: &Quota| {
             if let Some(pace) = quota.requests {
                 let (left, per_second) = (meter.requests.remaining(pace, now), pace.per_second());
-                told.push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
+                descriptions
+                    .push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
             }
             if let Some(pace) = quota.bytes {
                 let (left, per_second) = (meter.bytes.remaining(pace, now), pace.per_second());
-                told.push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
+                descriptions
+                    .push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
             }
             for kind in kind.counts_as() {
                 if let Some(most) = quota.open[*kind as usize] {
                     let open = meter.open[*kind as usize].load(Ordering::Relaxed);
-                    told.push(format!(
+                    descriptions.push(format!(
                         "{}: {open} of {most} {} now",
                         scope.noun(),
                         LimitKind::Open(*kind).noun()
@@ -326,18 +328,18 @@ impl ListenerQuotas {
                 }
             }
         };
-        tell(LimitScope::All, &self.all, &rules.all);
-        if rules.exempt(whom) {
-            told.push("a group of the user is exempt from quotas of its own".to_owned());
-            return told;
+        describe(LimitScope::All, &self.all, &rules.all);
+        if rules.exempt(subject) {
+            descriptions.push("a group of the user is exempt from quotas of its own".to_owned());
+            return descriptions;
         }
         if !rules.identity.is_none() {
-            tell(LimitScope::Identity, &self.identities.of(&whom.identity, now), &rules.identity);
+            describe(LimitScope::Identity, &self.identities.of(&subject.identity, now), &rules.identity);
         }
-        if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
-            tell(LimitScope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
+        if let (Some(workspace), false) = (subject.workspace, rules.workspace.is_none()) {
+            describe(LimitScope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
         }
-        told
+        descriptions
     }
 
     fn now(&self) -> u64 {
@@ -452,7 +454,7 @@ mod tests {
         Arc::new(ListenerQuotas::new(&config))
     }
 
-    fn whom<'w>(identity: &'w str, workspace: &'w str) -> QuotaSubject<'w> {
+    fn subject<'w>(identity: &'w str, workspace: &'w str) -> QuotaSubject<'w> {
         QuotaSubject { identity: QuotaIdentity::User(identity), groups: &[], workspace: Some(workspace) }
     }
 
@@ -466,7 +468,7 @@ mod tests {
     fn without_a_quota_nothing_is_counted() {
         let quotas = quotas(ListenerQuotasConfig::default());
         assert!(quotas.arrive(Counting::Real).is_ok());
-        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().is_none());
+        assert!(quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).unwrap().is_none());
     }
 
     #[test]
@@ -480,7 +482,7 @@ mod tests {
             ..ListenerQuotasConfig::default()
         });
         let admit =
-            |user, workspace| quotas.admit(RequestKind::Request, &whom(user, workspace), Counting::Real);
+            |user, workspace| quotas.admit(RequestKind::Request, &subject(user, workspace), Counting::Real);
         let open: Vec<_> = (0..2).map(|_| admit("bob", "a").unwrap()).collect();
         assert_eq!(
             exceeded(admit("bob", "b")),
@@ -493,11 +495,11 @@ mod tests {
         );
         assert!(admit("eve", "b").is_ok(), "one that was refused is not open");
 
-        let watch = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap();
-        let again = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real);
+        let watch = quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).unwrap();
+        let again = quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real);
         assert_eq!(exceeded(again), (LimitScope::Identity, LimitKind::Open(RequestKind::Watch)));
         let operators = ["operators".to_owned()];
-        let operator = QuotaSubject { groups: &operators, ..whom("bob", "a") };
+        let operator = QuotaSubject { groups: &operators, ..subject("bob", "a") };
         assert!(quotas.admit(RequestKind::Watch, &operator, Counting::Real).is_ok());
         drop((open, eve, watch));
         assert!(admit("bob", "a").is_ok());
@@ -511,7 +513,7 @@ mod tests {
             per_identity: QuotaConfig { burst: Some(3), ..rate(1) },
             ..ListenerQuotasConfig::default()
         });
-        let ask = |user| quotas.admit(RequestKind::Request, &whom(user, "a"), Counting::Real);
+        let ask = |user| quotas.admit(RequestKind::Request, &subject(user, "a"), Counting::Real);
         assert_eq!((0..10).filter(|_| ask("bob").is_ok()).count(), 3);
         assert_eq!(exceeded(ask("bob")), (LimitScope::Identity, LimitKind::Rate));
         assert_eq!((0..10).filter(|_| ask("eve").is_ok()).count(), 3);
@@ -525,13 +527,13 @@ mod tests {
     fn bytes_that_were_carried_hold_up_the_next_request() {
         let bytes = QuotaConfig { bytes_per_second: Some(ByteSize::mib(1)), ..QuotaConfig::default() };
         let quotas = quotas(ListenerQuotasConfig { per_workspace: bytes, ..ListenerQuotasConfig::default() });
-        let ticket = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
+        let ticket = quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).unwrap().unwrap();
         ticket.count_bytes(100 << 20);
         assert_eq!(
-            exceeded(quotas.admit(RequestKind::Request, &whom("eve", "a"), Counting::Real)),
+            exceeded(quotas.admit(RequestKind::Request, &subject("eve", "a"), Counting::Real)),
             (LimitScope::Workspace, LimitKind::Bytes)
         );
-        assert!(quotas.admit(RequestKind::Request, &whom("eve", "b"), Counting::Real).is_ok());
+        assert!(quotas.admit(RequestKind::Request, &subject("eve", "b"), Counting::Real).is_ok());
     }
 
     #[test]
@@ -542,12 +544,12 @@ mod tests {
         };
         let quotas = quotas(most(5));
         let open: Vec<_> = (0..5)
-            .map(|_| quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap())
+            .map(|_| quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).unwrap())
             .collect();
         quotas.set(&most(2));
-        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_err());
+        assert!(quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).is_err());
         drop(open);
-        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_ok());
+        assert!(quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).is_ok());
     }
 
     #[test]

@@ -187,12 +187,12 @@ fn is_name(host: &str, name: &str) -> bool {
 }
 
 impl From<Rejection> for LocalResponse {
-    fn from(turned: Rejection) -> Self {
-        match turned {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
             Rejection::Misdirected => {
-                Self::status(&Status::new(421, StatusReason::Unknown, turned.to_string()), "misdirected")
+                Self::status(&Status::new(421, StatusReason::Unknown, rejection.to_string()), "misdirected")
             }
-            _ => Self::status(&Status::forbidden(GroupResource::default(), "", turned), "turned_away"),
+            _ => Self::status(&Status::forbidden(GroupResource::default(), "", rejection), "filtered"),
         }
     }
 }
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    fn screen(change: impl FnOnce(&mut ListenerConfig)) -> RequestFilter {
+    fn filter_with(change: impl FnOnce(&mut ListenerConfig)) -> RequestFilter {
         let mut config = ListenerConfig::default();
         change(&mut config);
         RequestFilter::new(&config)
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_listener_is_reached_by_its_names_only() {
         let names = ["API.example.com", "*.eu.example.com", "2001:db8::1"];
-        let screen = screen(|config| config.hosts = names.map(str::to_owned).into());
+        let filter_with = filter_with(|config| config.hosts = names.map(str::to_owned).into());
         for (authority, connection, expected) in [
             (Some("api.example.com"), None, true),
             (Some("api.example.com:6443"), Some("api.example.com"), true),
@@ -230,7 +230,7 @@ mod tests {
             (Some("origin.example.com"), Some("api.example.com"), false),
             (None, None, false),
         ] {
-            let found = screen.host(authority, connection).is_ok();
+            let found = filter_with.host(authority, connection).is_ok();
             assert_eq!(found, expected, "{authority:?} {connection:?}");
             assert_eq!(RequestFilter::default().host(authority, connection), Ok(()));
         }
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn impersonation_and_upgrades_are_let_in_by_name() {
         use UpgradeProtocol::{Spdy, Websocket};
-        let strict = screen(|config| {
+        let strict = filter_with(|config| {
             config.deny.impersonation = true;
             config.upgrades = vec![Websocket];
         });
-        let spdy = screen(|config| config.upgrades = vec![Websocket, Spdy]);
+        let spdy = filter_with(|config| config.upgrades = vec![Websocket, Spdy]);
         for (name, value, here, with_spdy) in [
             ("impersonate-user", "root", Err(Rejection::Impersonates), Ok(())),
             ("Impersonate-Extra-x", "", Err(Rejection::Impersonates), Ok(())),
@@ -293,8 +293,8 @@ mod tests {
     }
 
     #[test]
-    fn users_and_groups_are_turned_away() {
-        let screen = screen(|config| {
+    fn configured_users_and_groups_are_rejected() {
+        let filter_with = filter_with(|config| {
             config.deny.users = vec!["system:*".to_owned(), "root".to_owned()];
             config.deny.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
         });
@@ -308,7 +308,7 @@ mod tests {
         ] {
             let groups = vec!["system:authenticated".to_owned(), group.to_owned()];
             let user = UserInfo { name: name.to_owned(), groups, extra: Default::default(), uid: None };
-            assert_eq!(screen.user(&user), expected, "{name} {group}");
+            assert_eq!(filter_with.user(&user), expected, "{name} {group}");
         }
     }
 }

@@ -299,7 +299,7 @@ impl Gateway {
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
         health.note("reloads", &[Probe::Ready], move || {
-            let failures: Vec<String> = failing.failures().into_iter().map(told_to_anybody).collect();
+            let failures: Vec<String> = failing.failures().into_iter().map(public_failure).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
         let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
@@ -502,7 +502,7 @@ pub fn follow_configuration(
 
 /// The name of a file that could not be reloaded, with the position of the error if there is one. Readiness is public, so it
 /// must not reveal folders or contents.
-fn told_to_anybody((what, reason): (String, String)) -> String {
+fn public_failure((what, reason): (String, String)) -> String {
     let place = reason.split_whitespace().find_map(|word| {
         let word = word.trim_matches(|end: char| !end.is_alphanumeric());
         let (file, line) = word.rsplit('/').next()?.split_once(':')?;

@@ -231,7 +231,7 @@ async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;
-        workers.answer().await;
+        workers.response().await;
         manager.alive();
     }
 }

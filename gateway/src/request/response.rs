@@ -182,22 +182,22 @@ mod tests {
 
     #[test]
     fn the_response_for_an_unknown_workspace_is_that_of_kcp() {
-        let answer = LocalResponse::no_such_workspace(&Method::GET, "/clusters/root:nope/api");
+        let response = LocalResponse::no_such_workspace(&Method::GET, "/clusters/root:nope/api");
         let expected = concat!(
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"#,
             r#""forbidden: User \"\" cannot get path \"/clusters/root:nope/api\": workspace access not permitted","#,
             r#""reason":"Forbidden","details":{},"code":403}"#,
             "\n"
         );
-        assert_eq!(answer.response.body(), expected.as_bytes());
-        assert_eq!(answer.response.status(), 403);
+        assert_eq!(response.response.body(), expected.as_bytes());
+        assert_eq!(response.response.status(), 403);
     }
 
     #[test]
     fn a_redirect_is_that_of_go() {
-        let answer = LocalResponse::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
-        assert_eq!(answer.response.headers()[LOCATION], "/clusters/root/api?a=b&c=d");
+        let response = LocalResponse::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
+        assert_eq!(response.response.headers()[LOCATION], "/clusters/root/api?a=b&c=d");
         let expected = "<a href=\"/clusters/root/api?a=b&amp;c=d\">Temporary Redirect</a>.\n\n";
-        assert_eq!(answer.response.body(), expected.as_bytes());
+        assert_eq!(response.response.body(), expected.as_bytes());
     }
 }

@@ -222,13 +222,13 @@ fn next_turn() -> usize {
 impl Established {
     /// Sends one request and ends the connection.
     pub(super) async fn ask(mut self, question: http::Request<()>) -> Result<http::StatusCode, h2::Error> {
-        let answer = async {
-            let (answer, _) = self.sender.send_request(question, true)?;
-            Ok(answer.await?.status())
+        let response = async {
+            let (response, _) = self.sender.send_request(question, true)?;
+            Ok(response.await?.status())
         };
-        let answer = answer.await;
+        let response = response.await;
         self.driver.abort();
-        answer
+        response
     }
 
     /// Starts HTTP/2 and waits for the server's first frames. The server may send `window` bytes ahead on each

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
+use fairlead_config::Timespan;
 use http::Method;
 use tokio::time::timeout;
 
@@ -180,6 +181,27 @@ async fn http2_bomb_cve_2026_49975() {
         let at_rest = target.at_rest().await;
         target.assert_unharmed(after_the_first.get_or_insert(at_rest)).await;
     }
+}
+
+/// Requests with much header memory whose bodies never come end with 408. The connection stays, because it may be that of a CDN.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bombs_that_are_held_open_end_with_the_body_timeout() {
+    const STREAMS: usize = 200;
+    let mut target = Target::with(|config| {
+        config.slow_clients.request_body_timeout = Timespan::from_millis(500);
+    })
+    .await;
+    let before = target.at_rest().await;
+    let mut connection = target.http2(None).await;
+    let streams: Vec<u32> = (0..STREAMS).map(|_| connection.open()).collect();
+    let bomb = bomb(1, 40);
+    let requests: Vec<u8> = streams.iter().flat_map(|stream| headers(*stream, 0, &bomb)).collect();
+    connection.write(&requests).await;
+    let ends = timeout(LIMIT, connection.settle(&streams)).await.expect("bombs stay open").unwrap();
+    assert_eq!(ends, [End::Answered(408); STREAMS]);
+    assert_eq!((connection.goaway, connection.ended), (None, false));
+    drop(connection);
+    target.assert_unharmed(&before).await;
 }
 
 /// A client that ignores GOAWAY and continues on the connection loses the connection.

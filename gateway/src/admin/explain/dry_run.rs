@@ -53,9 +53,18 @@ pub(crate) async fn dry_run(
         Some(response) => Action::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &head;
-            let (identity, address, steps) = (None, client, Some(log));
-            let view =
-                RequestView { method, uri, headers, class, address, connection, identity, stats, steps };
+            let (identity, address, decision_log) = (None, client, Some(log));
+            let view = RequestView {
+                method,
+                uri,
+                headers,
+                class,
+                address,
+                connection,
+                identity,
+                stats,
+                decision_log,
+            };
             match admin.pipeline.decide(&view).await {
                 // Endpoints of the gateway itself are called, except those with a body or a stream.
                 Action::Admin(endpoint) => match admin.call(&view, endpoint).await {

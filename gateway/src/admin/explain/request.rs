@@ -95,7 +95,8 @@ impl ExplainRequest {
         let host = match &self.host {
             Some(host) => host,
             None => {
-                default_host = listener.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
+                default_host =
+                    listener.policy.load().request_filter.a_host().unwrap_or("localhost").to_owned();
                 &default_host
             }
         };

@@ -114,20 +114,20 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         }
         let Some(code) = self.client.status_sent() else {
             return match failure.response(self.forwarder.upstreams.unreachable()) {
-                Some(answer) => {
+                Some(response) => {
                     self.restore();
                     let request = &*self.request;
-                    let answer = answer.into_accepted_format(&request.headers, request.uri.query());
-                    let answer = match &self.forward.allowed_origin {
-                        Some(origin) => origin.decorate(answer),
-                        None => answer,
+                    let response = response.into_accepted_format(&request.headers, request.uri.query());
+                    let response = match &self.forward.allowed_origin {
+                        Some(origin) => origin.decorate(response),
+                        None => response,
                     };
                     send_local_response(
                         self.forwarder,
                         self.client,
                         self.context,
                         &self.request.method,
-                        answer,
+                        response,
                     )
                     .await
                 }
@@ -146,9 +146,9 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     }
 
     /// Relays a response to a request that was sent elsewhere; returns the status code that the client got.
-    pub(crate) async fn relay(&mut self, answer: Response<Download>) -> u16 {
+    pub(crate) async fn relay(&mut self, response: Response<Download>) -> u16 {
         let outcome = async {
-            let mut begun = self.start_response(answer)?;
+            let mut begun = self.start_response(response)?;
             self.relay_response(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
             self.finish_response(begun).await
         };
@@ -163,11 +163,11 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         let mut upload = Upload::new(Sink::Nowhere, true);
         let mut begun = {
             self.acquire_admission().await?;
-            let answer = self.send_request(&mut upload).await;
-            release_admission(self.slot.take(), &answer, upload.is_sent());
-            let answer = answer?;
+            let response = self.send_request(&mut upload).await;
+            release_admission(self.slot.take(), &response, upload.is_sent());
+            let response = response?;
             telemetry::on_first_byte(self.context, self.forward);
-            self.start_response(answer)?
+            self.start_response(response)?
         };
         self.relay_response(&mut begun, &mut upload).await?;
         self.finish_response(begun).await
@@ -231,14 +231,14 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 /// Releases the admission of a request that has a response, or will not get one. `is_sent`: the upstream has the whole request.
 fn release_admission(
     slot: Option<ConcurrencyPermit>,
-    answer: &Result<Response<Download>, Failure>,
+    response: &Result<Response<Download>, Failure>,
     is_sent: bool,
 ) {
     let Some(slot) = slot else { return };
-    match answer {
-        Ok(answer) if is_rejection(answer) => slot.overloaded(),
+    match response {
+        Ok(response) if is_rejection(response) => slot.overloaded(),
         // The client may have asked for that timeout (`?timeout=1s`): it says nothing about the shard's load.
-        Ok(answer) if answer.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
+        Ok(response) if response.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
         Ok(_) => slot.answered(),
         Err(Failure::Timeout) if is_sent => slot.overloaded(),
         Err(_) => drop(slot),
@@ -249,9 +249,9 @@ fn release_admission(
 /// `text/plain` before they look at the request, both for the limit of requests in flight and for priority and fairness. A 429 with a
 /// `Status` is an ordinary response, for example to an eviction that a disruption budget forbids. The headers of priority and fairness
 /// do not tell them apart, because every response has them.
-fn is_rejection(answer: &Response<Download>) -> bool {
-    let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-    answer.status() == StatusCode::TOO_MANY_REQUESTS && kind.starts_with(b"text/plain")
+fn is_rejection(response: &Response<Download>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    response.status() == StatusCode::TOO_MANY_REQUESTS && kind.starts_with(b"text/plain")
 }
 
 /// Returns after this time; never without a limit.

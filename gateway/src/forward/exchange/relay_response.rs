@@ -24,11 +24,14 @@ const REST_OF_EVENT: Duration = Duration::from_secs(1);
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sends the head of the response to the client; returns its status code and body.
-    pub(super) fn start_response(&mut self, answer: Response<Download>) -> Result<StartedResponse, Failure> {
+    pub(super) fn start_response(
+        &mut self,
+        response: Response<Download>,
+    ) -> Result<StartedResponse, Failure> {
         // There is no retry from here on, and a watch should keep little memory.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         self.spare = RetryHeaders::default();
-        let (mut parts, body) = answer.into_parts();
+        let (mut parts, body) = response.into_parts();
         telemetry::on_response_headers(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
         self.context.framing = WatchFraming::of(&parts.headers);

@@ -82,7 +82,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let answered = answered.await;
             self.record_health(&permit, answered.as_ref().err(), upload.is_sent());
             match answered {
-                Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
+                Ok(response) => return Ok(response.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_retry(&failure, upload) => {}
                 Err(failure) => return Err(failure),
             }
@@ -190,7 +190,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 biased;
                 next = poll_fn(&mut next) => match next? {
                     Next::Interim(interim) => interim,
-                    Next::Final(answer) => return Ok(answer),
+                    Next::Final(response) => return Ok(response),
                 },
                 sent = upload.step(self.client, &self.context.connection().upload_backlog, patience) => {
                     self.count_sent(sent?);
@@ -239,7 +239,7 @@ impl Next<h2::RecvStream> {
                 Self::Interim(interim)
             }));
         }
-        Pin::new(answered).poll(context).map(|answer| answer.map(Self::Final))
+        Pin::new(answered).poll(context).map(|response| response.map(Self::Final))
     }
 }
 

@@ -51,13 +51,13 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 }))
             });
             match answered.await {
-                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Failure::Shard(Broken::Switched));
                 }
-                Ok(answer) => {
+                Ok(response) => {
                     drop(sending);
                     let lease = Some(Box::new(lease));
-                    return Ok(answer.map(|body| Download::Http1 { body, trailers: None, lease }));
+                    return Ok(response.map(|body| Download::Http1 { body, trailers: None, lease }));
                 }
                 // The upstream may close idle connections at any time.
                 Err(failure) if lease.reused && self.may_retry(&failure, upload) => fresh = true,

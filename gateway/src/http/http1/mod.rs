@@ -164,9 +164,9 @@ async fn one_request(
         is_head: parts.method == Method::HEAD,
         keep_alive: keep_alive && !last && !is_ambiguous,
         expects_continue,
-        answer: None,
+        response: None,
         aborted: false,
-        no_store: connection.listener.policy.load().answers.no_store,
+        no_store: connection.listener.policy.load().responses.no_store,
     };
     match serve(server, connection, &mut client, &mut parts, fault).await {
         After::Answered => client.outcome().await,
@@ -205,7 +205,7 @@ async fn refuse(
         forwarder.telemetry.metrics.open(RequestClass::Read),
     );
     telemetry::on_malformed_request(&forwarder.telemetry, &mut context);
-    let answer = match error {
+    let response = match error {
         HeadError::Malformed(reason) => {
             LocalResponse::bad_request(format!("the request is malformed: {reason}"))
         }
@@ -214,7 +214,7 @@ async fn refuse(
             "headers_too_large",
         ),
     };
-    let (head, body) = own_head(forwarder, &context, answer);
+    let (head, body) = own_head(forwarder, &context, response);
     let code = head.status.as_u16();
     // Whatever is wrong with the request, the response to HEAD has no body.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
@@ -255,7 +255,7 @@ struct Http1<'w> {
     keep_alive: bool,
     expects_continue: bool,
     /// Status code of the response, and the framing of its body.
-    answer: Option<(u16, ResponseFraming)>,
+    response: Option<(u16, ResponseFraming)>,
     aborted: bool,
     /// Whether the response gets `Cache-Control: no-store`.
     no_store: bool,
@@ -263,7 +263,7 @@ struct Http1<'w> {
 
 impl Http1<'_> {
     async fn outcome(self) -> AfterRequest {
-        if self.aborted || self.answer.is_none() {
+        if self.aborted || self.response.is_none() {
             return AfterRequest::Abort;
         }
         if self.wire.flush().await.is_err() {
@@ -275,7 +275,7 @@ impl Http1<'_> {
 
     /// Sends 100 if the client waits for it.
     async fn send_continue(&mut self) -> Result<(), ClientDisconnected> {
-        if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
+        if std::mem::take(&mut self.expects_continue) && self.response.is_none() {
             response::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
             self.wire.flush().await.map_err(|_| ClientDisconnected)?;
         }
@@ -286,7 +286,7 @@ impl Http1<'_> {
 impl DownstreamExchange for Http1<'_> {
     fn is_done(&self) -> bool {
         // A client that has its final response without a 100 does not have to send the body.
-        self.body.is_done() || (self.expects_continue && self.answer.is_some())
+        self.body.is_done() || (self.expects_continue && self.response.is_some())
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
@@ -336,7 +336,7 @@ impl DownstreamExchange for Http1<'_> {
         let question = ResponseContext { method, version: self.version, keep_alive };
         let (framing, keep) = response::write_head(&mut self.wire.output, &head, question, ended);
         self.keep_alive = keep;
-        self.answer = Some((head.status.as_u16(), framing));
+        self.response = Some((head.status.as_u16(), framing));
         if ended && !framing.end(&mut self.wire.output, None) {
             self.abort();
             return Err(ClientDisconnected);
@@ -345,11 +345,11 @@ impl DownstreamExchange for Http1<'_> {
     }
 
     fn status_sent(&self) -> Option<u16> {
-        self.answer.map(|(code, _)| code)
+        self.response.map(|(code, _)| code)
     }
 
     async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), ClientDisconnected> {
-        let Some((_, framing)) = &mut self.answer else { return Err(ClientDisconnected) };
+        let Some((_, framing)) = &mut self.response else { return Err(ClientDisconnected) };
         if !framing.write(&mut self.wire.output, &chunk) {
             self.abort();
             return Err(ClientDisconnected);
@@ -368,7 +368,7 @@ impl DownstreamExchange for Http1<'_> {
     }
 
     async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), ClientDisconnected> {
-        let Some((_, framing)) = self.answer else { return Err(ClientDisconnected) };
+        let Some((_, framing)) = self.response else { return Err(ClientDisconnected) };
         if !framing.end(&mut self.wire.output, trailers.as_ref()) {
             self.abort();
             return Err(ClientDisconnected);

@@ -71,14 +71,14 @@ mod tests {
     #[tokio::test]
     async fn a_challenge_response_exists_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let answers = ChallengeResponses::in_folder(folder.path().join("challenges"));
-        let answer = answers.put_token("a-b_1", "a-b_1.thumb").unwrap().unwrap();
-        assert_eq!(answers.token("a-b_1").await.unwrap(), b"a-b_1.thumb");
+        let challenge_responses = ChallengeResponses::in_folder(folder.path().join("challenges"));
+        let response = challenge_responses.put_token("a-b_1", "a-b_1.thumb").unwrap().unwrap();
+        assert_eq!(challenge_responses.token("a-b_1").await.unwrap(), b"a-b_1.thumb");
         for token in ["", "..", "../lock", "a/b", "a-b_1.token", &"a".repeat(200)] {
-            assert!(answers.token(token).await.is_none(), "{token}");
-            assert!(answers.put_token(token, "x").unwrap().is_none(), "{token}");
+            assert!(challenge_responses.token(token).await.is_none(), "{token}");
+            assert!(challenge_responses.put_token(token, "x").unwrap().is_none(), "{token}");
         }
-        drop(answer);
-        assert!(answers.token("a-b_1").await.is_none());
+        drop(response);
+        assert!(challenge_responses.token("a-b_1").await.is_none());
     }
 }

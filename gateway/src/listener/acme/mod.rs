@@ -37,7 +37,7 @@ use state::Folder;
 pub(crate) struct Acme {
     config: AcmeConfig,
     folder: Folder,
-    answers: ChallengeResponses,
+    challenge_responses: ChallengeResponses,
     names: NameResolver,
     /// Makes a listener reload its file.
     trigger: ReloadTrigger,
@@ -114,7 +114,7 @@ impl Acme {
         let folder = Folder::at(config.acme.folder.to_path_buf());
         Ok(Self {
             config: config.acme.clone(),
-            answers: ChallengeResponses::in_folder(folder.answers()),
+            challenge_responses: ChallengeResponses::in_folder(folder.challenge_responses()),
             folder,
             names: names.clone(),
             trigger: reloads.trigger(),
@@ -154,7 +154,7 @@ impl Acme {
     pub(crate) fn challenges(&self, listener: &ListenerConfig) -> Option<ChallengeFolder> {
         let acme = listener.tls.acme.as_ref()?;
         (acme.challenge == AcmeChallenge::TlsAlpn01)
-            .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
+            .then(|| ChallengeFolder::at(self.challenge_responses.folder().to_owned()))
     }
 
     /// Renews a listener's certificate until the returned value is dropped or the process drains.
@@ -178,7 +178,7 @@ impl Acme {
         patience: BindPatience,
     ) -> Result<Option<Responder>, (SocketAddr, io::Error)> {
         let Some(address) = self.config.http_address else { return Ok(None) };
-        let responder = Responder::at(address, self.answers.clone(), patience);
+        let responder = Responder::at(address, self.challenge_responses.clone(), patience);
         responder.map(Some).map_err(|error| (address, error))
     }
 }

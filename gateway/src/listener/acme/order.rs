@@ -38,7 +38,7 @@ pub(super) async fn order(
     account: &Account,
     wanted: &OrderRequest,
     replaces: Option<CertificateIdentifier<'_>>,
-    answers: &ChallengeResponses,
+    challenge_responses: &ChallengeResponses,
 ) -> Result<String, AcmeError> {
     let identifier = |name: &String| match name.parse() {
         Ok(address) => Identifier::Ip(address),
@@ -51,7 +51,7 @@ pub(super) async fn order(
     }
     let mut order = account.new_order(&new).await?;
     // Kept until the authority has validated the challenges.
-    let _given = answer(&mut order, wanted, answers).await?;
+    let _given = respond(&mut order, wanted, challenge_responses).await?;
     if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
         return Err(reason(&mut order).await);
     }
@@ -64,10 +64,10 @@ pub(super) async fn order(
 }
 
 /// Responds to all challenges of an order.
-async fn answer(
+async fn respond(
     order: &mut Order,
     wanted: &OrderRequest,
-    answers: &ChallengeResponses,
+    challenge_responses: &ChallengeResponses,
 ) -> Result<Vec<Option<ChallengeResponse>>, AcmeError> {
     let (way, mut given) = (wanted.challenge, Vec::new());
     let mut authorizations = order.authorizations();
@@ -91,8 +91,10 @@ async fn answer(
         };
         let proof = challenge.key_authorization();
         given.push(match way {
-            AcmeChallenge::Http01 => answers.put_token(&challenge.token, proof.as_str())?,
-            AcmeChallenge::TlsAlpn01 => Some(answers.put_certificate(&name, proof.digest().as_ref())?),
+            AcmeChallenge::Http01 => challenge_responses.put_token(&challenge.token, proof.as_str())?,
+            AcmeChallenge::TlsAlpn01 => {
+                Some(challenge_responses.put_certificate(&name, proof.digest().as_ref())?)
+            }
         });
         challenge.set_ready().await?;
     }

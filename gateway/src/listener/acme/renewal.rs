@@ -156,14 +156,18 @@ impl RenewalTask {
             let account = self.account().await?;
             let held = AuthorityLock::read(file).filter(|held| !held.is_provisional);
             let replaced = held.as_ref().and_then(|held| CertificateIdentifier::try_from(&held.leaf).ok());
-            let answers = &self.acme.answers;
+            let challenge_responses = &self.acme.challenge_responses;
             let ordered = match replaced {
                 // Some authorities do not accept `replaces`, or not twice.
-                Some(replaced) => match order::order(&account, &self.wanted, Some(replaced), answers).await {
-                    Err(AcmeError::Authority(_)) => order::order(&account, &self.wanted, None, answers).await,
-                    other => other,
-                },
-                None => order::order(&account, &self.wanted, None, answers).await,
+                Some(replaced) => {
+                    match order::order(&account, &self.wanted, Some(replaced), challenge_responses).await {
+                        Err(AcmeError::Authority(_)) => {
+                            order::order(&account, &self.wanted, None, challenge_responses).await
+                        }
+                        other => other,
+                    }
+                }
+                None => order::order(&account, &self.wanted, None, challenge_responses).await,
             };
             fairlead_certs::write_secret(file, &ordered?)?;
             Ok(())

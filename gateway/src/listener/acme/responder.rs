@@ -45,13 +45,13 @@ pub(crate) struct Responder {
     address: SocketAddr,
     /// `None` while the address is in use.
     listener: Option<TcpListener>,
-    answers: ChallengeResponses,
+    challenge_responses: ChallengeResponses,
 }
 
 impl Responder {
     pub(super) fn at(
         address: SocketAddr,
-        answers: ChallengeResponses,
+        challenge_responses: ChallengeResponses,
         patience: BindPatience,
     ) -> io::Result<Self> {
         let listener = match bind(address) {
@@ -60,7 +60,7 @@ impl Responder {
             }
             bound => Some(bound?),
         };
-        Ok(Self { address, listener, answers })
+        Ok(Self { address, listener, challenge_responses })
     }
 
     /// Serves until the process drains.
@@ -93,10 +93,10 @@ impl Responder {
                 continue;
             };
             let Ok(connected) = addresses.connect(peer.ip()) else { continue };
-            let answers = self.answers.clone();
+            let challenge_responses = self.challenge_responses.clone();
             let answering = service_fn(move |request| {
-                let answers = answers.clone();
-                async move { Ok::<_, Infallible>(answer(&answers, &request).await) }
+                let challenge_responses = challenge_responses.clone();
+                async move { Ok::<_, Infallible>(respond(&challenge_responses, &request).await) }
             });
             tokio::spawn(async move {
                 let connection = http1::Builder::new()
@@ -120,9 +120,14 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(128)
 }
 
-async fn answer(answers: &ChallengeResponses, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(
+    challenge_responses: &ChallengeResponses,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
     let found = match request.uri().path().strip_prefix("/.well-known/acme-challenge/") {
-        Some(token) if matches!(*request.method(), Method::GET | Method::HEAD) => answers.token(token).await,
+        Some(token) if matches!(*request.method(), Method::GET | Method::HEAD) => {
+            challenge_responses.token(token).await
+        }
         _ => None,
     };
     let (code, body) = match found {

@@ -39,7 +39,7 @@ impl Folder {
     }
 
     /// The folder of responses to open challenges.
-    pub(super) fn answers(&self) -> PathBuf {
+    pub(super) fn challenge_responses(&self) -> PathBuf {
         self.0.join("challenges")
     }
 

@@ -209,9 +209,11 @@ impl ListenerManager {
         let tls = tls
             .map_err(|error| ListenerError::Acme(listener.name.clone(), error.into()))?
             .watch(&what, &reloads);
+        let peers = PeerPolicy::of(listener, &reloads)?;
         Ok(ConnectionPolicy {
             certificates,
-            peers: PeerPolicy::of(listener, &reloads)?,
+            has_proxies_as_peers: trusted.is_some() || peers.are_trusted_proxies(),
+            peers,
             tls: tls.map_err(ListenerError::Tls)?,
             challenges: self.parts.acme.challenges(listener),
             limits: Arc::new(config.limits.clone()),

@@ -492,12 +492,12 @@ impl GatewayMetrics {
     }
 
     /// Counts a stream that was refused because its connection has too many header bytes open.
-    pub(crate) fn heads_refused(&self, listener: &str) {
+    pub(crate) fn header_budget_exceeded(&self, listener: &str) {
         self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
     }
 
     /// Counts a connection that was closed because of too many frames without content.
-    pub(crate) fn chatter_refused(&self, listener: &str) {
+    pub(crate) fn frame_budget_exceeded(&self, listener: &str) {
         self.limited.with_label_values(&[listener, "connection", "frames"]).inc();
     }
 

@@ -24,8 +24,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Quotas by scope and limit; the headers and the frames of a connection, and the connections and failures of addresses.
-const QUOTAS: usize = 3 * 5 + 2 + 2;
+/// Quotas by scope and limit; the headers and the frames of a connection; connections, failures and probes of addresses.
+const QUOTAS: usize = 3 * 5 + 2 + 3;
 
 /// Number of series with so many listeners, servers (shards and mapped backends) and objects reloaded from files.
 fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
@@ -103,9 +103,9 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
                 metrics.limited(listener, scope.as_str(), what.as_str());
             }
         }
-        metrics.heads_refused(listener);
-        metrics.chatter_refused(listener);
-        for what in [LimitKind::Connections, LimitKind::Failures] {
+        metrics.header_budget_exceeded(listener);
+        metrics.frame_budget_exceeded(listener);
+        for what in [LimitKind::Connections, LimitKind::Failures, LimitKind::Rate] {
             metrics.limited(listener, LimitScope::Address.as_str(), what.as_str());
         }
         RequestStage::ALL.iter().for_each(|stage| series.stage(*stage, moment));

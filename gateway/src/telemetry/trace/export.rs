@@ -213,8 +213,8 @@ impl Collector {
             let request = Request::new(Method::POST, self.path.as_str());
             let request = request.with_body("application/json", body.clone());
             let error = match self.client.request(request).await {
-                Ok(answer) if answer.status.is_success() => return Ok(Rejected::of(&answer.body)),
-                Ok(answer) => return Err(ExportError::Elsewhere(answer.status)),
+                Ok(response) if response.status.is_success() => return Ok(Rejected::of(&response.body)),
+                Ok(response) => return Err(ExportError::Elsewhere(response.status)),
                 Err(error) => error,
             };
             if tries >= MAX_TRIES || !error.is_retryable() || shutdown.is_draining() {
@@ -250,8 +250,8 @@ struct Rejected {
 impl Rejected {
     /// The rejected spans according to a response. A response without them, or an invalid one, means that none were rejected.
     fn of(body: &[u8]) -> Option<Self> {
-        let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
-        let partial = answer.get("partialSuccess")?;
+        let response: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let partial = response.get("partialSuccess")?;
         // 64-bit integers are strings in protobuf's JSON, but not all collectors write them so.
         let spans = match partial.get("rejectedSpans")? {
             serde_json::Value::String(number) => number.parse().ok()?,

@@ -58,7 +58,7 @@ pub(super) struct Adaptive {
     /// Requests that took longer than the time for which they count.
     expired: AtomicU64,
     overloaded: AtomicU64,
-    judged: Mutex<Evaluation>,
+    evaluation: Mutex<Evaluation>,
 }
 
 /// The measurements of one kind in a window.
@@ -114,7 +114,7 @@ impl Adaptive {
             most_open: AtomicU32::new(0),
             expired: AtomicU64::new(0),
             overloaded: AtomicU64::new(0),
-            judged: Mutex::new(Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() }),
+            evaluation: Mutex::new(Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() }),
         }
     }
 
@@ -154,7 +154,7 @@ impl Adaptive {
             return;
         }
         // If another thread holds the lock, that thread ends the window.
-        let Some(mut judged) = self.judged.try_lock() else { return };
+        let Some(mut evaluation) = self.evaluation.try_lock() else { return };
         let answers: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
         let others = self.overloaded.load(Ordering::Relaxed) + self.expired.load(Ordering::Relaxed);
         if answers + others < FEW {
@@ -172,8 +172,8 @@ impl Adaptive {
             let sum = times.micros.swap(0, Ordering::Relaxed);
             *seen = (count, if count > 0 { sum as f64 / count as f64 } else { 0.0 });
         }
-        *judged = judge(*judged, &window, bounds);
-        self.limit.store(judged.limit as u32, Ordering::Relaxed);
+        *evaluation = evaluate(*evaluation, &window, bounds);
+        self.limit.store(evaluation.limit as u32, Ordering::Relaxed);
     }
 }
 
@@ -182,7 +182,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// The evaluation that follows from a window. A pure function.
-fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
+fn evaluate(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     let (least, most) = (f64::from(bounds.least), f64::from(bounds.most));
     let limit = before.limit.clamp(least, most);
     let open = f64::from(window.most_open);
@@ -281,12 +281,12 @@ mod tests {
     }
 
     /// A server that processes `capacity` requests at a time, each for a millisecond; further requests are queued.
-    fn settle(mut judged: Evaluation, capacity: f64, asked: f64, windows: usize) -> Evaluation {
+    fn settle(mut evaluation: Evaluation, capacity: f64, asked: f64, windows: usize) -> Evaluation {
         for _ in 0..windows {
-            let open = asked.min(judged.limit.min(2_000.0));
-            judged = judge(judged, &window(1_000.0 * (open / capacity).max(1.0), open), BOUNDS);
+            let open = asked.min(evaluation.limit.min(2_000.0));
+            evaluation = evaluate(evaluation, &window(1_000.0 * (open / capacity).max(1.0), open), BOUNDS);
         }
-        judged
+        evaluation
     }
 
     /// The evaluation of a server with a known baseline.
@@ -319,55 +319,58 @@ mod tests {
 
     #[test]
     fn under_low_load_times_do_not_change_the_limit() {
-        let mut judged = known();
+        let mut evaluation = known();
         for mean in [50_000.0, 1.0, 900_000.0] {
-            judged = judge(judged, &window(mean, 9.0), BOUNDS);
-            assert!((judged.limit - 200.0).abs() < 1e-9);
+            evaluation = evaluate(evaluation, &window(mean, 9.0), BOUNDS);
+            assert!((evaluation.limit - 200.0).abs() < 1e-9);
         }
     }
 
     #[test]
     fn a_server_that_has_become_slower_is_not_throttled_for_good() {
-        let mut judged = settle(known(), 100.0, 10_000.0, 100);
+        let mut evaluation = settle(known(), 100.0, 10_000.0, 100);
         // Everything takes ten times as long, regardless of the load.
         for _ in 0..1_000 {
-            judged = judge(judged, &window(10_000.0, judged.limit), BOUNDS);
+            evaluation = evaluate(evaluation, &window(10_000.0, evaluation.limit), BOUNDS);
         }
-        assert!(judged.limit > 100.0, "{}", judged.limit);
+        assert!(evaluation.limit > 100.0, "{}", evaluation.limit);
     }
 
     #[test]
     fn a_reported_overload_reduces_the_limit() {
         let some = Window { overloaded: 20, ..window(1_000.0, 200.0) };
-        assert!(judge(known(), &some, BOUNDS).limit < 150.0);
+        assert!(evaluate(known(), &some, BOUNDS).limit < 150.0);
         let few = Window { overloaded: 2, ..some };
-        assert!(judge(known(), &few, BOUNDS).limit >= 200.0);
-        let mut judged = known();
+        assert!(evaluate(known(), &few, BOUNDS).limit >= 200.0);
+        let mut evaluation = known();
         for _ in 0..100 {
-            judged = judge(judged, &Window { overloaded: 30, ..Window::default() }, BOUNDS);
+            evaluation = evaluate(evaluation, &Window { overloaded: 30, ..Window::default() }, BOUNDS);
         }
-        assert!((judged.limit - 10.0).abs() < 1e-9, "never fewer than the least");
+        assert!((evaluation.limit - 10.0).abs() < 1e-9, "never fewer than the least");
     }
 
     #[test]
     fn a_few_hanging_requests_do_not_reduce_the_limit() {
         let hanging = Window { expired: 90, ..window(1_000.0, 190.0) };
-        assert!(judge(known(), &hanging, BOUNDS).limit >= 200.0);
+        assert!(evaluate(known(), &hanging, BOUNDS).limit >= 200.0);
         let all = Window { expired: 90, most_open: 190, ..Window::default() };
-        assert!(judge(known(), &all, BOUNDS).limit < 200.0);
+        assert!(evaluate(known(), &all, BOUNDS).limit < 200.0);
     }
 
     #[test]
     fn each_priority_is_compared_with_itself_and_so_are_writes() {
         for slow in [LIST, WRITE] {
-            let mut judged = known();
-            judged =
-                judge(judged, &Window { times: times(&[(slow, 9, 50_000.0)]), ..window(0.0, 5.0) }, BOUNDS);
+            let mut evaluation = known();
+            evaluation = evaluate(
+                evaluation,
+                &Window { times: times(&[(slow, 9, 50_000.0)]), ..window(0.0, 5.0) },
+                BOUNDS,
+            );
             for count in [0, 100, 3, 80, 0, 100] {
                 let times = times(&[(NORMAL, 100, 1_000.0), (slow, count, 50_000.0)]);
-                judged = judge(judged, &Window { times, ..window(0.0, judged.limit) }, BOUNDS);
+                evaluation = evaluate(evaluation, &Window { times, ..window(0.0, evaluation.limit) }, BOUNDS);
             }
-            assert!(judged.limit > 200.0, "{}", judged.limit);
+            assert!(evaluation.limit > 200.0, "{}", evaluation.limit);
         }
     }
 }
