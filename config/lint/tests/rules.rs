@@ -14,7 +14,7 @@ use rcgen::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Everything good that a case changes something of: an edge listener and an internal one.
+/// A configuration without findings, of which each case changes something: an edge listener and an internal one.
 const GATEWAY: &str = r#"listeners:
 - name: internal
   serving: {address: "10.0.0.5:6443", certificate: internal.crt, privateKey: internal.key}

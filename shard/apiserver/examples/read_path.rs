@@ -1,5 +1,5 @@
-//! What requests cost within the server, without sockets: the time of a GET, of a LIST of 500 and of a watch event by
-//! how many watch, and the memory of an idle watch.
+//! Costs within the server, without sockets: the time of a GET, of a LIST of 500 and of a watch event by the number of
+//! watches, and the memory of an idle watch.
 //!
 //! `cargo run --release -p fairlead-apiserver --example read_path`
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an example that measures")]
@@ -121,7 +121,7 @@ async fn idle_watch(server: &TestServerParts) -> usize {
     for _ in 0..WATCHES {
         bodies.push(send(server, "GET", &format!("{IDLE}{from}"), String::new()).await.into_body());
     }
-    // Nothing is there yet, but a body that was asked holds a waker.
+    // No event has arrived yet, but a body that was polled holds a waker.
     for body in &mut bodies {
         assert!(futures_util::FutureExt::now_or_never(body.frame()).is_none());
     }

@@ -1,4 +1,4 @@
-//! What the host of an API server supplies: scopes, resources, identities, permissions, admission.
+//! The interface to the host of an API server: scopes, resources, identities, permissions, admission.
 //!
 //! This crate knows how the Kubernetes API behaves; the host knows what exists and who may use it.
 
@@ -17,7 +17,7 @@ use crate::request::{Query, RequestPath};
 use crate::response::Response;
 use crate::scope::{Scope, ScopeSelector};
 
-/// Everything an [`ApiServer`](crate::ApiServer) asks of the process it serves in.
+/// The process in which an [`ApiServer`](crate::ApiServer) serves.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
     /// Takes the scope off a path. Cheap: no I/O.
@@ -49,14 +49,14 @@ pub trait Host: Send + Sync + 'static {
         wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status>;
 
-    /// Everything that is served in a scope.
+    /// The resources that are served in a scope.
     ///
     /// # Errors
-    /// 503 while that is not known: an empty answer would make clients believe that nothing is left.
+    /// 503 while they are not known: an empty response would make clients conclude that nothing is left.
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status>;
 
-    /// Everything that is served in all of these scopes alike: what discovery shows to a request for several
-    /// scopes. By default scopes differ, and such a request is refused.
+    /// The resources that all of these scopes serve alike, for discovery across scopes. By default scopes differ, and such a request
+    /// is refused.
     ///
     /// # Errors
     /// 400 where scopes differ.
@@ -109,7 +109,7 @@ pub struct RequestedResource<'r> {
     pub metadata_only: bool,
 }
 
-/// What a user wants to do, for authorization.
+/// The action of a user, for authorization.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'r> {
     /// The user who wants to act.
@@ -149,14 +149,14 @@ pub enum Action<'r> {
     },
 }
 
-/// What an authorizer says.
+/// The decision of an authorizer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Decision {
     /// The action is allowed.
     Allow,
-    /// No, and nobody else is asked.
+    /// The action is denied, and no other authorizer is asked.
     Deny(&'static str),
-    /// Not that I know; if nobody says yes, it is a no.
+    /// Another authorizer may allow the action; if none does, it is denied.
     NoOpinion,
 }
 

@@ -16,11 +16,11 @@ pub(crate) struct Renderer<'r> {
     pub(crate) annotations: ScopeAnnotations,
     /// Seconds since the epoch, for ages in tables.
     pub(crate) now: i64,
-    /// What a table row carries of its object.
+    /// The part of its object that a table row contains.
     pub(crate) included: IncludeObjectPolicy,
 }
 
-/// What a table row carries of its object (`includeObject`).
+/// The part of its object that a table row contains (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum IncludeObjectPolicy {
     #[default]

@@ -41,7 +41,7 @@ pub enum ResponseBody {
     Full(Option<Bytes>),
     /// A stream of events.
     Watch(Box<WatchBody>),
-    /// Whatever the host streams, for example what it forwards.
+    /// A stream of the host, for example a forwarded response.
     Streamed(Pin<Box<dyn Body<Data = Bytes, Error = fairlead_process::BodyError> + Send>>),
 }
 
@@ -179,7 +179,7 @@ pub fn failure(status: &Status) -> Response {
     status.to_response().map(ResponseBody::full)
 }
 
-/// Plain text, as Go's HTTP library answers for paths nobody knows.
+/// Plain text, as Go's HTTP library responds to unknown paths.
 pub fn unknown_path() -> Response {
     let mut response = content(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
@@ -221,7 +221,7 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&value).ok()
 }
 
-/// What [`finish`] needs of the request, which is gone by then.
+/// The parts of the request that [`finish`] needs.
 pub(crate) struct FinishContext {
     audit_id: HeaderValue,
     gzip: bool,

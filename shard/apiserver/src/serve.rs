@@ -1,5 +1,5 @@
-//! What a process does around an [`ApiServer`]: the listener's service, identities of connections, trust from files, and
-//! the task that trims a store's history.
+//! The process around an [`ApiServer`]: the listener's service, identities of connections, trust from files, and the task that
+//! compacts a store's history.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

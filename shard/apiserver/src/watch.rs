@@ -31,7 +31,7 @@ pub struct WatchBody {
     headings_sent: bool,
 }
 
-/// How the client wants to see objects.
+/// The form in which the client wants objects.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) form: Form,
@@ -47,7 +47,7 @@ enum Phase {
     Backlog,
     /// Sending what happens.
     Live,
-    /// Nothing more will come.
+    /// The stream has ended.
     Done,
 }
 

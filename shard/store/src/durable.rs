@@ -34,7 +34,7 @@ use ring::Ring;
 use view::View;
 use writer::{Command, Writer};
 
-/// How much memory and how much grouping a [`RedbStore`] may use.
+/// Memory and group-commit limits of a [`RedbStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedbOptions {
     /// Pages kept in memory, in bytes. Default 32 MiB.
@@ -194,7 +194,7 @@ impl Store for RedbStore {
     }
 }
 
-/// What the store, its writer and its followers share. Followers may outlive the store.
+/// State shared by the store, its writer and its followers. Followers may outlive the store.
 #[derive(Debug)]
 struct Shared {
     /// The last durable commit. The lock is held to copy or replace the pointer, never while reading.

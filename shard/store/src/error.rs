@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::record::{Record, Revision};
 
-/// The cause of a failure below the store, shared because one failure is told to many callers.
+/// The cause of a failure below the store, shared because one failure is reported to many callers.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Why a commit did not happen. Except where [`CommitError::Unavailable`] says otherwise, nothing was changed.
@@ -17,7 +17,7 @@ pub enum CommitError {
     Conflict {
         /// Which mutation: the first whose expectation failed.
         index: usize,
-        /// What the key holds.
+        /// The present record of the key.
         current: Option<Record>,
     },
     /// A commit without mutations: the caller's mistake.
@@ -41,7 +41,7 @@ pub enum CommitError {
     /// the medium failed may or may not be found afterwards.
     #[error("the store does not accept commits: {cause}")]
     Unavailable {
-        /// What happened first.
+        /// The first failure.
         cause: Cause,
     },
 }
@@ -101,7 +101,7 @@ pub enum CompactError {
     /// The store cannot write (any more): the medium's fault; only reopening helps.
     #[error("the store does not accept commits: {cause}")]
     Unavailable {
-        /// What happened first.
+        /// The first failure.
         cause: Cause,
     },
 }
@@ -138,7 +138,7 @@ pub enum OpenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

@@ -21,20 +21,20 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// What the batch holds in memory, roughly, in bytes.
+    /// Approximate memory of the batch, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.events.iter().map(Event::bytes).sum::<usize>() + size_of::<Self>()
     }
 }
 
-/// What a commit did to one key.
+/// The effect of a commit on one key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {
     /// The key.
     pub key: Bytes,
     /// The new value; `None`: the key was deleted.
     pub value: Option<Bytes>,
-    /// What the key held before; `None`: it did not exist.
+    /// The previous record of the key; `None`: the key did not exist.
     pub previous: Option<Record>,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Where a follower reads: the log of a backend.
+/// The log of a backend, which followers read.
 pub trait Log: Send + Sync + 'static {
     /// Some of the batches with a revision greater than `after`: the first ones, in order, without gap. Empty exactly
     /// when there is none yet. Bounded in size, and short, because it is called on the follower's task.
@@ -109,7 +109,7 @@ impl Follower {
                 self.position = batch.revision;
                 return Ok(batch);
             }
-            // What has grown so far is about to be read; only later growth has to wake us.
+            // The growth so far is about to be read; only later growth has to wake this task.
             self.grown.borrow_and_update();
             if let Some(delay) = &mut self.delay {
                 delay.stall().await;

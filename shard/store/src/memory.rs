@@ -18,7 +18,7 @@ use crate::mutation::{Change, Mutation, check_shape};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
 
-/// How many batches a follower takes at once.
+/// Batches that a follower reads at once.
 const CHUNK: usize = 64;
 
 /// Keeps everything in memory until it is compacted; nothing survives the process. Its followers are late at random and need
@@ -151,7 +151,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What a key was, oldest first. A deletion is a version without a value.
+/// The versions of a key, oldest first. A deletion is a version without a value.
 type Versions = VecDeque<Version>;
 
 #[derive(Debug)]

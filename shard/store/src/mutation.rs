@@ -1,4 +1,4 @@
-//! What a writer asks for: mutations with expectations.
+//! The parts of a commit: mutations with expectations.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,7 +14,7 @@ pub const MAX_KEY_BYTES: usize = 4 * 1024;
 /// The largest commit: its keys and values together, in bytes.
 pub const MAX_COMMIT_BYTES: usize = 16 * 1024 * 1024;
 
-/// What must be true of a key for the commit to happen.
+/// The state of a key that a commit requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key may exist or not.
@@ -39,14 +39,14 @@ impl Expect {
     }
 }
 
-/// What becomes of a key.
+/// The change of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It gets this value.
+    /// Sets this value.
     Put(Bytes),
-    /// It is removed. Removing a key that is not there changes nothing and makes no event.
+    /// Removes the key. Removing an absent key changes nothing and makes no event.
     Delete,
-    /// It stays as it is: only the expectation counts (a fence, such as a leader's lease).
+    /// Changes nothing: only the expectation counts (a fence, such as a leader's lease).
     Keep,
 }
 
@@ -65,9 +65,9 @@ impl fmt::Debug for Change {
 pub struct Mutation {
     /// The key; at most [`MAX_KEY_BYTES`].
     pub key: Bytes,
-    /// What must be true of it.
+    /// The state that the commit requires.
     pub expect: Expect,
-    /// What becomes of it.
+    /// The change.
     pub change: Change,
 }
 

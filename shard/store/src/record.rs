@@ -1,4 +1,4 @@
-//! What a reader gets: revisions, records, ranges and pages.
+//! The data types of reads: revisions, records, ranges and pages.
 
 use std::fmt;
 

@@ -34,7 +34,7 @@ pub trait Store: Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError>;
 
     /// Visits the records of `range` in key order, as they were at revision `at` (`None`: the latest), until `visit`
-    /// breaks; returns the revision read. Nothing is copied, so whoever drops most records pays for none of them.
+    /// breaks; returns the revision read. Nothing is copied, so records that the caller ignores cost nothing.
     ///
     /// `visit` must be short: on the memory backend it holds up writers, on redb it keeps old pages from reuse.
     ///
@@ -109,7 +109,7 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Batches that are kept in memory for followers.
     pub ring_batches: u64,
-    /// What these batches hold, in bytes.
+    /// Memory of these batches, in bytes.
     pub ring_bytes: u64,
     /// Acknowledged commits that had an effect.
     pub commits: u64,

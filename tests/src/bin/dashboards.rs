@@ -13,7 +13,7 @@ use serde_json::Value;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Where dashboards and alerts are
+    /// Folder of dashboards and alerts
     #[arg(long, default_value = "deploy", global = true)]
     folder: PathBuf,
     #[command(subcommand)]
@@ -26,7 +26,7 @@ enum Command {
     Write,
     /// Run an installation under load, with Prometheus, and draw all dashboards
     Demo {
-        /// Where the pictures go
+        /// Folder for the pictures
         #[arg(long, default_value = "target/dashboards")]
         out: PathBuf,
         /// For how long there is traffic before and after what happens

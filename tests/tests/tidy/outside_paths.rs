@@ -1,4 +1,4 @@
-//! Nothing refers to files outside the repository.
+//! No file of the repository refers to files outside of it.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! How programs are written: length of files, first lines of crates, and calls that only tests may have.
+//! Form of programs: length of files, first lines of crates, and calls that are reserved for tests.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use super::TokenError;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Claims(pub(crate) Map<String, Value>);
 
-/// How far an issuer's clock may be from ours, for each of the times that a token names.
+/// Allowed difference between an issuer's clock and ours, for each of the times in a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leeway {
     pub(crate) after_expiry: Duration,

@@ -68,7 +68,7 @@ pub struct LookupError {
 pub struct MalformedObject;
 
 impl ObjectReference {
-    /// Where an API server has it, below the path of the logical cluster: `/api/v1/namespaces/..`.
+    /// The object's path in an API server, below the path of the logical cluster: `/api/v1/namespaces/..`.
     #[must_use]
     pub fn path(&self) -> String {
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();

@@ -17,20 +17,20 @@ pub struct Role {
     pub namespace: Option<Arc<str>>,
     /// The name.
     pub name: Arc<str>,
-    /// What it permits.
+    /// The permissions.
     pub rules: Vec<Rule>,
 }
 
-/// A binding: whom a role is given to, and where it counts.
+/// A binding of a role to subjects.
 #[derive(Clone, Debug)]
 pub struct Binding {
-    /// Where it counts: `None` everywhere.
+    /// The namespace in which it applies; `None`: everywhere.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
-    /// Which role.
+    /// The role.
     pub role: RoleReference,
-    /// To whom.
+    /// The subjects.
     pub subjects: Vec<Subject>,
 }
 
@@ -52,7 +52,7 @@ pub enum RoleKind {
     Role,
 }
 
-/// Somebody a role is given to.
+/// A user, group or service account.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(tag = "kind")]
 pub enum Subject {

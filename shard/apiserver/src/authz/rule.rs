@@ -8,9 +8,9 @@ use crate::host::Action;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    /// What may be done; `*` is everything.
+    /// The permitted verbs; `*` is every verb.
     pub verbs: Vec<String>,
-    /// In which groups; `*` is every group.
+    /// The groups; `*` is every group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
     /// To which resources: `pods`, `pods/status`, `*/status`, `*`.

@@ -19,7 +19,7 @@ use crate::registry::Catalog;
 
 pub use order::version_priority;
 
-/// How many catalogs' documents are kept.
+/// Catalogs whose documents are kept.
 const CACHED_CATALOGS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 /// Makes and keeps discovery documents.

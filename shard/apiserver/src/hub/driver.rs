@@ -89,7 +89,7 @@ impl Hub {
         }
     }
 
-    /// How far the hub is: every event up to here has been queued for whom it concerns.
+    /// The revision up to which every event has been queued for its subscriptions.
     pub fn revision(&self) -> Revision {
         self.registrations.progress.borrow().revision
     }
@@ -194,7 +194,7 @@ impl Hub {
         }
     }
 
-    /// How many subscriptions there are.
+    /// The number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.registrations.index.read().len()
     }

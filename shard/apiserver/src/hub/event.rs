@@ -14,7 +14,7 @@ pub struct ObjectEvent {
     pub revision: Revision,
     /// The resource.
     pub resource: ResourceName,
-    /// Where its definition comes from.
+    /// The origin of its definition.
     pub origin: Origin,
     /// The scope's segments joined by `/`.
     pub scope: Arc<str>,
@@ -22,24 +22,24 @@ pub struct ObjectEvent {
     pub namespace: Option<Box<str>>,
     /// The name.
     pub name: Box<str>,
-    /// What happened.
+    /// The change.
     pub change: ObjectChange,
     frames: [OnceLock<Bytes>; 3],
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub enum ObjectChange {
-    /// It came into being.
+    /// The object was created.
     Created(EncodedObject),
-    /// It changed.
+    /// The object was updated.
     Updated {
         /// The new state.
         object: EncodedObject,
         /// The old one, with its revision.
         previous: EncodedObject,
     },
-    /// It is gone; this was its last state.
+    /// The object was deleted; its last state.
     Deleted(EncodedObject),
 }
 

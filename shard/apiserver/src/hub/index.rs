@@ -10,8 +10,8 @@ use super::queue::Queue;
 use crate::object::ObjectMetaRef;
 use crate::scope::ScopeSelector;
 
-/// The registered subscriptions. An event costs one look-up for its resource, one for its scope, and,
-/// when somebody watches a label of this resource, one metadata parse and a look-up per label.
+/// The registered subscriptions. An event costs one look-up for its resource, one for its scope, and, if a subscription selects by a
+/// label of this resource, one metadata parse and a look-up per label.
 #[derive(Default)]
 pub(super) struct SubscriptionIndex {
     resources: FxHashMap<ResourceName, ResourceIndex>,

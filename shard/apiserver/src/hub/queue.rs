@@ -36,12 +36,12 @@ impl Interest {
     }
 }
 
-/// What a subscription delivers.
+/// An item of a subscription's queue.
 #[derive(Clone)]
 pub enum Delivery {
     /// A change.
     Event(Arc<ObjectEvent>),
-    /// Nothing older than this revision will come any more.
+    /// Events up to this revision have been delivered.
     Progress(Revision),
 }
 

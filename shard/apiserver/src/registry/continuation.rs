@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_store::Revision;
 use serde::{Deserialize, Serialize};
 
-/// Where the next page of a list starts: base64 of JSON, as Kubernetes writes it.
+/// The start of the next page of a list: base64 of JSON, as Kubernetes writes it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Continuation {
     #[serde(rename = "v")]
@@ -15,7 +15,7 @@ pub(super) struct Continuation {
     revision: i64,
     /// The key to start from, relative to the list's own prefix so that it cannot leave it.
     start: String,
-    /// How many objects there are from `start` on; counted once, on the first page.
+    /// The number of objects from `start` on; counted once, on the first page.
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
 }
@@ -61,7 +61,7 @@ impl Continuation {
         u64::try_from(self.revision).ok().map(Revision)
     }
 
-    /// How many objects are left, if it was counted.
+    /// The number of remaining objects, if they were counted.
     pub(super) fn remaining(&self) -> Option<u64> {
         self.remaining
     }

@@ -15,9 +15,9 @@ use super::{DeleteResult, DeletedCollection, StoreRegistry, StoredObject, Target
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
 
-/// How often a delete starts again after a conflict before the client is told.
+/// Attempts of a delete before a conflict is returned to the client.
 const ATTEMPTS: usize = 8;
-/// How many deletes of a collection wait for their commit together: they share a durable write.
+/// Deletes of a collection that wait for their commit together: they share a durable write.
 const CONCURRENT_DELETES: usize = 64;
 
 impl StoreRegistry {

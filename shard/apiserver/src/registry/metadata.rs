@@ -1,4 +1,4 @@
-//! The metadata that every object has: what the server fills in, and what nobody may change.
+//! The metadata that every object has: fields that the server sets, and fields that must not change.
 
 use fairlead_process::Status;
 use jiff::Timestamp;

@@ -126,16 +126,16 @@ pub trait Registry: Send + Sync {
     ) -> Result<DeletedCollection, Status>;
 }
 
-/// What a deletecollection has found.
+/// The objects that a deletecollection has found.
 #[derive(Debug)]
 pub struct DeletedCollection {
-    /// As of which revision the objects were listed.
+    /// The revision of the list.
     pub revision: Revision,
-    /// What they were then.
+    /// The objects at that revision.
     pub objects: Vec<StoredObject>,
 }
 
-/// What a request is about, once its resource is known.
+/// The target of a request, once its resource is known.
 #[derive(Clone)]
 pub struct Target {
     /// The resource.
@@ -189,14 +189,14 @@ pub struct ListedObject<'a> {
     pub scope: &'a str,
 }
 
-/// How a list ended.
+/// The end of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ListEnd {
-    /// The revision it was read at.
+    /// The revision of the list.
     pub revision: Revision,
-    /// Where the next page starts.
+    /// The token for the next page.
     pub continue_token: Option<String>,
-    /// How many are left, where that is known.
+    /// The number of remaining objects, if it is known.
     pub remaining: Option<u64>,
 }
 
@@ -222,17 +222,17 @@ pub struct OpenWatch {
 /// Makes the new state of an object from the present one, or refuses. `None` means that there is none.
 pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
 
-/// What a write left behind.
+/// The result of a write.
 pub enum WriteResult {
-    /// It was created.
+    /// The object was created.
     Created(StoredObject),
-    /// It was changed, or left as it was.
+    /// The object was changed, or left as it was.
     Updated(StoredObject),
-    /// The answer of a kind that is not stored.
+    /// The response of a kind that is not stored.
     NotStored(Value),
 }
 
-/// What a delete did.
+/// The result of a delete.
 pub enum DeleteResult {
     /// The object waits for its finalizers.
     Marked(StoredObject),

@@ -188,7 +188,7 @@ pub(crate) fn put(key: Bytes, expect: Expect, object: &EncodedObject) -> Mutatio
     Mutation { key, expect, change: fairlead_store::Change::Put(object.stored().clone()) }
 }
 
-/// A failed read as a client is told.
+/// The `Status` of a failed read.
 pub(crate) fn read_status(error: &ReadError) -> Status {
     match error {
         ReadError::Compacted { oldest } => {

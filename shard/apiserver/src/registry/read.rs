@@ -17,7 +17,7 @@ use crate::hub::{Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
 use crate::scope::ScopeSelector;
 
-/// How long a read waits for a revision that is not there yet.
+/// Time that a read waits for a revision that has not been reached.
 const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
 
 impl StoreRegistry {
@@ -66,8 +66,8 @@ impl StoreRegistry {
             range.start = range.start.max(page.start_key(&prefix).into());
         }
         let limit = options.limit.unwrap_or(usize::MAX);
-        // How many are left is counted on the first page and carried along, so that paging through a
-        // large list does not count it again for each page.
+        // The remaining objects are counted on the first page, and the continue token carries the number, so that paging through a
+        // large list does not count them again for each page.
         let known = page.as_ref().and_then(Continuation::remaining);
         let counts = known.is_none() && selection.is_everything();
         let mut visited = 0;
@@ -94,7 +94,7 @@ impl StoreRegistry {
             (ReadError::Compacted { .. }, None) => {
                 Status::expired("The resourceVersion for the provided list is too old.")
             }
-            // Another server's token, or nobody's: ours name revisions that have been.
+            // A token of another server or a forged one: our tokens name revisions that exist.
             (ReadError::Future { .. }, Some(_)) => {
                 Status::bad_request("continue key is not valid: it names a revision that has not been yet")
             }

@@ -29,7 +29,7 @@ pub struct ServedResource {
     pub categories: Vec<Arc<str>>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Where its definition comes from; part of the storage key.
+    /// The origin of its definition; part of the storage key.
     pub origin: Origin,
     /// The served versions, best first.
     pub versions: Vec<ServedVersion>,
@@ -37,19 +37,19 @@ pub struct ServedResource {
     pub storage_version: Arc<str>,
     /// The content hash of the schema objects are stored with; 0 for built-in kinds.
     pub schema_hash: u64,
-    /// How objects get from one version to another.
+    /// The conversion between its versions.
     pub conversion: Conversion,
     /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
     pub storage_version_hash: Option<Arc<str>>,
-    /// What its objects' names may look like.
+    /// The rule for names of its objects.
     pub name_rule: NameRule,
-    /// What clients may do.
+    /// The supported verbs.
     pub verbs: Verbs,
     /// `status`, `scale`, ….
     pub subresources: Vec<Subresource>,
     /// The rules of its kind.
     pub strategy: Arc<dyn Strategy>,
-    /// What carries out the requests.
+    /// The registry, which carries out the requests.
     pub registry: Arc<dyn Registry>,
 }
 
@@ -81,7 +81,7 @@ impl core::fmt::Debug for ServedResource {
 pub struct ServedVersion {
     /// `v1alpha1`.
     pub name: Arc<str>,
-    /// What its objects look like.
+    /// The shape of its objects.
     pub shape: Shape,
     /// Its schema as OpenAPI publishes it: a CRD's `openAPIV3Schema`, or `None` for a built-in kind,
     /// whose definition the schema crate knows.
@@ -99,9 +99,9 @@ pub struct ServedVersion {
 pub struct SelectableField {
     /// The name in the selector, `spec.signerName`.
     pub name: Arc<str>,
-    /// Where its value is.
+    /// The path of the value.
     pub path: JsonPath,
-    /// What an absent field counts as.
+    /// The value that an absent field counts as.
     pub default: &'static str,
 }
 
@@ -116,7 +116,7 @@ impl SelectableField {
     }
 }
 
-/// How objects get from the stored version to the requested one and back.
+/// The conversion of objects from the stored version to the requested one and back.
 #[derive(Clone, Copy)]
 pub enum Conversion {
     /// Only `apiVersion` changes.
@@ -131,13 +131,13 @@ pub enum Conversion {
 pub struct Subresource {
     /// `status`.
     pub name: &'static str,
-    /// What clients may do with it.
+    /// The supported verbs.
     pub verbs: Verbs,
     /// Group, version and kind, where they are not the resource's own.
     pub kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
-/// Everything one scope serves, in a stable order; shared by the scopes that serve the same.
+/// The resources of one scope, in a stable order; shared by the scopes that serve the same.
 pub struct Catalog {
     /// Sorted by group, then resource.
     pub resources: Vec<Arc<ServedResource>>,

@@ -22,7 +22,7 @@ use crate::request::{DryRun, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
-/// How often a write starts again after a conflict before the client is told.
+/// Attempts of a write before a conflict is returned to the client.
 const ATTEMPTS: usize = 8;
 
 impl StoreRegistry {
@@ -40,7 +40,7 @@ impl StoreRegistry {
             attempt += 1;
             let mut object = object.clone();
             resource.strategy.prepare_create(&mut object);
-            // What the creator may not set may have a default, e.g. a phase.
+            // A field that the creator may not set may have a default, for example a phase.
             if self.authority == Authority::Origin
                 && let Some(version) = resource.version(&target.version)
             {
@@ -261,7 +261,7 @@ fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<
     Status::invalid(&resource.name.group, kind, name, causes)
 }
 
-/// A failed commit as a client is told.
+/// The `Status` of a failed commit.
 pub(super) fn commit_status(resource: &ServedResource, name: &str, error: CommitError) -> Status {
     match error {
         CommitError::Conflict { .. } => Status::modified(group_resource(resource), name),

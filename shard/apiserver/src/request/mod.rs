@@ -1,4 +1,4 @@
-//! What a request asks for, parsed once into types.
+//! Requests, parsed once into types: path, query, options, selectors, content negotiation.
 
 mod negotiation;
 mod options;

@@ -72,7 +72,7 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// What the client wants to see.
+/// The form in which the client wants objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ResponseFormat {
     /// Which view of the objects.

@@ -83,7 +83,7 @@ pub struct ListOptions {
 pub enum VersionMatch {
     /// Exactly that version.
     Exact,
-    /// That version or a newer one.
+    /// That version or a later one.
     NotOlderThan,
 }
 
@@ -203,21 +203,21 @@ pub struct WriteOptions {
 /// Whether a write is carried out.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DryRun {
-    /// Everything but the commit.
+    /// All stages but the commit.
     All,
-    /// It is carried out.
+    /// The write is carried out.
     #[default]
     Off,
 }
 
-/// What happens with unknown and duplicate fields (KEP-2885).
+/// The treatment of unknown and duplicate fields (KEP-2885).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Drops them.
     Ignore,
-    /// They are refused.
+    /// Refuses the request.
     Strict,
-    /// They are dropped with a warning.
+    /// Drops them with a warning.
     #[default]
     Warn,
 }
@@ -281,15 +281,15 @@ pub struct DeleteOptions {
     pub dry_run: DryRun,
 }
 
-/// What happens to the dependents of a deleted object.
+/// The treatment of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Propagation {
-    /// They are deleted afterwards.
+    /// The garbage collector deletes them afterwards.
     #[default]
     Background,
-    /// They are deleted first.
+    /// The garbage collector deletes them first.
     Foreground,
-    /// They stay.
+    /// They lose the owner reference and stay.
     Orphan,
 }
 
@@ -387,7 +387,7 @@ pub enum OptionsError {
         field: &'static str,
         /// Its value, quoted.
         value: String,
-        /// What it may be.
+        /// The supported values.
         supported: &'static str,
     },
     /// A number that is none.

@@ -63,7 +63,7 @@ impl<'a> RequestPath<'a> {
         text
     }
 
-    /// What the path and method ask for. `watch` and `name` come from the query.
+    /// The kind of request that path and method name. `watch` and `name` come from the query.
     pub fn request(&self, method: &Method, watch: bool) -> RequestKind {
         let words: Vec<&str> = self.segments.iter().map(|segment| &**segment).collect();
         let (group, version, rest) = match words.as_slice() {
@@ -116,7 +116,7 @@ impl<'a> RequestPath<'a> {
     }
 }
 
-/// What a path asks for.
+/// The kind of request that a path names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RequestKind {
     /// A resource request.

@@ -12,13 +12,13 @@ pub struct LabelSelector(Vec<LabelTerm>);
 pub struct LabelTerm {
     /// The label's key.
     pub key: String,
-    /// How its value is compared.
+    /// The comparison.
     pub operator: Operator,
-    /// With what.
+    /// The values to compare with.
     pub values: BTreeSet<String>,
 }
 
-/// How a label selector's term compares.
+/// The comparison of a label selector's term.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operator {
     /// The key is absent.
@@ -37,8 +37,8 @@ pub enum Operator {
 
 impl LabelSelector {
     /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a>1`, `a<1`, `a in (b,c)`, `a notin (b,c)`,
-    /// joined by commas. Nothing selects everything, but nothing between commas is an error: whoever deletes by
-    /// `-l "$A,$B"` does not mean everything.
+    /// joined by commas. An empty text selects everything, but an empty term between commas is an error: a client that deletes
+    /// by `-l "$A,$B"` with empty variables does not mean everything.
     ///
     /// # Errors
     /// [`SelectorError`] with the text that was not understood.
@@ -132,7 +132,7 @@ impl LabelTerm {
         term(text, Operator::Present, BTreeSet::new())
     }
 
-    /// How a label compares with the one value; `None` if either is not an integer.
+    /// The order of a label and the one value; `None` if either is not an integer.
     fn compare(&self, label: Option<&str>) -> Option<Ordering> {
         let label: i64 = label?.parse().ok()?;
         Some(label.cmp(&self.values.first()?.parse().ok()?))
@@ -180,7 +180,7 @@ pub struct FieldSelector(Vec<FieldTerm>);
 pub struct FieldTerm {
     /// `metadata.name`.
     pub field: String,
-    /// What it is compared with.
+    /// The value to compare with.
     pub value: String,
     /// Whether it must be equal (`=`, `==`), or must not (`!=`).
     pub equal: bool,

@@ -1,4 +1,4 @@
-//! What the objects of a version look like, and how a decoded body is brought into that shape.
+//! The shape of a version's objects, and the decoding of a body into it.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use fairlead_schema::FieldError;
 use serde_json::{Map, Value};
 
-/// What a write addresses.
+/// The resource, version and subresource of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WriteTarget<'a> {
     /// The object itself.
@@ -27,7 +27,7 @@ pub trait Strategy: Send + Sync {
     /// The errors of a change.
     fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
 
-    /// Marks an object whose deletion was asked for but that must stay until somebody finished it.
+    /// Marks an object whose deletion was requested but that must stay until other work is finished.
     /// Returns whether it must stay; the generic rule (finalizers) is applied besides.
     fn begin_deletion(&self, object: &mut Value) -> Deferral {
         let _ = object;
@@ -59,9 +59,9 @@ pub trait Strategy: Send + Sync {
 /// Whether deletion has to wait for more than finalizers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deferral {
-    /// It does not.
+    /// No.
     None,
-    /// It waits; the object was marked.
+    /// Yes; the object was marked.
     Marked,
 }
 

@@ -67,7 +67,7 @@ impl fmt::Display for Verb {
 pub struct Verbs(u8);
 
 impl Verbs {
-    /// What an ordinary stored resource supports: all of them.
+    /// The verbs of an ordinary stored resource: all.
     pub const STANDARD: Self = Self(0xff);
 
     /// A set of the given verbs.

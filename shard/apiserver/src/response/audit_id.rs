@@ -6,7 +6,7 @@ use http::HeaderValue;
 use uuid::Builder;
 use uuid::fmt::Hyphenated;
 
-/// How many ids one system call is good for.
+/// Ids per system call.
 const BATCH: usize = 64;
 
 struct Randomness {
@@ -19,7 +19,7 @@ thread_local! {
         const { RefCell::new(Randomness { bytes: [0; BATCH * 16], used: BATCH * 16 }) };
 }
 
-/// A new id. It names a request in logs and is no secret, but nobody can guess the next one either.
+/// A new id. It names a request in logs and is no secret, but the next one cannot be guessed from it either.
 pub(super) fn draw() -> HeaderValue {
     let random = RANDOMNESS.with_borrow_mut(Randomness::take);
     let mut text = [0; Hyphenated::LENGTH];

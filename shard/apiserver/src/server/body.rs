@@ -45,7 +45,7 @@ pub(super) struct Document {
 /// Decodes a body by its Content-Type.
 ///
 /// # Errors
-/// 400 with the position, 415 for a type nobody reads.
+/// 400 with the position, 415 for a media type that is not supported.
 pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) -> Result<Document, Status> {
     let refused = |error: &dyn core::fmt::Display| Status::bad_request(error.to_string());
     let decoded = match BodyFormat::of(headers).map_err(|error| negotiation_status(&error))? {

@@ -170,7 +170,7 @@ impl<H: Host> ApiServer<H> {
     }
 }
 
-/// What stays the same through a request's pass.
+/// The constant part of a request, for all stages.
 pub(crate) struct Context<'r> {
     pub(crate) parts: &'r Parts,
     pub(crate) query: &'r Query<'r>,

@@ -179,7 +179,7 @@ fn described(resource: &ServedResource, version: &ServedVersion) -> OpenApiResou
     let schema = match (&version.shape, &version.open_api) {
         (Shape::BuiltIn(kind), None) => OpenApiSchema::Builtin(kind.definition),
         (_, Some(schema)) => OpenApiSchema::Custom(Arc::clone(schema)),
-        // Nothing is known of it: any object.
+        // The schema is unknown: any object.
         (Shape::Anything | Shape::Structural(_), None) => OpenApiSchema::Custom(Arc::new(Value::Null)),
     };
     let subresources = resource.subresources.iter().map(|subresource| OpenApiSubresource {

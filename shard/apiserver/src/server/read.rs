@@ -114,7 +114,7 @@ impl<H: Host> ApiServer<H> {
         let registry = target.resource.registry.clone();
         let body = match registry.watch(&target, &options, until).await {
             Ok(watched) => ResponseBody::Watch(Box::new(WatchBody::new(target, options, view, watched))),
-            // A compacted version is told inside the stream, as the watch cache does.
+            // A compacted version is reported inside the stream, as by the watch cache.
             Err(status) if status.reason == StatusReason::Expired => ResponseBody::full(error_frame(&status)),
             Err(status) => return Err(status),
         };

@@ -107,7 +107,7 @@ impl<H: Host> ApiServer<H> {
             DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
             DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
-                // It is gone already, so nothing may fail any more.
+                // The object is deleted already, so nothing may fail any more.
                 let meta = crate::object::ObjectMetaRef::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! What bodies are read, and in which forms answers come.
+//! Media types of request bodies and of responses.
 
 use std::io::Read as _;
 

@@ -300,7 +300,7 @@ async fn waiting_fails_once_the_hub_task_has_ended() {
     assert_eq!(watch.next().await, None);
 }
 
-/// What a client does that lists and then watches: it keeps a copy.
+/// A client that lists and then watches: it keeps a copy.
 #[derive(Default)]
 struct Copy {
     objects: BTreeMap<String, Value>,

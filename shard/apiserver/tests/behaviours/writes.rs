@@ -521,7 +521,7 @@ async fn a_terminating_namespace_rejects_creates() {
     assert_eq!((code, &*reason), (403, "Forbidden"));
     assert!(message.contains("because it is being terminated"), "{message}");
     assert_eq!(status.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
-    // It goes when its finalizer does.
+    // The object is deleted with its last finalizer.
     let finalize = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}, "spec": {"finalizers": []}});
     assert_eq!(server.put("/api/v1/namespaces/default/finalize", &finalize).await.code, 200);
     assert_eq!(server.get("/api/v1/namespaces/default").await.code, 404);

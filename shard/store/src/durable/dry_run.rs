@@ -18,7 +18,7 @@ pub(super) struct DryRunFile {
 #[derive(Debug)]
 struct State {
     len: u64,
-    /// How much of the file still shows; what was cut off never comes back.
+    /// The length of the file that is still visible; a part that was cut off stays invisible.
     shown: u64,
     /// Written blocks by their number.
     blocks: BTreeMap<u64, Box<[u8]>>,
@@ -96,7 +96,7 @@ impl StorageBackend for DryRunFile {
     }
 }
 
-/// How a range of the file falls on blocks.
+/// The blocks that a range of the file consists of.
 struct Parts {
     offset: u64,
     length: usize,

@@ -63,7 +63,7 @@ fn a_failed_sync_is_final() {
         let failure = store.stats().failure.unwrap();
         assert!(failure.contains("injected"), "{failure}");
 
-        // The disk works again, but nobody can know what it has: no second try.
+        // The disk works again, but its content is unknown, so the store does not retry.
         for _ in 0..3 {
             let refused = store.commit(vec![Mutation::put("a", "3")]).await;
             assert!(
@@ -171,11 +171,11 @@ struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What reads see.
+    /// The bytes that reads return.
     cached: Vec<u8>,
     /// The bytes that survive a crash for certain.
     durable: Vec<u8>,
-    /// What may survive, in order.
+    /// Changes that may survive a crash, in order.
     unsynced: Vec<Change>,
     operations: usize,
     /// From this operation on everything fails.

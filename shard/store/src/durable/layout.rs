@@ -54,7 +54,7 @@ pub(super) fn read_meta(
     row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
 }
 
-/// What an event did to its key; the discriminant is what the log holds.
+/// The effect of an event on its key; the log stores the discriminant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum EventKind {

@@ -45,8 +45,8 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
     opened.unwrap_or_else(|| Err(damaged(path, &"reading it failed unexpectedly")))
 }
 
-/// Nothing if `work` panics, and then nobody is told: a damaged file is no bug of this program. Other threads' panics
-/// are reported as ever.
+/// `None` if `work` panics. The panic is not reported, because a damaged file is no bug of this program; panics of other threads
+/// are reported as usual.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     // The hook belongs to the whole process: two threads must not put it back in the wrong order.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -68,7 +68,7 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome
 }
 
-/// What to say about a file whose content makes no sense.
+/// The error for a file with invalid content.
 pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
     let hint =
         format!("it is damaged ({cause}); restore a backup, or move it away to start with an empty store");

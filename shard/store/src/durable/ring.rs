@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::follow::Batch;
 use crate::record::Revision;
 
-/// How many batches a follower takes at once.
+/// Batches that a follower reads at once.
 const CHUNK: usize = 64;
 
 /// The last batches, without gap, bounded in bytes and number.

@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Rows of history that are passed over one by one before the reader jumps. A jump costs a tree descent.
 const STEPS_BEFORE_JUMP: u32 = 16;
 
-/// Opened once per durable write, then read without locks. While somebody holds it, its pages are not reused.
+/// Opened once per durable write, then read without locks. As long as a view is held, its pages are not reused.
 pub(super) struct View {
     revision: Revision,
     compacted: Revision,
@@ -201,7 +201,7 @@ impl View {
         Ok(Event { key, value, previous })
     }
 
-    /// What `modified` wrote to `key`, wherever it is by now.
+    /// The value that `modified` wrote to `key`, in the current rows or in the history.
     fn value_of(&self, key: &[u8], modified: Revision) -> Result<Option<Bytes>, ReadError> {
         let written =
             |(_, at, value): (u64, u64, &[u8])| (at == modified.0).then(|| Bytes::copy_from_slice(value));

@@ -1,8 +1,8 @@
 //! The writer thread: the only one that changes the file.
 //!
-//! It takes what has queued, applies commit by commit, each with its own expectations and revision, and makes all of it
-//! durable with one write. Nobody hears of any outcome, not even of a conflict, before that: a conflict may be with a
-//! commit of the same group, and what is not durable yet must not be seen.
+//! It takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
+//! durable with one write. No outcome is sent before that, not even a conflict: a conflict may be with a commit of the same group,
+//! and commits that are not durable must not be visible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ const SWEEP_ROWS_PER_EVENT: usize = 2;
 pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
 pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
 
-/// What the writer is asked to do.
+/// A command for the writer.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Apply these (checked for shape, `bytes` large) and say at which revision.
@@ -185,7 +185,7 @@ impl Writer {
     fn fail(mut self, cause: &Arc<redb::Error>, group: Group, mut queue: mpsc::Receiver<Command>) {
         tracing::error!(error = %cause, "the store has failed and accepts no more commits");
         let cause: Cause = Arc::clone(cause) as _;
-        // Set before anybody is told, so that whoever hears of it finds it in the statistics.
+        // Set before any reply is sent, so that a caller that got its reply finds the failure in the statistics.
         let cause = self.shared.failure.get_or_init(|| cause).clone();
         self.grown = None;
         for pending in group.commits {
@@ -209,7 +209,7 @@ fn set_meta(transaction: &WriteTransaction, name: &'static str, value: Revision)
     Ok(())
 }
 
-/// What shares one durable write.
+/// The commits and compactions of one durable write.
 #[derive(Debug, Default)]
 struct Group {
     commits: Vec<PendingCommit>,
@@ -244,7 +244,7 @@ impl PendingCommit {
     }
 }
 
-/// What became of one commit inside the group.
+/// The outcome of one commit inside the group.
 enum CommitOutcome {
     Changed(Batch),
     Unchanged,

@@ -1,4 +1,4 @@
-//! What every backend of the store has to do, seen through the trait, and what the redb file has to survive.
+//! The behaviour of every backend through the trait, and the failures that the redb file has to survive.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -75,7 +75,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What the store must be. Index = revision.
+/// The expected content of the store. Index = revision.
 struct Model {
     states: Vec<BTreeMap<Bytes, Record>>,
     events: Vec<Vec<Event>>,

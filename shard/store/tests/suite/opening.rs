@@ -1,4 +1,4 @@
-//! Opening a file: a new one, our own, somebody else's, a damaged one, one in use.
+//! Opening of files: a new one, a store, a file of another program, a damaged one, one in use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn with_some_content(path: &Path) {
     });
 }
 
-/// Everything that can be read: the keys at every revision, and the log.
+/// All readable data: the keys at every revision, and the log.
 fn content(store: &RedbStore) -> String {
     let (first, last) = (store.compacted(), store.revision());
     let states: Vec<_> = (first.0..=last.0).map(|at| list_all(store, Some(Revision(at)))).collect();

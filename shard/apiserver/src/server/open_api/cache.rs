@@ -10,9 +10,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-/// How many catalogs' indexes are kept, some 10 KiB each.
+/// Indexes of catalogs that are kept, about 10 KiB each.
 const INDEXES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
-/// How many bytes of documents are kept. All built-in group versions together have about 2 MB.
+/// Bytes of documents that are kept. All built-in group versions together have about 2 MB.
 const DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
 
 /// The index of a catalog.
@@ -32,7 +32,7 @@ pub(super) struct IndexedDocument {
     pub(super) hash: Arc<str>,
 }
 
-/// Everything a document is made of, hashed: equal keys mean equal documents.
+/// Hash of a document's inputs: equal keys mean equal documents.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub(super) struct ContentKey([u8; 32]);
 
