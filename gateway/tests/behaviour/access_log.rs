@@ -1,4 +1,4 @@
-//! The access log: a line for every request that is to have one, whoever reads it, and at nobody's expense.
+//! The access log: one line per request that is to be logged, without delaying requests when a disk is full or a reader is slow.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::world::{Another, Answer, Choices, Http2, ORG, World, connect, eventua
 
 const PATH: &str = "/clusters/root:org/api";
 
-/// These settings of a log in the file `access.log` of the world.
+/// Settings of an access log in the world's file `access.log`, with `more` added.
 fn settings(world: &World, more: Value) -> AccessLogConfig {
     let mut settings = json!({"to": "file", "file": file(world)});
     for (key, value) in more.as_object().unwrap() {
@@ -39,12 +39,12 @@ async fn logging(world: &World, more: Value) -> Another {
     another
 }
 
-/// The lines of a file once there are so many.
+/// Waits until the file has `count` lines and returns them.
 async fn lines(file: &Path, count: usize) -> Vec<Value> {
     let mut text = String::new();
     eventually(&format!("{} has {count} lines", file.display()), async || {
         text = fs::read_to_string(file).unwrap_or_default();
-        // The last one may not be whole yet.
+        // The last line may be incomplete.
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         text.lines().count() >= count
     })
@@ -55,17 +55,17 @@ async fn lines(file: &Path, count: usize) -> Vec<Value> {
 /// The line of the request with this path.
 fn about<'l>(lines: &'l [Value], path: &str) -> &'l Value {
     let mut found = lines.iter().filter(|line| line["path"] == path);
-    let line = found.next().unwrap_or_else(|| panic!("nothing about {path}: {lines:?}"));
+    let line = found.next().unwrap_or_else(|| panic!("no line for {path}: {lines:?}"));
     assert!(found.next().is_none(), "{path} twice: {lines:?}");
     line
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_has_its_line() {
+async fn every_request_is_logged_in_one_line() {
     let world = World::new().await;
     let another = logging(&world, json!({})).await;
     let client = world.client_of(&another).await;
-    // A shard's answer over HTTP/2, and over HTTP/1.1 with a body.
+    // A shard's response over HTTP/2, and over HTTP/1.1 with a request body.
     let secrets = [("authorization", "Bearer s3cret"), ("impersonate-user", "bob \\\" eve")];
     let sent = client.send(request(Method::GET, &format!("{PATH}?access_token=s3cret"), &secrets, "")).await;
     assert_eq!(sent.status, 200);
@@ -75,10 +75,10 @@ async fn every_request_has_its_line() {
     tokio::spawn(connection);
     let post = request(Method::POST, "/clusters/root:org/things", &[("host", "localhost")], "a body");
     assert_eq!(Answer::of(http1.send_request(post).await.unwrap()).await.status, 200);
-    // Answers of the gateway's own.
+    // The gateway's own response.
     let unknown = client.get("/clusters/root:nope/api").await;
     assert_eq!(unknown.status, 403);
-    // A watch, which has its line when it is over, and a tunnel.
+    // A watch, which is logged when it ends, and a tunnel.
     let watch = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
     let watch = client.open(watch).await.unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
@@ -126,13 +126,13 @@ async fn every_request_has_its_line() {
     assert!(!text.contains("s3cret"), "{text}");
 
     let post = about(&all, "/clusters/root:org/things");
-    let told = (&post["protocol"], &post["class"], &post["requestBytes"]);
-    assert_eq!(told, (&json!("HTTP/1.1"), &json!("write"), &json!(6)));
+    let logged = (&post["protocol"], &post["class"], &post["requestBytes"]);
+    assert_eq!(logged, (&json!("HTTP/1.1"), &json!("write"), &json!(6)));
     let own = about(&all, "/clusters/root:nope/api");
-    let told = (&own["code"], &own["reason"], &own["shard"], &own["cluster"], &own["workspace"]);
+    let logged = (&own["code"], &own["reason"], &own["shard"], &own["cluster"], &own["workspace"]);
     let expected =
         (&json!(403), &json!("unknown_workspace"), &Value::Null, &Value::Null, &json!("root:nope"));
-    assert_eq!(told, expected, "{own}");
+    assert_eq!(logged, expected, "{own}");
     assert_eq!(own["auditID"], unknown.headers["audit-id"].to_str().unwrap());
     assert_eq!(own["responseBytes"], unknown.text.len());
     assert_eq!(about(&all, "/clusters/root:org/api/v1/stream")["class"], "watch");
@@ -144,7 +144,7 @@ async fn every_request_has_its_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sample_leaves_out_what_is_ordinary() {
+async fn sampling_omits_fast_successful_requests() {
     let world = World::new().await;
     let another = logging(&world, json!({"sample": 0, "slowThreshold": "1h"})).await;
     let client = world.client_of(&another).await;
@@ -159,7 +159,7 @@ async fn a_sample_leaves_out_what_is_ordinary() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_line_is_lost_while_files_are_moved() {
+async fn no_line_is_lost_while_files_are_rotated() {
     const REQUESTS: usize = 2000;
     let world = World::new().await;
     let another = logging(&world, json!({"maxSize": "64KiB", "maxFiles": 100})).await;
@@ -195,8 +195,8 @@ async fn no_line_is_lost_while_files_are_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_a_full_disk_nor_a_slow_reader_is_waited_for() {
-    // More than a pipe, a buffer and a batch hold together.
+async fn neither_a_full_disk_nor_a_slow_reader_delays_requests() {
+    // More lines than a pipe, the buffer and a batch hold together.
     const REQUESTS: usize = 1000;
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let pipe = world.directory.path().join("pipe");
@@ -224,7 +224,7 @@ async fn neither_a_full_disk_nor_a_slow_reader_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_opens_its_log_anew_and_follows_its_settings() {
+async fn the_program_reopens_its_log_and_applies_new_settings() {
     let world = World::new().await;
     let yaml = world.directory.path().join("gateway.yaml");
     // JSON is YAML.
@@ -242,7 +242,7 @@ async fn the_program_opens_its_log_anew_and_follows_its_settings() {
     get("first").await;
     lines(&file(&world), 1).await;
 
-    // As logrotate does it.
+    // Renames the file as logrotate does.
     let moved = world.directory.path().join("moved.log");
     fs::rename(file(&world), &moved).unwrap();
     gateway.signal(Signal::USR1);
@@ -252,7 +252,7 @@ async fn the_program_opens_its_log_anew_and_follows_its_settings() {
     assert_eq!(paths(&lines(&file(&world), 1).await), ["/clusters/root:org/second"]);
     assert_eq!(paths(&lines(&moved, 1).await), ["/clusters/root:org/first"]);
 
-    // Settings count from the next request on; where a file cannot be opened, nothing of the new ones does.
+    // New settings apply from the next request on. If the new file cannot be opened, none of the new settings apply.
     let nowhere = world.directory.path().join("none/access.log");
     config.access_log = settings(&world, json!({"file": nowhere}));
     write(&config);
@@ -264,7 +264,7 @@ async fn the_program_opens_its_log_anew_and_follows_its_settings() {
     config.access_log = settings(&world, json!({"file": other}));
     write(&config);
     gateway.signal(Signal::HUP);
-    // The file is there before it is written to.
+    // Waits for the message, because the file exists before the new settings apply.
     gateway.says("reloaded").await;
     get("fourth").await;
     assert_eq!(paths(&lines(&other, 1).await), ["/clusters/root:org/fourth"]);

@@ -1,5 +1,5 @@
-//! The switches back to what nobody should want: where kcp's way is a hole, a crash or an outage. Each is tried beside a
-//! gateway without it, so that what it changes is nothing else.
+//! The `kcpCompatibility` switches for behaviour of kcp that is a vulnerability, a crash or an outage. Each test compares a
+//! gateway with the switch and one without it, to show that the switch changes nothing else.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::world::{
     Another, Choices, Http2, ORG, World, connect, environment, eventually, logical_cluster, request,
 };
 
-/// Only to fail instead of hanging.
+/// Timeout that turns a hang into a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const PATH: &str = "/clusters/root:org/api";
 
-/// A gateway with one switch, and a client of it.
+/// A gateway with one switch, and a client that is connected to it.
 async fn switched(world: &World, switch: KcpBehaviour) -> (Another, Http2) {
     let gateway = world.another_gateway(|config| config.kcp_compatibility = vec![switch]);
     gateway.gateway.ready().await;
@@ -34,7 +34,7 @@ async fn becomes(client: &Http2, path: &str, status: u16) {
     timeout(LIMIT, reached).await.unwrap_or_else(|_| panic!("{path} does not become {status}"));
 }
 
-/// `root:org:child`: its parent is on alpha, it is not.
+/// Creates workspace `root:org:child`: the parent is on the shard `parents`, the child on the root shard.
 fn put_child(world: &World, parents: &Shard) {
     let child = json!({
         "metadata": {"name": "child", "annotations": {"kcp.io/cluster": ORG}},
@@ -47,7 +47,7 @@ fn put_child(world: &World, parents: &Shard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
+async fn base_urls_loses_a_shard_with_a_new_url_until_the_gateway_restarts() {
     const CHILD: &str = "/clusters/root:org:child/api";
     let world = World::new().await;
     let (mut kcp, as_kcp) = switched(&world, KcpBehaviour::BaseUrls).await;
@@ -61,11 +61,11 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
     becomes(&as_kcp, PATH, 403).await;
     assert_eq!(as_kcp.get("/clusters/root/api").await.status, 200, "the others stay");
     becomes(&as_kcp, CHILD, 200).await;
-    eventually("the workspace is served where it has moved to", async || {
+    eventually("the workspace is served from the new URL of its shard", async || {
         here.get(PATH).await.json()["shard"] == "moved"
     })
     .await;
-    // Not even what it said before brings it back, but a new process does, or a new object.
+    // Registering the old URL again does not restore the shard; a new gateway process or a new Shard object does.
     world.register("alpha", &world.alpha.url());
     world.create_workspace("root", "marker", "root", "marker0000000001");
     becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
@@ -78,7 +78,7 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
     becomes(&as_kcp, PATH, 200).await;
     becomes(&again, PATH, 200).await;
 
-    // Without the switch the next word about it counts.
+    // Without the switch the next update of the Shard object takes effect.
     world.register("alpha", &world.alpha.url());
     becomes(&as_kcp, PATH, 403).await;
     kcp.gateway.reconfigure(world.config.clone()).unwrap();
@@ -87,7 +87,7 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_that_was_taken_away_goes_on() {
+async fn cleared_mounts_keeps_a_removed_mount_in_effect() {
     let world = World::new().await;
     let (_kcp, as_kcp) = switched(&world, KcpBehaviour::ClearedMounts).await;
     let here = world.http2(Some(&world.user())).await;
@@ -103,16 +103,16 @@ async fn a_mount_that_was_taken_away_goes_on() {
     }
     world.put_workspace("root", "cleared", json!({}), "Ready");
     world.put_workspace("root", "emptied", json!({"mount": {"ref": {}}, "URL": ""}), "Ready");
-    // A mount without a URL leads nowhere in kcp, too.
+    // A mount without a URL resolves to nothing in kcp as well.
     becomes(&as_kcp, paths[1], 403).await;
     becomes(&here, paths[0], 403).await;
     assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
-    // Its phase counts all the same.
+    // The workspace's phase still applies.
     for (phase, status) in [("Unavailable", 503), ("Ready", 200)] {
         world.put_workspace("root", "cleared", json!({}), phase);
         becomes(&as_kcp, paths[0], status).await;
     }
-    // Also when all is read again.
+    // The mount also stays in effect after a new list.
     world.root.state.compact();
     world.root.state.cut_connections();
     world.create_workspace("root", "marker", "root", "marker0000000001");
@@ -122,8 +122,8 @@ async fn a_mount_that_was_taken_away_goes_on() {
     becomes(&as_kcp, paths[0], 403).await;
 }
 
-/// What the shard is told by the names that begin so.
-async fn told(world: &World, gateway: &Another, fields: &str) -> Vec<String> {
+/// Sends a request with the header lines `fields`, and returns the X-Remote-* headers that the shard received.
+async fn identity_headers(world: &World, gateway: &Another, fields: &str) -> Vec<String> {
     let alice = world.user();
     let mut stream = connect(gateway.address, &world.serving_ca, Some(&alice), b"http/1.1").await.unwrap();
     let text = format!("GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
@@ -143,16 +143,19 @@ const ALICE: [&str; 3] =
     ["x-remote-group: system:authenticated", "x-remote-group: team", "x-remote-user: alice"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_removes_what_is_said_about_it() {
+async fn identity_headers_first_lets_a_client_remove_its_identity_headers() {
     let world = World::new().await;
     let nothing = world.another_gateway(|_| {});
     let (stamping, over_http2) = switched(&world, KcpBehaviour::IdentityHeadersFirst).await;
     nothing.gateway.ready().await;
     let fields = "Connection: X-Remote-Group\r\nX-Remote-User: root\r\nX-Remote-Uid: 0\r\n";
-    assert_eq!(told(&world, &nothing, fields).await, ALICE);
-    assert_eq!(told(&world, &stamping, fields).await, ["x-remote-user: alice"]);
-    // It can add nothing, and over HTTP/2, where there is no such header, remove nothing.
-    assert_eq!(told(&world, &stamping, "X-Remote-User: root\r\nX-Remote-Uid: 0\r\n").await, ALICE);
+    assert_eq!(identity_headers(&world, &nothing, fields).await, ALICE);
+    assert_eq!(identity_headers(&world, &stamping, fields).await, ["x-remote-user: alice"]);
+    // The client can add no identity header. Over HTTP/2, which has no Connection header, it can remove none either.
+    assert_eq!(
+        identity_headers(&world, &stamping, "X-Remote-User: root\r\nX-Remote-Uid: 0\r\n").await,
+        ALICE
+    );
     let get = request(Method::GET, PATH, &[("x-remote-user", "root")], "");
     let mut groups = over_http2.send(get).await.echoed("x-remote-group");
     groups.sort();
@@ -160,11 +163,14 @@ async fn a_client_removes_what_is_said_about_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_says_its_uid() {
+async fn remote_uid_lets_a_client_set_its_uid() {
     let world = World::new().await;
     let (kcp, as_kcp) = switched(&world, KcpBehaviour::RemoteUid).await;
     let fields = "X-Remote-User: root\r\nX-Remote-Uid: 0\r\nX-Remote-Other: x\r\n";
-    assert_eq!(told(&world, &kcp, fields).await, [&ALICE[..2], &["x-remote-uid: 0"], &ALICE[2..]].concat());
+    assert_eq!(
+        identity_headers(&world, &kcp, fields).await,
+        [&ALICE[..2], &["x-remote-uid: 0"], &ALICE[2..]].concat()
+    );
     let get = || request(Method::GET, PATH, &[("x-remote-uid", "0")], "");
     assert_eq!(as_kcp.send(get()).await.echoed("x-remote-uid"), ["x-remote-uid: 0"]);
     let here = world.http2(Some(&world.user())).await;
@@ -172,7 +178,7 @@ async fn a_client_says_its_uid() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
+async fn root_path_refuses_a_mapping_of_the_root_path_beside_clusters() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let rest = json!({"path": "/", "backend": world.root.url()});
     let mapping = |entries| world.write_mapping("mapping.yaml", entries);
@@ -186,7 +192,7 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     let text = sources.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     assert!(text.contains(&format!("{}:", file.display())) && text.contains("/ beside /clusters/"), "{text}");
 
-    // Alone it is good, and one that is not is not taken over.
+    // The mapping of / alone is accepted. A reload with both mappings is refused, and the previous mapping stays in effect.
     let mapping = |entries| world.write_mapping("mapping.yaml", entries);
     mapping(vec![rest.clone()]);
     let (kcp, client) = switched(&world, KcpBehaviour::RootPath).await;
@@ -196,7 +202,7 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     assert_eq!(kcp.environment.reloads.failures().len(), 1);
     assert_eq!(client.get("/version").await.status, 200);
 
-    // Where both are in force when the switch comes, what they name goes on being read.
+    // If the switch is set while both mappings are in effect, the files that the mappings name are still reloaded.
     let mut both = world.another_gateway(|_| {});
     let mut config = world.config.clone();
     config.kcp_compatibility = vec![KcpBehaviour::RootPath];

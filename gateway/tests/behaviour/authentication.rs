@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::pki::Leaf;
 use crate::world::{Answer, Choices, ORG, World, request};
 
-/// How often settings change to and fro under load.
+/// Number of times that the settings change and change back under load.
 const CHANGES: usize = 150;
 
 const PATH: &str = "/clusters/root:org/api";
@@ -31,7 +31,7 @@ async fn ask(world: &World, certificate: Option<&Leaf>, path: &str, headers: &[(
     world.http2(certificate).await.send(request(Method::GET, path, headers, "")).await
 }
 
-/// `<code>`, or the user as the shard sees it and whether the shard also gets the token.
+/// The status code of an error; otherwise the user that the shard received, and whether it also received the token.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();
@@ -56,9 +56,9 @@ fn with_webhook(world: &mut World) {
     world.config.listeners[0].authentication.webhook = Some(webhook);
 }
 
-/// front-proxy.md 4.2, line by line.
+/// Tests every line of front-proxy.md 4.2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_asked_for_credentials() {
+async fn optional_authentication_depends_on_the_configured_methods() {
     let nothing = world(|_| ()).await;
     let token_file = world(with_token_file).await;
     let webhook = world(with_webhook).await;
@@ -82,7 +82,7 @@ async fn who_is_asked_for_credentials() {
         ("token file", &token_file, "stranger", "bad", "401"),
         ("token file", &token_file, "stranger", "good", "bob"),
         ("token file", &token_file, "alice", "good", "alice with token"),
-        // A second space before it: no token at all, as for the shards.
+        // With a second space before the token the header holds no token, as for the shards.
         ("token file", &token_file, "none", " good", "401"),
         ("webhook", &webhook, "none", "", "401"),
         ("webhook as kcp", &webhook_as_kcp, "none", "", "nobody"),
@@ -105,7 +105,7 @@ async fn who_is_asked_for_credentials() {
 
 /// An issuer, a webhook or a token file cannot make its users operators of the gateway by naming a group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_that_grant_rights_here_come_from_certificates_unless_tokens_may_assert_them() {
+async fn privileged_groups_come_from_certificates_unless_tokens_may_assert_them() {
     const METRICS: &str = "/metrics";
     let with_operator = |privileged_token_groups: bool| {
         world(move |world| {
@@ -150,7 +150,7 @@ async fn groups_are_dropped_passed_on_and_reloaded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_named_while_it_serves_is_followed_like_those_before() {
+async fn a_file_added_by_a_reconfiguration_is_reloaded_like_the_initial_ones() {
     let mut world = world(|_| ()).await;
     let mut changed = world.config.clone();
     with_token_file(&mut world);
@@ -165,9 +165,9 @@ async fn a_file_that_is_named_while_it_serves_is_followed_like_those_before() {
     assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer good")]).await), "401");
 }
 
-/// The second hop of a mounted workspace.
+/// The second hop of a request to a mounted workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
+async fn only_front_proxies_may_assert_users_in_request_headers() {
     let world = world(|world| {
         let directory = world.directory.path();
         fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
@@ -200,9 +200,9 @@ async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
     }
 }
 
-/// Else the next gateway, which knows this one and believes those names, would take the client's word for it.
+/// Otherwise the next gateway, which trusts this one and these header names, would accept the identity that the client forged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_that_a_listener_believes_go_no_further() {
+async fn identity_headers_that_a_listener_trusts_are_not_forwarded() {
     let world = world(|world| {
         let directory = world.directory.path();
         fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
@@ -224,8 +224,8 @@ async fn headers_that_a_listener_believes_go_no_further() {
     }
 }
 
-/// The world, its listener set to believe front proxies by these names beside the usual ones.
-fn believe(world: &mut World, names: &[&str]) {
+/// Configures the listener to trust these user name headers of front proxies, in addition to X-Remote-User.
+fn trust_front_proxies(world: &mut World, names: &[&str]) {
     let directory = world.directory.path();
     fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
     let headers = &mut world.config.listeners[0].authentication.request_header;
@@ -235,13 +235,13 @@ fn believe(world: &mut World, names: &[&str]) {
         names.iter().chain(&["X-Remote-User"]).map(|name| (*name).to_owned()).collect();
 }
 
-/// A request may have begun under other settings than those by which it is judged.
+/// A request may start under other settings than those by which it is authenticated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_listener_comes_to_believe_goes_no_further_from_the_first_request_on() {
+async fn newly_trusted_identity_headers_are_removed_from_waiting_requests() {
     const NEW: &str = "/clusters/root:new/api";
     let mut world = world(|world| {
         world.config.index.miss_wait = "1m".parse().unwrap();
-        believe(world, &[]);
+        trust_front_proxies(world, &[]);
     })
     .await;
     let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
@@ -255,7 +255,7 @@ async fn what_a_listener_comes_to_believe_goes_no_further_from_the_first_request
     while !operator.get("/metrics").await.text.contains("fairlead_gateway_requests_open{class=\"read\"} 2\n")
     {
     }
-    believe(&mut world, &["X-Proxy-User"]);
+    trust_front_proxies(&mut world, &["X-Proxy-User"]);
     let config = world.config.clone();
     world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
     world.create_workspace("root", "new", "alpha", "new0000000000001");
@@ -264,12 +264,12 @@ async fn what_a_listener_comes_to_believe_goes_no_further_from_the_first_request
     assert_eq!(answer.echoed("x-proxy-"), [""; 0]);
 }
 
-/// Nor while it is being changed, however often.
+/// The headers are not forwarded while the settings change repeatedly, either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_listener_believes_now_and_then_goes_no_further_when_it_does() {
-    let mut world = world(|world| believe(world, &["X-Proxy-User"])).await;
+async fn identity_headers_are_not_forwarded_while_the_trusted_names_change() {
+    let mut world = world(|world| trust_front_proxies(world, &["X-Proxy-User"])).await;
     let with = world.config.clone();
-    believe(&mut world, &[]);
+    trust_front_proxies(&mut world, &[]);
     let without = world.config.clone();
     let stop = Arc::<AtomicBool>::default();
     let mut asked = Vec::new();
@@ -300,7 +300,7 @@ async fn what_a_listener_believes_now_and_then_goes_no_further_when_it_does() {
     }
 }
 
-/// A key for tokens of service accounts, its public half in a file of the world's.
+/// Creates a signing key for service account tokens and configures the listener to verify tokens with its public key.
 fn signing_key(world: &mut World) -> EcdsaKeyPair {
     let (key, file) = robots_key(world);
     world.config.listeners[0].authentication.service_accounts.key_files = vec![file];
@@ -336,7 +336,7 @@ fn robot_issued_in(key: &EcdsaKeyPair, cluster: &str, seconds: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_path() {
+async fn service_account_tokens_are_checked_on_their_shard_and_select_their_workspace() {
     let mut key = None;
     let world = world(|world| key = Some(signing_key(world))).await;
     let key = key.unwrap();
@@ -351,7 +351,7 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
         // Clients inside a cluster know only host and port.
         ("/api/v1/pods?limit=1", &token, name, "/clusters/0rg0000000000001/api/v1/pods?limit=1"),
         ("/version/", &token, name, "/clusters/0rg0000000000001/version"),
-        // The account is asked for on the shard of its own workspace, and there is none of that name in root.
+        // The account is looked up on the shard of its own workspace; root has no account of that name.
         (PATH, &foreign, "401", ""),
         ("/api/v1/pods", &foreign, "401", ""),
         (PATH, &early, "401", ""),
@@ -378,7 +378,7 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn service_accounts_of_no_workspace_arrive_tied_to_none() {
+async fn service_account_tokens_without_a_workspace_are_scoped_to_none() {
     let mut key = None;
     let world = world(|world| {
         key = Some(signing_key(world));
@@ -396,7 +396,7 @@ async fn service_accounts_of_no_workspace_arrive_tied_to_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_structured_configuration_may_open_paths_to_everybody() {
+async fn a_structured_configuration_may_allow_anonymous_requests_to_paths() {
     let world = world(|world| {
         let file = world.directory.path().join("authentication.yaml");
         let text = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n\

@@ -1,4 +1,4 @@
-//! Clients and shards that break off, hang, drip or go away in the middle: whose fault it is, and who pays for it.
+//! Clients and shards that break off, stall, send slowly or close connections: which side is at fault, and what it costs others.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::world::{Choices, World, eventually, request, until};
 
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 const WAIT: &str = "/clusters/root:org/wait";
-/// Only to fail instead of hanging.
+/// Timeout that turns a hang into a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 
 async fn world(choice: fn(&mut GatewayConfig)) -> World {
     World::with(Choices { config: Some(choice), ..Choices::default() }).await
 }
 
-/// Blamed on the shard, a client's fault would cost everybody a connection, or be repeated.
+/// If the shard were blamed for a client's fault, all clients would lose a connection, or the request would be retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
+async fn a_request_body_that_breaks_off_costs_no_connection_to_the_shard() {
     let world = World::new().await;
     let user = world.user();
     let other = world.http2(Some(&user)).await;
@@ -33,10 +33,10 @@ async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
     let state = &world.alpha.state;
     let closed = || state.connections.load(Ordering::SeqCst) - state.open_connections();
     let before = closed();
-    // Each of them reaches the shard before it breaks off.
+    // Each request reaches the shard before its body breaks off.
     let arrived = async |before: usize| {
         let arrived = async || state.requests.load(Ordering::SeqCst) != before;
-        eventually("it reaches the shard", arrived).await;
+        eventually("the request reaches the shard", arrived).await;
     };
     for round in 0..5 {
         let (mut client, driver) =
@@ -67,22 +67,22 @@ async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
         arrived(before).await;
         errs.write_all(b"no number\r\n").await.unwrap();
         let mut told = Vec::new();
-        let _ = timeout(LIMIT, errs.read_to_end(&mut told)).await.expect("kept open");
+        let _ = timeout(LIMIT, errs.read_to_end(&mut told)).await.expect("the connection stays open");
         assert!(told.starts_with(b"HTTP/1.1 400 "), "{}", told.escape_ascii());
         until(&state.broken, |broken| *broken == 3 * round + 3).await;
     }
     state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     let event = timeout(LIMIT, watch.body_mut().frame()).await.expect("no event").unwrap().unwrap();
     assert_eq!(event.into_data().unwrap(), "{}\n");
-    assert_eq!(closed(), before, "a connection to the shard was blamed");
+    assert_eq!(closed(), before, "a connection to the shard was closed");
     let metrics = world.environment.metrics.text().unwrap();
     let metrics = String::from_utf8_lossy(&metrics);
     assert!(!metrics.contains("fairlead_gateway_local_responses_total{code=\"50"), "{metrics}");
 }
 
-/// The stock limit is one per read, and every byte is a read.
+/// The usual timeout applies to each read, and a slow client can send every byte separately.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_that_drip_are_not_waited_for() {
+async fn request_heads_sent_byte_by_byte_time_out() {
     let world = world(|config| {
         config.limits.header_read_timeout = Timespan::from_millis(300);
         config.limits.idle_timeout = Timespan::from_secs(300);
@@ -95,7 +95,7 @@ async fn headers_that_drip_are_not_waited_for() {
         let dripping = async {
             let mut buffer = [0; 512];
             loop {
-                // Closed in either direction.
+                // Detects the end of the connection by reading and by writing.
                 match timeout(Duration::from_millis(10), slow.read(&mut buffer)).await {
                     Ok(Ok(0) | Err(_)) => return,
                     Ok(Ok(_)) => {}
@@ -104,7 +104,7 @@ async fn headers_that_drip_are_not_waited_for() {
                 }
             }
         };
-        timeout(LIMIT, dripping).await.expect("it is waited for without end");
+        timeout(LIMIT, dripping).await.expect("the connection stays open");
     }
 }
 
@@ -116,13 +116,13 @@ async fn a_body_that_the_gateway_itself_reads_has_a_deadline() {
         "POST /services/fairlead/v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut response = Vec::new();
-    timeout(LIMIT, slow.read_to_end(&mut response)).await.expect("it is waited for without end").unwrap();
+    timeout(LIMIT, slow.read_to_end(&mut response)).await.expect("the connection stays open").unwrap();
     let response = String::from_utf8_lossy(&response);
     assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_shard_is_given_up_by_requests_and_not_by_watches() {
+async fn the_response_timeout_applies_to_requests_and_not_to_watches() {
     let world = world(|config| config.upstream.response_timeout = Timespan::from_millis(300)).await;
     let client = world.http2(Some(&world.user())).await;
     let ask = |method: Method, path: &'static str| {
@@ -138,14 +138,14 @@ async fn a_slow_shard_is_given_up_by_requests_and_not_by_watches() {
     for (method, path) in [
         (Method::GET, WAIT),
         (Method::POST, WAIT),
-        // To what is no collection `watch` says nothing.
+        // The `watch` parameter has a meaning only for collections.
         (Method::GET, "/clusters/root:org/openapi/wait?watch=1"),
         (Method::GET, "/clusters/root:org/api/v1/namespaces/a/configmaps/wait?watch=1"),
         (Method::GET, "/services/some/clusters/root:org/wait?watch=1"),
     ] {
-        let answer = timeout(LIMIT, ask(method.clone(), path)).await.expect("waited for").unwrap();
+        let answer = timeout(LIMIT, ask(method.clone(), path)).await.expect("no response").unwrap();
         assert_eq!((answer.status, answer.json()["kind"].as_str()), (504, Some("Status")), "{method} {path}");
-        // The shard learns that nobody waits any more, and is not asked again.
+        // The request to the shard is cancelled and not retried.
         until(&world.alpha.state.waiting, |waiting| *waiting == 3).await;
     }
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
@@ -156,7 +156,7 @@ async fn a_slow_shard_is_given_up_by_requests_and_not_by_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_says_goaway_costs_nothing_that_is_open() {
+async fn a_goaway_of_a_shard_does_not_end_open_streams() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let waiting = tokio::spawn({
@@ -181,13 +181,13 @@ async fn a_shard_that_says_goaway_costs_nothing_that_is_open() {
         world.alpha.state.send_goaway();
         for answer in asked {
             let (method, answer) = answer.await.unwrap();
-            // Of a write that the shard has not looked at, the body is gone; the client has it and is told to try again.
+            // The body of a write that the shard did not process is consumed; only the client can retry (503 with Retry-After).
             let is_refused = method == Method::POST && answer.status == 503;
             assert!(answer.status == 200 || is_refused, "{method}: {answer:?}");
             assert_eq!(answer.headers.contains_key("retry-after"), is_refused);
         }
     }
-    eventually("requests take another connection", async || {
+    eventually("requests use another connection", async || {
         assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
         connections() != before
     })
@@ -219,15 +219,15 @@ async fn a_half_open_connection_is_found_by_pings_and_replaced() {
     let watch = client.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
     until(&world.alpha.state.waiting, |waiting| *waiting == 2).await;
     relay.fall_silent();
-    // A write may have arrived; a watch ends between two events, and its client comes again.
-    let answer = timeout(LIMIT, write).await.expect("waited for").unwrap();
+    // The write is not retried, because the shard may have received it. The watch ends between two events, so clients can resume.
+    let answer = timeout(LIMIT, write).await.expect("no response").unwrap();
     assert_eq!((answer.status, answer.json()["kind"].as_str()), (504, Some("Status")));
-    let rest = timeout(LIMIT, watch.into_body().collect()).await.expect("it goes on").unwrap();
+    let rest = timeout(LIMIT, watch.into_body().collect()).await.expect("the watch stays open").unwrap();
     assert_eq!(rest.to_bytes(), "");
-    // A read is repeated on a connection that works. The shard has not heard of the end of the others.
+    // The read is retried on a working connection. The shard has not learnt that the other two requests ended.
     until(&world.alpha.state.waiting, |waiting| *waiting == 3).await;
     world.alpha.state.release.send_replace(true);
-    let answer = timeout(LIMIT, read).await.expect("waited for").unwrap();
+    let answer = timeout(LIMIT, read).await.expect("no response").unwrap();
     assert_eq!((answer.status, &answer.json()["released"]), (200, &serde_json::json!(true)));
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
 }

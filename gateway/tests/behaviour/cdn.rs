@@ -1,4 +1,4 @@
-//! A content delivery network before a gateway.
+//! A content delivery network (CDN) in front of a gateway.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::world::World;
 
 pub use fairlead_tests::cdn::CLIENT;
 
-/// What it does, and where.
+/// Options of the CDN.
 pub struct Options {
     pub origin: SocketAddr,
-    /// What it shows its origin.
+    /// The client certificate that the CDN presents to its origin.
     pub certificate: Option<Leaf>,
-    /// How long an answer may pause.
+    /// The longest pause in a response that the CDN tolerates.
     pub idle: Duration,
-    /// Requests at once on one connection to the origin.
+    /// Maximum number of concurrent requests on one connection to the origin.
     pub streams: usize,
 }
 
-/// Before an origin of the world; also, whom its clients have to believe.
+/// Starts a CDN in front of an origin of the world. Also returns the authority that clients of the CDN have to trust.
 pub async fn cdn_before(world: &World, options: Options) -> (Cdn, Authority) {
     let authority = Authority::new("public");
     let Options { origin, certificate, idle, streams } = options;

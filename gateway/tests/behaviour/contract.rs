@@ -1,4 +1,4 @@
-//! Requests as they are forwarded, line by line of the contract with clients and shards.
+//! Forwarding of requests, for each line of the contract with clients and shards.
 
 use bytes::Bytes;
 use http::Method;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::shard::GZIP;
 use crate::world::{Answer, ORG, World, eventually, request};
 
-/// A shard's answer to HEAD has a length and no body.
+/// A shard's response to HEAD has a Content-Length and no body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_request_is_answered_over_both_protocols() {
     let world = World::new().await;
@@ -37,7 +37,7 @@ async fn a_head_request_is_answered_over_both_protocols() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_methods_and_fields_of_kcp_go_to_the_shard_as_they_are() {
+async fn all_methods_and_headers_of_kcp_are_forwarded_unchanged() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let untouched = [
@@ -75,7 +75,7 @@ async fn all_methods_and_fields_of_kcp_go_to_the_shard_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_belongs_to_one_connection_stays_on_it() {
+async fn hop_by_hop_headers_are_not_forwarded() {
     let world = World::new().await;
     let _old = world.old_workspace().await;
     let user = world.user();
@@ -100,7 +100,7 @@ async fn what_belongs_to_one_connection_stays_on_it() {
         }
         assert_eq!(answer.echoed("x-stays"), ["x-stays: 1"]);
         assert_eq!(answer.echoed("te:"), ["te: trailers"], "{path}");
-        // The client may take back what it says itself, and nothing else.
+        // The client can remove its own headers by naming them in Connection, but not those that the gateway adds.
         assert_eq!(answer.echoed("x-forwarded-for"), ["x-forwarded-for: 127.0.0.1"]);
         let echo = answer.json();
         let host = echo["authority"]
@@ -112,7 +112,7 @@ async fn what_belongs_to_one_connection_stays_on_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_a_shard_arrive_as_they_are() {
+async fn responses_of_a_shard_are_relayed_unchanged() {
     let world = World::new().await;
     let _old = world.old_workspace().await;
     let client = world.http2(Some(&world.user())).await;
@@ -144,7 +144,7 @@ async fn answers_of_a_shard_arrive_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_pass_byte_for_byte_whatever_they_are_made_of() {
+async fn bodies_of_all_content_types_pass_byte_for_byte() {
     let world = World::new().await;
     let _old = world.old_workspace().await;
     let client = world.http2(Some(&world.user())).await;
@@ -181,7 +181,7 @@ async fn bodies_pass_byte_for_byte_whatever_they_are_made_of() {
     }
 }
 
-/// The phases of a workspace, by its path and by its id, and of what is below it.
+/// Tests each phase of a workspace, for requests by its path, by its ID and to a workspace below it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn phases_of_a_workspace() {
     let world = World::new().await;
@@ -200,20 +200,20 @@ async fn phases_of_a_workspace() {
             (format!("w{number}"), format!("phase{number:011}"), format!("child{number:011}"));
         world.create_workspace("root", &name, "root", &id);
         world.create_workspace(&id, "child", "root", &child);
-        // Not seen before, as a workspace that is scheduled is.
+        // The workspace is recreated, so that the index has not seen it in another phase, as while a workspace is scheduled.
         world.root.state.delete("workspaces", &format!("root/{name}"));
         world.put_workspace("root", &name, json!({"cluster": id}), phase);
         world.create_workspace("root", &format!("marker{number}"), "root", &format!("marker{number:010}"));
         assert_eq!(client.get(&format!("/clusters/root:marker{number}/api")).await.status, 200);
         assert_eq!(client.get(&format!("/clusters/root:{name}/api")).await.status, by_path, "{phase}");
         assert_eq!(client.get(&format!("/clusters/root:{name}:child/api")).await.status, below, "{phase}");
-        // Its id is not affected: what is unavailable is the way to it.
+        // The phase applies to the path only; requests by ID are not affected.
         assert_eq!(client.get(&format!("/clusters/{id}/api")).await.status, 200, "{phase}");
         assert_eq!(client.get(&format!("/clusters/{id}:child/api")).await.status, 200, "{phase}");
     }
 }
 
-/// What happens to workspaces, logical clusters and shards, and what that means for their paths.
+/// Effects of events of workspaces, logical clusters and shards on the routing of paths.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_change_where_requests_go() {
     let world = World::new().await;
@@ -262,7 +262,7 @@ async fn events_change_where_requests_go() {
     world.put_workspace("root", "w", json!({"cluster": two}), "Ready");
     settled().await;
     assert_eq!(where_to("root:w").await, format!("alpha {two}"));
-    // Scheduling says nothing new.
+    // The phase Scheduling changes nothing.
     world.put_workspace("root", "w", json!({}), "Scheduling");
     settled().await;
     assert_eq!(where_to("root:w").await, format!("alpha {two}"));
@@ -274,7 +274,7 @@ async fn events_change_where_requests_go() {
     world.root.state.delete("logicalclusters", one);
     settled().await;
     assert_eq!((where_to("root:w").await, where_to(one).await), ("403".into(), "403".into()));
-    // What a shard says about itself beyond its address does not matter here.
+    // Fields of a Shard other than its base URL do not affect routing.
     world.root.state.put("shards", "alpha", json!({
         "metadata": {"name": "alpha", "labels": {"region": "moon"}, "annotations": {"experimental.core.kcp.io/unschedulable": "true"}},
         "spec": {"baseURL": world.alpha.url(), "externalURL": "https://elsewhere", "virtualWorkspaceURL": "https://elsewhere"},

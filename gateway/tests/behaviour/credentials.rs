@@ -1,5 +1,5 @@
-//! The files that say whom a listener lets in, one by one: each is obeyed as soon as it changes, and what cannot be used
-//! changes nothing.
+//! Every file with certificates, keys, tokens or settings of a listener's authentication: a change takes effect at once, and an
+//! unusable file changes nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::world::{Choices, Http2, World, connect, request};
 
 const PATH: &str = "/clusters/root:org/api";
 
-/// What a client shows.
-enum Shown {
+/// A credential that a client presents.
+enum Credential {
     Certificate(Leaf),
-    /// A proxy's certificate, and the user whom it speaks for.
+    /// A proxy's certificate; the request names the user in X-Remote-User.
     Proxy(Leaf),
     Token(String),
 }
 
-/// A file that lets in one of two clients, and then, changed, the other.
+/// A file whose first content admits one of two clients, and whose second content admits the other.
 struct File {
     what: &'static str,
     configure: fn(&mut ListenerConfig, PathBuf),
     contents: [String; 2],
-    clients: [Shown; 2],
+    clients: [Credential; 2],
 }
 
-impl Shown {
-    /// The user that the shard gets, or the code.
+impl Credential {
+    /// The user header that the shard received, or the status code of an error.
     async fn outcome(&self, world: &World) -> String {
         let (certificate, header) = match self {
             Self::Certificate(leaf) => (Some(leaf), None),
@@ -59,7 +59,7 @@ fn of_tokens() -> File {
         what: "static tokens",
         configure: |listener, file| listener.authentication.token_file = Some(SecretFile::from(file)),
         contents: ["one,ann,1\n", "two,ann,1\n"].map(str::to_owned),
-        clients: ["one", "two"].map(|token| Shown::Token(token.to_owned())),
+        clients: ["one", "two"].map(|token| Credential::Token(token.to_owned())),
     }
 }
 
@@ -68,7 +68,7 @@ fn of_client_authorities() -> File {
     File {
         what: "authorities of clients",
         configure: |listener, file| listener.client_ca = Some(InputFile::from(file)),
-        clients: [0, 1].map(|at| Shown::Certificate(authorities[at].client("ann", &[]))),
+        clients: [0, 1].map(|at| Credential::Certificate(authorities[at].client("ann", &[]))),
         contents: authorities.map(|authority| authority.pem),
     }
 }
@@ -80,7 +80,7 @@ fn of_proxy_authorities() -> File {
         configure: |listener, file| {
             listener.authentication.request_header.client_ca = Some(InputFile::from(file))
         },
-        clients: [0, 1].map(|at| Shown::Proxy(authorities[at].client("a-proxy", &[]))),
+        clients: [0, 1].map(|at| Credential::Proxy(authorities[at].client("a-proxy", &[]))),
         contents: authorities.map(|authority| authority.pem),
     }
 }
@@ -100,7 +100,7 @@ fn of_service_account_keys() -> File {
             listener.authentication.service_accounts.key_files = vec![InputFile::from(file)];
             listener.authentication.service_accounts.lookup = false;
         },
-        clients: [0, 1].map(|at| Shown::Token(signers[at].sign(&claims))),
+        clients: [0, 1].map(|at| Credential::Token(signers[at].sign(&claims))),
         contents: signers.map(|signer| pem("PUBLIC KEY", &signer.public_der())),
     }
 }
@@ -131,7 +131,7 @@ fn of_structured_configuration(servers: &[Server; 2]) -> File {
         });
         contents.push(configuration.to_string());
         let claims = json!({"iss": server.url(), "aud": "client", "sub": "ann", "exp": now() + 600});
-        clients.push(Shown::Token(signer.sign(&claims)));
+        clients.push(Credential::Token(signer.sign(&claims)));
     }
     File {
         what: "structured configuration",
@@ -141,7 +141,7 @@ fn of_structured_configuration(servers: &[Server; 2]) -> File {
     }
 }
 
-/// The kubeconfig names one service, then the other; each knows a token of its own.
+/// The kubeconfig names one service, then the other; each accepts a token of its own.
 fn of_webhook(servers: &[Server; 2], directory: &Path) -> File {
     let contents = [0, 1].map(|at| {
         let server = &servers[at];
@@ -173,12 +173,12 @@ fn of_webhook(servers: &[Server; 2], directory: &Path) -> File {
             listener.authentication.webhook = Some(webhook);
         },
         contents,
-        clients: [0, 1].map(|at| Shown::Token(format!("of-{at}"))),
+        clients: [0, 1].map(|at| Credential::Token(format!("of-{at}"))),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_file_of_a_listener_is_obeyed_when_it_changes() {
+async fn every_authentication_file_of_a_listener_takes_effect_when_it_changes() {
     let directory = tempfile::tempdir().unwrap();
     let issuers = [Server::start().await, Server::start().await];
     let webhooks = [Server::start().await, Server::start().await];
@@ -211,7 +211,7 @@ async fn every_file_of_a_listener_is_obeyed_when_it_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_for_a_name_is_shown_as_soon_as_it_changes() {
+async fn a_certificate_for_a_server_name_is_served_as_soon_as_it_changes() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let [first, second] = ["first", "second"].map(Authority::new);
     let (certificate, private_key) = first.server().write(world.directory.path(), "named");
@@ -221,15 +221,15 @@ async fn a_certificate_for_a_name_is_shown_as_soon_as_it_changes() {
         names: vec!["localhost".to_owned()],
     }];
     world.start().await;
-    let believed = async |authority: &Authority| {
+    let is_trusted = async |authority: &Authority| {
         let Ok(stream) = connect(world.address, authority, None, b"h2").await else { return false };
         Http2::over(stream).await.get("/livez").await.status == 200
     };
-    assert_eq!((believed(&first).await, believed(&second).await), (true, false));
+    assert_eq!((is_trusted(&first).await, is_trusted(&second).await), (true, false));
     second.server().write(world.directory.path(), "named");
     world.environment.reloads.check_now();
-    assert_eq!((believed(&first).await, believed(&second).await), (false, true));
+    assert_eq!((is_trusted(&first).await, is_trusted(&second).await), (false, true));
     fs::write(world.directory.path().join("named.crt"), "nothing").unwrap();
     world.environment.reloads.check_now();
-    assert_eq!((believed(&first).await, believed(&second).await), (false, true));
+    assert_eq!((is_trusted(&first).await, is_trusted(&second).await), (false, true));
 }

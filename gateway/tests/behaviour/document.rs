@@ -1,9 +1,9 @@
-//! The documents that say which test shows what: whatever they name is there.
+//! Documents that name tests: every test that they name must exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The tables of CONTRACT.md and how many rows each has; one that loses a row is noticed.
+/// The tables of CONTRACT.md and their numbers of rows, so that a lost row is noticed.
 const TABLES: [(&str, usize); 6] = [
     ("## Outcomes", 21),
     ("## Events", 15),
@@ -13,15 +13,15 @@ const TABLES: [(&str, usize); 6] = [
     ("## Deliberate differences", 20),
 ];
 
-/// A piece of code in a table's last column, as a path of modules and the name of a test.
+/// A test that a table's last column names.
 #[derive(Debug)]
-struct Named {
+struct TestReference {
     file: PathBuf,
     test: String,
 }
 
-impl Named {
-    /// `a::b` is the test `b` in `behaviour/a.rs`; `hostile/…`, `faults/…` and `src/…` stand in this crate, `/…` anywhere.
+impl TestReference {
+    /// `a::b` is the test `b` in `behaviour/a.rs`; `hostile/…`, `faults/…` and `src/…` are in this crate, `/…` in the repository.
     fn parse(text: &str) -> Self {
         let (module, test) = text.rsplit_once("::").unwrap_or_else(|| panic!("{text:?} names no test"));
         let gateway = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,7 +34,7 @@ impl Named {
         Self { file, test: test.to_owned() }
     }
 
-    /// Why there is no such test.
+    /// The reason why the reference is wrong.
     fn fault(&self) -> Option<&'static str> {
         let Ok(source) = fs::read_to_string(&self.file) else { return Some("there is no such file") };
         let lines: Vec<&str> = source.lines().map(str::trim).collect();
@@ -51,7 +51,7 @@ impl Named {
     }
 }
 
-/// What stands between backticks.
+/// The parts of `text` between backticks.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -61,22 +61,22 @@ fn cells(row: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_row_of_the_contract_has_tests_and_they_are_there() {
+fn every_row_of_the_contract_names_tests_that_exist() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/CONTRACT.md");
     let document = fs::read_to_string(document).unwrap();
     let mut faults = Vec::new();
     for (title, count) in TABLES {
         let section = document.split("\n## ").find(|section| title[3..] == *section.lines().next().unwrap());
         let section = section.unwrap_or_else(|| panic!("there is no section {title:?}"));
-        // Without the head and the line below it.
+        // Skips the table's header and the line below it.
         let rows: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).skip(2).collect();
         assert_eq!(rows.len(), count, "rows of {title:?}");
         for row in rows {
             let cells = cells(row);
             assert!(cells.iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
-            let named: Vec<Named> = code(cells[cells.len() - 1]).map(Named::parse).collect();
+            let named: Vec<TestReference> = code(cells[cells.len() - 1]).map(TestReference::parse).collect();
             if named.is_empty() {
-                faults.push(format!("nothing shows it: {row}"));
+                faults.push(format!("no test is named: {row}"));
             }
             for named in named {
                 faults.extend(named.fault().map(|fault| format!("{named:?}: {fault}")));
@@ -86,7 +86,7 @@ fn every_row_of_the_contract_has_tests_and_they_are_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A parser's panic over somebody's certificate would else end the gateway for all.
+/// With `panic = "abort"` a panic of a parser over one client's certificate would end the gateway.
 #[test]
 fn a_panic_ends_one_task() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
@@ -95,7 +95,7 @@ fn a_panic_ends_one_task() {
     assert!(manifest.contains("panic = \"unwind\"") && !manifest.contains("\"abort\""), "{manifest}");
 }
 
-/// What kcp does and we do only when told to has a row, under the name that the configuration has for it.
+/// Every behaviour of kcp that a switch restores has a row with the switch's name in the configuration.
 #[test]
 fn every_switch_is_in_the_contract() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/CONTRACT.md");
@@ -109,7 +109,7 @@ fn every_switch_is_in_the_contract() {
 
 /// The tables of differences from kcp-front-proxy name tests in their last column.
 #[test]
-fn every_test_that_the_list_of_differences_names_is_there() {
+fn every_test_in_the_list_of_differences_exists() {
     let gateway = Path::new(env!("CARGO_MANIFEST_DIR"));
     let document = fs::read_to_string(gateway.join("../docs/gateway-differences.md")).unwrap();
     let (differences, _) = document.split_once("\n## Known weaknesses").unwrap();
@@ -139,9 +139,9 @@ fn read_all(folder: &Path, sources: &mut String) {
     }
 }
 
-/// The table of attacks in the other test program.
+/// The table of attacks is in the test program `hostile`.
 #[test]
-fn every_attack_has_a_test_that_is_there() {
+fn every_attack_has_a_test_that_exists() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let table = fs::read_to_string(tests.join("hostile/main.rs")).unwrap();
     let mut sources = String::new();

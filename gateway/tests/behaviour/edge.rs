@@ -1,4 +1,5 @@
-//! A listener behind a CDN: only its peers may connect, they are nobody, and what they say of their clients is believed once.
+//! A listener behind a CDN: only the CDN's addresses may connect, the CDN's certificate is no identity, and only the CDN's header
+//! gives the client's address.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,7 +22,8 @@ use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
 const PATH: &str = "/clusters/root:org/api";
 const UNKNOWN: &str = "/clusters/root:nope/api";
 
-/// A gateway with one listener that takes tokens only: `good` is bob's, `admin` root's, of a group that is not welcome.
+/// A gateway with one listener that accepts tokens only: `good` is bob's, `admin` system:admin's, and `lead` belongs to a user in
+/// the group system:kcp:leads.
 async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let file = world.directory.path().join("tokens.csv");
@@ -40,7 +42,7 @@ async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, Anoth
 
 async fn client(world: &World, gateway: &Another, certificate: Option<&Leaf>) -> std::io::Result<Http2> {
     let mut stream = connect(gateway.address, &world.serving_ca, certificate, b"h2").await?;
-    // In TLS 1.3 the server judges the client's certificate when the client's part is over.
+    // In TLS 1.3 the server verifies the client's certificate after the handshake has ended for the client.
     stream.write_all(b"").await?;
     Ok(Http2::over(stream).await)
 }
@@ -59,8 +61,8 @@ fn code(answer: &Answer) -> (u16, String) {
     (answer.status, reason)
 }
 
-/// Whether somebody with this certificate is spoken with at all.
-async fn is_let_in(world: &World, address: SocketAddr, certificate: Option<&Leaf>) -> bool {
+/// Whether a client with this certificate gets a response.
+async fn is_served(world: &World, address: SocketAddr, certificate: Option<&Leaf>) -> bool {
     let Ok(mut stream) = connect(address, &world.serving_ca, certificate, b"http/1.1").await else {
         return false;
     };
@@ -79,15 +81,15 @@ async fn only_the_providers_networks_may_connect() {
         listener.peers.allow = Some(file.into());
     })
     .await;
-    assert!(!is_let_in(&world, gateway.address, None).await);
+    assert!(!is_served(&world, gateway.address, None).await);
     let file = world.directory.path().join("ranges");
     fs::write(&file, "127.0.0.0/8\n").unwrap();
     gateway.environment.reloads.check_now();
-    assert!(is_let_in(&world, gateway.address, None).await);
-    // What cannot be read changes nothing.
+    assert!(is_served(&world, gateway.address, None).await);
+    // A file that cannot be parsed changes nothing.
     fs::write(&file, "127.0.0.0/8\nlocalhost\n").unwrap();
     gateway.environment.reloads.check_now();
-    assert!(is_let_in(&world, gateway.address, None).await);
+    assert!(is_served(&world, gateway.address, None).await);
     let metrics = String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
     for line in [
         "fairlead_gateway_peers_refused_total{listener=\"internal\"} 1",
@@ -99,7 +101,7 @@ async fn only_the_providers_networks_may_connect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_providers_certificate_is_needed_and_nobodys_identity() {
+async fn the_providers_certificate_is_required_and_is_no_identity() {
     let provider = Authority::new("provider");
     let (authority, place) = (&provider, std::sync::OnceLock::new());
     let (world, gateway) = edge(|world, listener| {
@@ -114,24 +116,24 @@ async fn the_providers_certificate_is_needed_and_nobodys_identity() {
     for (certificate, expected) in
         [(None, false), (Some(&world.user()), false), (Some(&stranger), false), (Some(&pull), true)]
     {
-        assert_eq!(is_let_in(&world, gateway.address, certificate).await, expected);
+        assert_eq!(is_served(&world, gateway.address, certificate).await, expected);
     }
     let client = client(&world, &gateway, Some(&pull)).await.unwrap();
     let answer = ask(&client, PATH, "good", &[]).await;
     assert_eq!(answer.echoed("x-remote-user"), ["x-remote-user: bob"]);
     assert_eq!(answer.echoed("x-remote-group").len(), 2);
     assert_eq!(code(&ask(&client, PATH, "", &[]).await), (401, "Unauthorized".into()));
-    // Another authority counts from then on.
+    // After the reload the new authority replaces the old one.
     let next = Authority::new("next");
     fs::write(place.get().unwrap(), &next.pem).unwrap();
     gateway.environment.reloads.check_now();
-    assert!(!is_let_in(&world, gateway.address, Some(&pull)).await);
-    assert!(is_let_in(&world, gateway.address, Some(&next.client("origin-pull", &[]))).await);
-    assert_eq!(ask(&client, PATH, "good", &[]).await.status, 200, "what is open goes on");
+    assert!(!is_served(&world, gateway.address, Some(&pull)).await);
+    assert!(is_served(&world, gateway.address, Some(&next.client("origin-pull", &[]))).await);
+    assert_eq!(ask(&client, PATH, "good", &[]).await.status, 200, "open connections are kept");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_clients_address_is_the_providers_word_alone() {
+async fn only_the_providers_header_gives_the_clients_address() {
     let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("ranges");
         fs::write(&file, "127.0.0.1\n").unwrap();
@@ -156,7 +158,7 @@ async fn the_clients_address_is_the_providers_word_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_load_balancer_says_from_whom_a_connection_is() {
+async fn the_proxy_protocol_header_gives_the_clients_address() {
     let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("ranges");
         fs::write(&file, "127.0.0.1\n").unwrap();
@@ -187,12 +189,12 @@ async fn a_load_balancer_says_from_whom_a_connection_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_answers_to_its_names_only() {
+async fn a_listener_serves_its_host_names_only() {
     let (world, gateway) = edge(|_, listener| listener.hosts = vec!["api.example.com".to_owned()]).await;
-    // The connection asks for localhost.
+    // The client sends the host `localhost`.
     let client = client(&world, &gateway, None).await.unwrap();
     assert_eq!(ask(&client, PATH, "good", &[]).await.status, 421);
-    assert_eq!(client.get("/readyz").await.status, 200, "probes come by address");
+    assert_eq!(client.get("/readyz").await.status, 200, "probes use the address as host");
     assert_eq!(client.get("/metrics").await.status, 421);
     let named = world.another_gateway(|config| config.listeners[0].hosts = vec!["LOCALHOST".to_owned()]);
     named.gateway.ready().await;
@@ -209,7 +211,7 @@ async fn a_listener_answers_to_its_names_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
+async fn unauthenticated_clients_cannot_find_out_which_workspaces_exist() {
     let (world, gateway) = edge(|_, listener| listener.authenticate_before_routing = true).await;
     let first = client(&world, &gateway, None).await.unwrap();
     for path in [PATH, UNKNOWN, "/clusters/*/api", "/services/x/root:org/api", "/nowhere"] {
@@ -220,7 +222,7 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     }
     assert_eq!(ask(&first, PATH, "good", &[]).await.echoed("x-remote-user"), ["x-remote-user: bob"]);
     assert_eq!(code(&ask(&first, UNKNOWN, "good", &[]).await), (403, "Forbidden".into()));
-    // Tokens that only shards could judge are no credential there.
+    // A token that only a shard could verify is no credential at this listener.
     let first = world.another_gateway(|config| config.listeners[0].authenticate_before_routing = true);
     first.gateway.ready().await;
     assert_eq!(world.client_of(&first).await.get(PATH).await.status, 200);
@@ -228,7 +230,7 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     for (path, token) in [(PATH, ""), (PATH, "of the shard"), (UNKNOWN, ""), (UNKNOWN, "of the shard")] {
         assert_eq!(ask(&nobody, path, token, &[]).await.status, 401, "{path} {token}");
     }
-    // Nor what is wrong: checks name shards and files.
+    // Unauthenticated clients do not see failed checks either, because the details name shards and files.
     fs::write(world.directory.path().join("tls.crt"), "not PEM").unwrap();
     first.environment.reloads.check_now();
     let known = world.client_of(&first).await;
@@ -238,12 +240,12 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
             let answer = ask(&nobody, path, token, &[]).await;
             assert_eq!((answer.status, answer.text.as_str()), (200, "ok"), "{path}");
         }
-        let told = known.get(path).await;
-        assert_eq!(told.status, 200, "{path}");
-        assert!(told.text.contains("[+]") || path.contains("informer"), "{path}: {}", told.text);
+        let response = known.get(path).await;
+        assert_eq!(response.status, 200, "{path}");
+        assert!(response.text.contains("[+]") || path.contains("informer"), "{path}: {}", response.text);
     }
     assert!(known.get("/readyz?verbose").await.text.contains("tls.crt:1"));
-    // As kcp does it, everybody is told.
+    // By default, as in kcp, the response shows whether the workspace exists.
     let (world, gateway) = edge(|_, _| {}).await;
     let usual = client(&world, &gateway, None).await.unwrap();
     assert_eq!(ask(&usual, PATH, "", &[]).await.status, 401);
@@ -251,7 +253,7 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
+async fn unauthenticated_clients_see_that_a_gateway_is_not_ready_but_not_why() {
     let mut world = World::with(Choices { unsynced: true, stopped: true, ..Choices::default() }).await;
     world.config.listeners[0].authenticate_before_routing = true;
     let gateway = world.another_gateway(|_| ());
@@ -268,7 +270,7 @@ async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn some_are_turned_away_with_a_good_credential() {
+async fn denied_users_groups_and_protocols_are_refused_with_a_valid_credential() {
     let (world, gateway) = edge(|_, listener| {
         listener.deny.users = vec!["system:*".to_owned()];
         listener.deny.groups = vec!["system:kcp:*".to_owned()];
@@ -291,7 +293,7 @@ async fn some_are_turned_away_with_a_good_credential() {
         assert_eq!(answer.status, expected, "{token} {fields:?}");
         assert_eq!(answer.headers["cache-control"], "no-store", "{token} {fields:?}");
     }
-    // They may not have what is the gateway's own, either.
+    // The gateway's own endpoints are refused to them as well.
     assert_eq!(ask(&client, "/metrics", "admin", &[]).await.status, 403);
     for (protocol, expected) in [("SPDY/3.1", 403), ("websocket", 101)] {
         let answer = upgrade(gateway.address, &world.serving_ca, protocol).await;
@@ -299,7 +301,7 @@ async fn some_are_turned_away_with_a_good_credential() {
     }
 }
 
-/// Asks with the good token for an upgrade.
+/// Requests an upgrade with the token `good`.
 async fn upgrade(
     address: SocketAddr,
     authority: &Authority,
@@ -334,7 +336,7 @@ async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     let asked = futures_util::future::join_all(
         (0..5).map(|_| client.open(request(Method::GET, "/clusters/root:org/wait", &bearer, ""))),
     );
-    // They all wait until the CDN gives up.
+    // All requests wait until the CDN gives up with 524.
     assert!(asked.await.into_iter().all(|answer| answer.unwrap().status() == 524));
     assert_eq!(cdn.opened(), 3);
 
@@ -347,7 +349,7 @@ async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     assert_eq!(&back, b"HELLO");
 }
 
-/// What a watch says until it is enough, or until it breaks.
+/// Reads a watch until `enough` holds (Ok), or until the stream ends (Err). Returns the text that was read.
 async fn read_until(
     body: &mut hyper::body::Incoming,
     enough: impl Fn(&str) -> bool,
@@ -362,9 +364,9 @@ async fn read_until(
     Ok(text)
 }
 
-/// CloudFlare gives up on an answer that pauses for 100 s, and kubectl asks for no bookmarks.
+/// Cloudflare gives up on a response that pauses for 100 s, and kubectl requests no bookmarks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
+async fn watch_keep_alive_keeps_an_idle_watch_open_through_a_cdn() {
     const WATCH: &str = "/clusters/root:org/api/v1/numbers?watch=true&resourceVersion=0";
     let (world, gateway) =
         edge(|_, listener| listener.watch_keep_alive = Some("100ms".parse().unwrap())).await;
@@ -392,11 +394,11 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
                     .unwrap()
                     .into_body()
             };
-            // For twice as long as the CDN would wait.
+            // Reads for twice as long as the CDN's idle timeout.
             let quiet = read_until(&mut body, |text| text.ends_with(&" ".repeat(24))).await;
             assert_eq!(quiet.is_ok(), survives, "{quiet:?}");
-            let told = quiet.unwrap_or_else(|told| told);
-            assert!(told.contains("\"n\":1"), "{told}");
+            let response = quiet.unwrap_or_else(|response| response);
+            assert!(response.contains("\"n\":1"), "{response}");
             if survives {
                 let name = String::from_utf8_lossy(protocol).replace('/', "-");
                 world.alpha.state.put("numbers", &name, json!({"n": name}));
@@ -408,10 +410,10 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
     }
 }
 
-/// A browser shows its reader's certificate for whatever a page asks, and says that another site's page did; other clients
-/// say nothing of the kind.
+/// A browser presents its user's certificate with the requests of any page. It names the page's site in Sec-Fetch-Site or Origin,
+/// which other clients do not send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
+async fn a_page_of_another_site_cannot_use_the_browsers_certificate() {
     let world = World::new().await;
     let admin = world.http2(Some(&world.operator())).await;
     const STATUS: &str = "/services/fairlead/v1/status";
@@ -436,7 +438,7 @@ async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
         let answer = admin.send(request(method.clone(), path, &headers, "")).await;
         assert_eq!(answer.status, expected, "{method} {path} {site:?} {impersonated}: {answer:?}");
     }
-    // Some say only where the page is from.
+    // Some browsers send only Origin.
     for (method, path, origin, expected) in [
         (Method::POST, OBJECTS, "https://localhost", 200),
         (Method::POST, OBJECTS, "https://evil.example", 403),
@@ -448,10 +450,10 @@ async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
         let answer = admin.send(request(method.clone(), path, &headers, "")).await;
         assert_eq!(answer.status, expected, "{method} {path} {origin}");
     }
-    // Libraries for WebSockets name one because they must; they are nobody's browser.
+    // WebSocket libraries have to send an Origin, although they are no browser.
     let headers = [("origin", "http://localhost"), ("user-agent", "Go-http-client/2.0")];
     assert_eq!(admin.send(request(Method::POST, OBJECTS, &headers, "")).await.status, 200);
-    // Without a certificate there is nothing that would go along.
+    // Without a client certificate the browser adds no credential.
     let nobody = world.http2(None).await;
     let headers = [("sec-fetch-site", "cross-site"), ("authorization", "Bearer good")];
     let answer = nobody.send(request(Method::POST, OBJECTS, &headers, "")).await;

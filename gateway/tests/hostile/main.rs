@@ -4,7 +4,7 @@
 //! | class | where it was | test |
 //! |---|---|---|
 //! | identity headers injected | kcp CVE-2026-61682 (GHSA-c8w2-fgvx-vhv4) | [`campaign`], `b::identity::forged_identity_headers_never_arrive_over_http1`, `…_http2` |
-//! | stamped headers removed through `Connection` | kcp, by reading | `b::identity::forged_identity_headers_never_arrive_over_http1`, `b::contract::what_belongs_to_one_connection_stays_on_it` |
+//! | stamped headers removed through `Connection` | kcp, by reading | `b::identity::forged_identity_headers_never_arrive_over_http1`, `b::contract::hop_by_hop_headers_are_not_forwarded` |
 //! | identity in trailers | - | `b::identity::trailers_of_a_request_never_arrive` |
 //! | rapid reset | CVE-2023-44487 | [`floods`]`::rapid_reset_cve_2023_44487` |
 //! | made you reset, six primitives | CVE-2025-8671, GHSA-393w-9x6h-8gc7 | [`floods`]`::made_you_reset_cve_2025_8671` |
