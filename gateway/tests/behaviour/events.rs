@@ -1,5 +1,5 @@
-//! What shards tell the index, event by event (front-proxy.md 2.3), and what each means for paths. The steps of a test
-//! follow one another in one world; after each, everything that it has said has arrived.
+//! Events of shards to the index, one by one (front-proxy.md 2.3), and their effects on paths. The steps of a test follow one
+//! another in one world; after each step the test waits until the gateway has processed its events.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use tokio::time::timeout;
 use crate::shard::Shard;
 use crate::world::{Http2, ORG, World, eventually, logical_cluster};
 
-/// Only to fail instead of hanging.
+/// Timeout that turns a hang into a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 const ONE: &str = "0ne0000000000001";
 const TWO: &str = "tw00000000000002";
 
-/// What happens, how, and what references lead to from then on: `<shard> <id>`, or a code.
+/// A step: its description, its events, and what references resolve to afterwards: `<shard> <id>`, or a status code.
 type Step = (&'static str, fn(&World, &Shard), &'static [(&'static str, &'static str)]);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_workspaces() {
     run(&[
         (
-            "a workspace without a logical cluster leads nowhere",
+            "a workspace without a logical cluster resolves to nothing",
             |world, _| world.put_workspace("root", "w", json!({}), "Ready"),
             &[("root:w", "403")],
         ),
         (
-            "a workspace is scheduled, its logical cluster comes later",
+            "a workspace is scheduled before its logical cluster exists",
             |world, _| world.put_workspace("root", "w", json!({"cluster": ONE}), "Initializing"),
             &[("root:w", "403"), (ONE, "403")],
         ),
         (
-            "the logical cluster comes",
+            "the logical cluster is created",
             |world, _| put(&world.root, ONE, &json!({})),
             &[("root:w", "root 0ne0000000000001"), (ONE, "root 0ne0000000000001")],
         ),
         (
-            "Scheduling says nothing",
+            "the phase Scheduling changes nothing",
             |world, _| world.put_workspace("root", "w", json!({}), "Scheduling"),
             &[("root:w", "root 0ne0000000000001")],
         ),
         (
-            "Unavailable, and below it",
+            "a workspace becomes unavailable, and so do those below it",
             |world, _| {
                 world.create_workspace(ONE, "child", "root", "ch1ld00000000001");
                 world.put_workspace("root", "w", json!({"cluster": ONE}), "Unavailable");
@@ -49,7 +49,7 @@ async fn events_of_workspaces() {
             &[("root:w", "503"), ("root:w:child", "503"), (ONE, "root 0ne0000000000001")],
         ),
         (
-            "any other phase takes that back",
+            "any other phase makes them available again",
             |world, _| world.put_workspace("root", "w", json!({"cluster": ONE}), "Terminating"),
             &[("root:w", "root 0ne0000000000001"), ("root:w:child", "root ch1ld00000000001")],
         ),
@@ -62,12 +62,12 @@ async fn events_of_workspaces() {
             &[("root:w", "alpha tw00000000000002"), ("root:w:child", "403"), (ONE, "root 0ne0000000000001")],
         ),
         (
-            "the logical cluster that it had is deleted, which is nothing to it",
+            "the deletion of its former logical cluster does not affect the workspace",
             |world, _| world.root.state.delete("logicalclusters", ONE),
             &[("root:w", "alpha tw00000000000002"), (ONE, "403")],
         ),
         (
-            "it becomes a mount",
+            "the workspace becomes a mount",
             |world, other| mount(world, "w", &format!("{}/clusters/there", other.url())),
             &[("root:w", "other there"), (TWO, "alpha tw00000000000002")],
         ),
@@ -78,7 +78,7 @@ async fn events_of_workspaces() {
         ),
         ("the mount has no URL", |world, _| mount(world, "w", ""), &[("root:w", "403")]),
         (
-            "it is no mount any more",
+            "the workspace is no mount any more",
             |world, _| world.put_workspace("root", "w", json!({"cluster": TWO}), "Ready"),
             &[("root:w", "alpha tw00000000000002")],
         ),
@@ -96,7 +96,7 @@ async fn events_of_workspaces() {
             &[("root:m", "403")],
         ),
         (
-            "a workspace is told of that nobody knew and that is gone",
+            "a workspace is deleted before it is scheduled",
             |world, _| {
                 world.put_workspace("root", "short", json!({}), "Scheduling");
                 world.root.state.delete("workspaces", "root/short");
@@ -126,12 +126,12 @@ async fn events_of_logical_clusters() {
             &[("root:org:c", "root 0ne0000000000001")],
         ),
         (
-            "a second shard claims it and changes nothing",
+            "a second shard reports the logical cluster, which changes nothing",
             |world, _| put(&world.alpha, ONE, &json!({})),
             &[("root:org:c", "root 0ne0000000000001"), (ONE, "root 0ne0000000000001")],
         ),
         (
-            "the second shard tells of it again and again",
+            "the second shard reports it repeatedly",
             |world, _| (0..5).for_each(|round| put(&world.alpha, ONE, &json!({"round": round.to_string()}))),
             &[("root:org:c", "root 0ne0000000000001"), (ONE, "root 0ne0000000000001")],
         ),
@@ -149,7 +149,7 @@ async fn events_of_logical_clusters() {
             &[("root:org:c", "alpha 0ne0000000000001"), (ONE, "alpha 0ne0000000000001")],
         ),
         (
-            "its last owner deletes it: the workspace leads nowhere, and what was below is gone",
+            "its last owner deletes it: its workspace and the workspaces below it resolve to nothing",
             |world, _| {
                 world.alpha.state.put(
                     "workspaces",
@@ -170,7 +170,7 @@ async fn events_of_logical_clusters() {
             ],
         ),
         (
-            "it comes back elsewhere, and its workspace leads to it again",
+            "it is created on another shard, and its workspace resolves to it again",
             |world, _| put(&world.root, ONE, &json!({})),
             &[("root:org:c", "root 0ne0000000000001"), (ONE, "root 0ne0000000000001")],
         ),
@@ -191,7 +191,7 @@ async fn events_of_shards() {
             &[("root:w", "other 0ne0000000000001"), (ONE, "other 0ne0000000000001")],
         ),
         (
-            "conditions, labels, further URLs and marks of a shard do not matter here",
+            "conditions, labels, annotations and other URLs of a shard do not affect routing",
             |world, other| {
                 let object = json!({
                     "metadata": {
@@ -209,7 +209,7 @@ async fn events_of_shards() {
             &[("root:w", "other 0ne0000000000001"), (ONE, "other 0ne0000000000001")],
         ),
         (
-            "a slash at the end of its URL does not, either",
+            "a slash at the end of its URL does not affect routing",
             |world, other| world.register("other", &format!("{}/", other.url())),
             &[("root:w", "other 0ne0000000000001")],
         ),
@@ -224,7 +224,7 @@ async fn events_of_shards() {
             &[("root:w", "other 0ne0000000000001"), (ONE, "other 0ne0000000000001")],
         ),
         (
-            "it is deleted while nobody looks, and the root shard has forgotten that it was",
+            "it is deleted while the watch is disconnected, and the root shard has compacted the event",
             |world, _| {
                 world.root.state.held.send_replace(true);
                 world.root.state.cut_connections();
@@ -251,7 +251,8 @@ async fn run(steps: &[Step]) {
     }
 }
 
-/// The same for the list of shards, which is a watch of its own; what a new shard has is known a moment after the shard.
+/// The same for events of Shards, which have a watch of their own. The gateway learns the objects of a new shard later than the
+/// Shard, so results are polled.
 async fn run_with_shards(steps: &[Step]) {
     let world = World::new().await;
     let other = world.another_shard("other").await;
@@ -272,7 +273,7 @@ async fn run_with_shards(steps: &[Step]) {
     }
 }
 
-/// Whatever shards have said before is known once what they say now is.
+/// Waits until the gateway has processed all earlier events: creates a workspace on each shard and waits until it is served.
 async fn settle(world: &World, client: &Http2, number: usize) {
     for (shard, id) in [("root", "ra"), ("alpha", "al")] {
         let (name, id) = (format!("marker-{shard}-{number}"), format!("{id}{number:014}"));

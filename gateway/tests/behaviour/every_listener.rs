@@ -1,5 +1,5 @@
-//! Every credential with everything that a client may try to say beside it, at every kind of listener: whom the shard is told of,
-//! and what else arrives there. The table is printed.
+//! Every credential with every forged header at every kind of listener: the user and the other headers that the shard receives.
+//! The test prints the table.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,15 +33,15 @@ const PATH: &str = "/clusters/root:org/api";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Listener {
-    /// Every method, certificates among them.
+    /// Every authentication method, including client certificates.
     Internal,
     /// Behind a CDN, tokens only.
     Edge,
-    /// Certificates only, and who is not known is told nothing.
+    /// Client certificates only, and authentication before routing.
     Admin,
-    /// As the first, on a Unix socket.
+    /// Like `Internal`, on a Unix socket.
     Local,
-    /// As the first, behind a load balancer.
+    /// Like `Internal`, behind a load balancer that sends the PROXY protocol.
     Balanced,
 }
 
@@ -81,7 +81,7 @@ const CREDENTIALS: [Credential; 13] = [
     Credential::FrontProxy,
 ];
 
-/// What a client may try to say beside its credential.
+/// Headers that a client may send in addition to its credential, to forge an identity or an address.
 const TRICKS: [(&str, &[(&str, &str)]); 8] = [
     ("none", &[]),
     (
@@ -108,7 +108,7 @@ const TRICKS: [(&str, &[(&str, &str)]); 8] = [
     ("impersonate_user", &[("impersonate_user", "root")]),
 ];
 
-/// What carriers say of clients, and arrives only where nobody believes any of it.
+/// Headers in which proxies describe clients. A listener that trusts one of them forwards none of them.
 const WORDS: [&str; 7] = [
     "cf-client-cert-der-base64",
     "cf-connecting-ip",
@@ -120,7 +120,7 @@ const WORDS: [&str; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_credential_with_every_trick_at_every_listener() {
+async fn every_credential_with_every_forged_header_at_every_listener() {
     let scene = Scene::set().await;
     let mut table = format!("{:24} {:18}", "credential", "trick");
     LISTENERS.iter().for_each(|listener| table.push_str(&format!("{:45} ", format!("{listener:?}"))));
@@ -151,7 +151,7 @@ fn expected(listener: Listener, credential: Credential, trick: &str) -> String {
         return "403".to_owned();
     }
     let who = match who(listener, credential) {
-        // What it says by these headers is no trick where it is believed, and two users are nobody.
+        // The front proxy is trusted to send these headers, but two user headers are refused.
         Ok("dora") if trick == "X-Remote-*" => return "401".to_owned(),
         Ok(who) => who,
         Err(code) => return code.to_string(),
@@ -170,7 +170,7 @@ fn expected(listener: Listener, credential: Credential, trick: &str) -> String {
     format!("{who}{}, from {from}{words}", if acts { ", as root" } else { "" })
 }
 
-/// The user that the shard gets, or the code.
+/// The user and groups that the shard receives, or the status code.
 fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> {
     use Credential::{
         Certificate, CertificateAndBadToken, FrontProxy, GoodToken, ServiceAccount, TokenOfIssuer,
@@ -178,7 +178,7 @@ fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> 
     };
     match (listener, credential) {
         (Listener::Edge, TokenOfRefusedUser | TokenOfRefusedGroup | ServiceAccount) => Err(403),
-        // Whatever they have shown the CDN.
+        // The CDN does not forward the client's certificate.
         (Listener::Edge, Certificate | CertificateAndBadToken | FrontProxy) => Err(401),
         (_, Certificate | CertificateAndBadToken) => Ok("alice,team"),
         (Listener::Admin, _) => Err(401),
@@ -194,14 +194,14 @@ fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> 
     }
 }
 
-/// The user and the further headers that the shard got, or the code.
+/// The user and the further headers that the shard received, or the status code.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();
     }
     let value = |line: &String| line.split_once(": ").unwrap().1.to_owned();
     let told = |name: &str| answer.echoed(&format!("{name}:")).iter().map(value).collect::<Vec<_>>();
-    // All of it is ours: the user once, groups, the credential's own attributes.
+    // All X-Remote-* headers are the gateway's own: one user, the groups and the attributes of the credential.
     let (users, mut groups) = (told("x-remote-user"), told("x-remote-group"));
     let extras = answer.echoed("x-remote-extra-authentication.k").len();
     let count = answer.echoed("x-remote-").len() + answer.echoed("x_remote").len();
@@ -224,7 +224,7 @@ struct Scene {
     _issuer: Server,
 }
 
-/// Those that somebody signs.
+/// Signed tokens.
 struct Tokens {
     of_issuer: String,
     expired: String,
@@ -305,7 +305,7 @@ impl Scene {
         send(stream, authority, certificate.as_ref(), asked, is_websocket).await
     }
 
-    /// A connection without TLS, whatever has to be said before that said.
+    /// Opens a connection without TLS, and sends the PROXY protocol header where the listener requires it.
     async fn connect(&self, listener: Listener) -> Box<dyn Stream> {
         let tcp = async |address| TcpStream::connect(address).await.unwrap();
         match listener {
@@ -348,7 +348,7 @@ async fn send(
     Http2::from(sender).send(asked).await
 }
 
-/// The listeners, each with all that goes with it; where the socket is.
+/// Configures all listeners. Returns the path of the Unix socket.
 fn set_listeners(world: &mut World, provider: &Authority, issuer: &Server) -> PathBuf {
     let directory = world.directory.path().to_owned();
     let path = |name: &str| directory.join(name);

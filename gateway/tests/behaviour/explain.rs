@@ -1,6 +1,6 @@
-//! What an operator is told about a request before anybody makes it: every step, and the end that it really has.
+//! The explain endpoint: every step of a hypothetical request, and the outcome that the real request has.
 //!
-//! `matrix` asks for each of its rows what would become of it, and compares.
+//! `matrix` requests an explanation for each of its rows and compares it with the real response.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use crate::world::{Answer, Choices, Http2, ORG, World, connect, request};
 
 const PATH: &str = "/services/fairlead/v1/explain";
 
-/// An explanation.
+/// The explanation of a request.
 #[derive(Debug)]
-pub struct Foretold(Value);
+pub struct Explanation(Value);
 
-impl Foretold {
+impl Explanation {
     pub async fn ask(world: &World, address: SocketAddr, question: &Value) -> Self {
         let answer = post(world, address, question).await;
         assert_eq!(answer.status, 200, "{question}: {}", answer.text);
@@ -25,7 +25,8 @@ impl Foretold {
         Self(answer.json())
     }
 
-    /// That the real request had this end: the same words of the gateway's own, or a server that was sent the same head.
+    /// Asserts that the real request had the explained outcome: the same response of the gateway, or a server that received the
+    /// same headers.
     pub fn assert_agrees_with(&self, real: &Answer, about: &str) {
         let echo: Value = serde_json::from_str(&real.text).unwrap_or_default();
         let Some(lines) = echo["headers"].as_array().filter(|_| real.status == 200) else {
@@ -62,7 +63,7 @@ impl Foretold {
             .collect()
     }
 
-    /// Where it ends: `<code> <reason>`, or the server with the user.
+    /// The outcome: `<code> <reason>`, or the server and the user.
     fn end(&self) -> String {
         let (answer, forward) = (&self.0["response"], &self.0["forward"]);
         match (answer["code"].as_u64(), forward["server"].as_str()) {
@@ -83,7 +84,7 @@ async fn post(world: &World, address: SocketAddr, question: &Value) -> Answer {
     Http2::over(stream).await.send(request(Method::POST, PATH, &[], &question.to_string())).await
 }
 
-/// A gateway with an internal listener, one that demands everything, and one with quotas.
+/// A gateway with an internal listener, a strict listener with many restrictions, and a listener with quotas.
 async fn world() -> World {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let path = |name: &str| world.directory.path().join(name);
@@ -124,7 +125,7 @@ async fn world() -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_branch_is_told() {
+async fn every_branch_is_explained() {
     let world = world().await;
     let alice = world.user().certificate;
     let stranger = world.serving_ca.client("stranger", &[]).certificate;
@@ -181,50 +182,50 @@ async fn every_branch_is_told() {
         (limited("/clusters/root:org/api/v1/pods?watch=true"), "429 limited", &["quota refused too many open watches"]),
     ];
     for (question, end, steps) in cases {
-        let told = Foretold::ask(&world, world.address, &question).await;
+        let told = Explanation::ask(&world, world.address, &question).await;
         let lines = told.steps().join("\n");
         match end {
             "*mount" => assert_eq!(told.0["forward"]["url"], format!("{}/clusters/x/api", world.alpha.url())),
             end => assert_eq!(told.end(), end, "{question}:\n{lines}"),
         }
         for step in steps {
-            assert!(lines.contains(step), "{question}: {step:?} is not told in\n{lines}");
+            assert!(lines.contains(step), "{question}: {step:?} is missing in\n{lines}");
         }
         assert!(!told.0.to_string().contains("Bearer"), "{told:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rehearsal_costs_nobody_anything() {
+async fn an_explanation_uses_no_quota_and_sends_no_request() {
     let world = world().await;
     let alice = world.user();
     let org = "/clusters/root:org/api";
     let question = json!({"path": org, "listener": "limited", "certificate": alice.certificate});
     for _ in 0..20 {
-        assert_eq!(Foretold::ask(&world, world.address, &question).await.end(), "alpha as alice");
+        assert_eq!(Explanation::ask(&world, world.address, &question).await.end(), "alpha as alice");
     }
     let listener = world.gateway.as_ref().unwrap().listeners[2].1;
     let stream = connect(listener, &world.serving_ca, Some(&alice), b"h2").await.unwrap();
     let client = Http2::over(stream).await;
-    // The whole burst is there, and what is used up is foretold.
+    // The explanations have used nothing of the burst. An explanation after the burst is used up shows the limit.
     let mut answered = 0;
     while client.get(org).await.status == 200 {
         answered += 1;
     }
     assert!(answered >= 5, "{answered}");
-    assert_eq!(Foretold::ask(&world, world.address, &question).await.end(), "429 limited");
+    assert_eq!(Explanation::ask(&world, world.address, &question).await.end(), "429 limited");
     assert_eq!(client.get(org).await.status, 429);
-    // Nothing but the real requests reached the shard, and a miss that was rehearsed is not remembered.
+    // Only the real requests reached the shard, and a miss in an explanation is not cached.
     assert_eq!(world.alpha.state.requests.load(std::sync::atomic::Ordering::SeqCst), answered);
     for _ in 0..2 {
         let missing = json!({"path": "/clusters/root:nope/api", "certificate": alice.certificate});
-        let told = Foretold::ask(&world, world.address, &missing).await.steps().join("\n");
+        let told = Explanation::ask(&world, world.address, &missing).await.steps().join("\n");
         assert!(told.contains("waits up to") && !told.contains("not found recently"), "{told}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_operators_ask_and_bad_questions_are_named() {
+async fn only_operators_get_explanations_and_invalid_questions_are_described() {
     let world = world().await;
     let (operator, alice) = (world.operator(), world.user());
     let by_url = format!("{PATH}?path=/clusters/root:org/api&listener=limited");
@@ -255,7 +256,7 @@ async fn only_operators_ask_and_bad_questions_are_named() {
     }
 }
 
-/// The page is where it is offered, for operators; its files come with everything that keeps a browser from doing anything else.
+/// Only listeners that offer the page serve it, and only to operators. Its files have headers that restrict the browser.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
     const PAGE: &str = "/services/fairlead/admin/";
@@ -302,7 +303,7 @@ async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
     let client = world.http2(Some(&operator)).await;
     assert_eq!(client.send(request(Method::POST, PAGE, &[], "")).await.status, 405);
 
-    // What the page shows is there.
+    // The data that the page shows is available.
     let status = client.get("/services/fairlead/v1/status").await.json();
     assert_eq!(status["listeners"][0]["policy"].as_array().unwrap().last().unwrap(), "admin page");
     assert!(status["certificates"][0]["notAfter"].as_u64().unwrap() > 1_800_000_000, "{status}");

@@ -1,5 +1,5 @@
-//! One workspace that asks fifty times as much as its fair share of a shard, and what the others have of it: in requests
-//! wherever this runs, and in time where `FAIRNESS_MOST` says how many times as long they may take (`make soak`).
+//! Fairness between the workspaces of a shard when one sends fifty times its share: counted in requests on every machine, and
+//! measured in time where `FAIRNESS_MOST` sets the largest allowed slowdown (`make soak`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use futures_util::future::join_all;
 use crate::shard::{WORKERS, Work};
 use crate::world::{Another, Choices, Http2, World, connect};
 
-/// Workspaces with one request at a time each: half of what the shard can do.
+/// Number of quiet workspaces, with one request at a time each: half of what the shard can do.
 const QUIET: usize = 8;
-/// Requests that the noisy one has open: fifty times its part of the shard's workers.
+/// Number of open requests of the noisy workspace: fifty times its share of the shard's workers.
 const NOISY: usize = 50 * WORKERS / (QUIET + 1);
-/// Requests of each quiet workspace in each part of a round.
+/// Number of requests of each quiet workspace in each part of a round.
 const REQUESTS: usize = 12;
 const ROUNDS: usize = 4;
 
@@ -56,7 +56,7 @@ impl Tenants {
         Self { gateway, world, clients }
     }
 
-    /// How long requests of the quiet ones take, one after the other in each workspace.
+    /// The durations of requests of the quiet workspaces, which are sent one after the other in each workspace.
     async fn quiet(&self) -> Vec<Duration> {
         let tenants = (1..=QUIET).map(|number| async move {
             let mut times = Vec::new();
@@ -71,7 +71,7 @@ impl Tenants {
         join_all(tenants).await.concat()
     }
 
-    /// The same while the noisy one asks as much as it can, and how often it was served meanwhile.
+    /// The same while the noisy workspace sends as much as it can, and the number of its requests that were served meanwhile.
     async fn disturbed(&self) -> (Vec<Duration>, usize) {
         let stop = Arc::<AtomicBool>::default();
         let noise: Vec<_> = (0..NOISY)
@@ -98,7 +98,7 @@ impl Tenants {
         (times, served)
     }
 
-    /// What the shard has had of the noisy one.
+    /// The shard's counts of the noisy workspace's requests.
     fn noise(&self) -> Work {
         self.world.alpha.state.work.lock().get(&id_of(0)).copied().unwrap_or_default()
     }
@@ -107,8 +107,8 @@ impl Tenants {
         self.world.alpha.state.requests.load(Ordering::SeqCst)
     }
 
-    /// The quiet ones without the noisy one and with it, in turn.
-    async fn measure(&self, rounds: usize) -> Measured {
+    /// Measures the quiet workspaces alternately without and with the noisy one.
+    async fn measure(&self, rounds: usize) -> Measurement {
         let (mut alone, mut disturbed, mut noise) = (Vec::new(), Vec::new(), 0);
         self.quiet().await;
         for _ in 0..rounds {
@@ -118,7 +118,7 @@ impl Tenants {
             noise += served;
         }
         let requests = disturbed.len();
-        Measured {
+        Measurement {
             alone: p99(alone),
             disturbed: p99(disturbed),
             per_request: noise as f64 / requests as f64,
@@ -127,18 +127,18 @@ impl Tenants {
     }
 }
 
-/// What the quiet ones had of the noisy one.
-struct Measured {
-    /// The slowest of a hundred of their requests.
+/// The result of a measurement.
+struct Measurement {
+    /// The 99th percentile of the quiet workspaces' request durations, without the noisy one and with it.
     alone: Duration,
     disturbed: Duration,
-    /// Requests of the noisy one that were served for each of theirs.
+    /// Number of requests of the noisy workspace that were served per request of a quiet one.
     per_request: f64,
-    /// Its requests that the shard had at the same time.
+    /// Maximum number of requests of the noisy workspace that the shard had at the same time.
     most_open: usize,
 }
 
-impl Measured {
+impl Measurement {
     fn ratio(&self) -> f64 {
         self.disturbed.as_secs_f64() / self.alone.as_secs_f64()
     }
@@ -169,11 +169,11 @@ fn p99(mut times: Vec<Duration>) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// The quiet ones have half of the shard's workers taken, and so the noisy one has the other half: one of its requests for each of
-/// theirs. Without the limit all that it asks is in front of them. The time of the quiet ones is asserted where no machine is slow
-/// as well, `upstream/admission/fairness.rs`.
+/// The quiet workspaces occupy half of the shard's workers, so with the limit the noisy one has the other half: one of its
+/// requests for each of theirs. Without the limit all of its requests are ahead of theirs. `upstream/admission/fairness.rs`
+/// asserts the time of the quiet ones, independently of the speed of the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_at_fifty_times_its_share_costs_others_little_and_without_the_limit_much() {
+async fn the_limit_protects_workspaces_from_one_at_fifty_times_its_share() {
     let tenants = Tenants::start(fair).await;
     let fair = tenants.measure(ROUNDS).await;
     fair.print("with the limit");

@@ -1,4 +1,4 @@
-//! Measurements, printed and not judged: `make figures`.
+//! Measurements for `make figures`, which are printed and not checked.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -76,7 +76,7 @@ async fn cpu_per_request_and_memory_per_watch() {
     let (_, after) = usage(pid);
     println!("idle watch, 100 per connection: {:.1} KiB", (after - before) as f64 / 2000.0);
 
-    // What kubectl does.
+    // One watch per connection, as with kubectl.
     let (_, before) = usage(pid);
     for number in 1..=500 {
         let stream = connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap();

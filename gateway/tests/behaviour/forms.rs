@@ -1,4 +1,4 @@
-//! In which form the gateway's own answers come: what `Accept`, `User-Agent` and `?pretty` ask for, as Kubernetes does it.
+//! The format of the gateway's own responses: `Accept`, `User-Agent` and `?pretty` select it as in Kubernetes.
 
 use http::Method;
 use serde_json::json;
@@ -26,7 +26,7 @@ const FORMS: [(Headers, &str, (&str, &str)); 18] = [
     // kubectl get, and kubectl get --watch.
     (&[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")], "", JSON),
     (&[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/yaml")], "", YAML),
-    // Nothing that there is.
+    // No supported media type.
     (&[("accept", "text/html")], "", INDENTED),
     (&[("accept", "application/cbor")], "", INDENTED),
     (&[("user-agent", "curl/8.9.1"), ("accept", "*/*")], "", INDENTED),
@@ -36,7 +36,7 @@ const FORMS: [(Headers, &str, (&str, &str)); 18] = [
     (&[("user-agent", "curl/8.9.1")], "a=b&pretty=false", JSON),
 ];
 
-/// What begins how, and everything else that makes it a good answer.
+/// Checks the status code, the media type, and the beginning and the code of the body.
 fn check(answer: &Answer, code: u16, (media, begins): (&str, &str), what: &str) {
     assert_eq!(answer.status, code, "{what}: {answer:?}");
     assert_eq!(answer.headers["content-type"], media, "{what}");
@@ -47,7 +47,7 @@ fn check(answer: &Answer, code: u16, (media, begins): (&str, &str), what: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_status_comes_in_the_form_that_is_asked_for() {
+async fn every_status_has_the_requested_format() {
     let world = World::new().await;
     world.put_workspace("root", "away", json!({"cluster": "away000000000001"}), "Unavailable");
     world.create_workspace("root", "marker", "root", "marker0000000001");
@@ -66,7 +66,7 @@ async fn every_status_comes_in_the_form_that_is_asked_for() {
         (&client, "/clusters/root:away/api", 503),
         (&client, "/clusters/root/%zz", 400),
         (&client, "/metrics", 403),
-        // It is found out only when the request is on its way.
+        // This failure occurs only when the request is forwarded.
         (&client, "/clusters/down000000000001/api", 503),
         (&stranger, "/clusters/root:org/api", 401),
     ] {
@@ -76,7 +76,7 @@ async fn every_status_comes_in_the_form_that_is_asked_for() {
             check(&answer, code, expected, &format!("{target} {headers:?}"));
         }
     }
-    // Other bodies stay as they are.
+    // Bodies that are not a Status keep their format.
     for (path, text) in [("/e2e", "404 page not found\n"), ("/livez", "ok")] {
         let answer = client.send(request(Method::GET, path, &[("accept", "application/yaml")], "")).await;
         assert_eq!(answer.text, text);

@@ -1,4 +1,4 @@
-//! Addresses and shards that fail: who is left out, for how long, and when nobody is.
+//! Failing addresses and shards: which are excluded, for how long, and when none is.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::world::{Choices, Http2, World, eventually, logical_cluster, request, 
 const STATUS: &str = "/services/fairlead/v1/status";
 const API: &str = "/clusters/root:several/api";
 const ORG: &str = "/clusters/root:org/api";
-/// Only to fail instead of hanging.
+/// Timeout that turns a hang into a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// So that a test need not wait.
+/// Short intervals, so that tests need not wait.
 fn quick(config: &mut GatewayConfig) {
     config.upstream.health.failures = 3;
     config.upstream.health.ejection_time = Timespan::from_millis(50);
@@ -66,7 +66,7 @@ impl Several {
         self.addresses[address].state.failing.store(failing, Ordering::SeqCst);
     }
 
-    /// A write, which nobody repeats.
+    /// Sends a write, which is never retried, and returns its status code.
     async fn write(&self) -> u16 {
         self.client.send(request(Method::POST, API, &[], "")).await.status
     }
@@ -78,10 +78,10 @@ impl Several {
                 self.client.get(API).await;
             }
         };
-        timeout(LIMIT, used).await.expect("an address is not asked");
+        timeout(LIMIT, used).await.expect("the address gets no request");
     }
 
-    /// Until the status shows so many addresses as ejected.
+    /// Waits until the status shows `count` ejected addresses.
     async fn until_ejected(&self, count: usize) -> Value {
         let ejected = async {
             loop {
@@ -91,7 +91,7 @@ impl Several {
                 }
             }
         };
-        timeout(LIMIT, ejected).await.expect("the status never shows it")
+        timeout(LIMIT, ejected).await.expect("the status never shows the expected state")
     }
 }
 
@@ -102,7 +102,7 @@ async fn shard_in(status: &Http2, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_for_longer() {
+async fn a_failing_address_is_ejected_until_it_recovers_and_each_time_for_longer() {
     let several = Several::start().await;
     for round in 1..=3 {
         several.set_failing(0, true);
@@ -112,8 +112,8 @@ async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_f
                 failed += usize::from(several.write().await == 502);
             }
         };
-        timeout(LIMIT, ejected).await.expect("it is never ejected");
-        assert_eq!(failed, 3, "as many as are needed to know");
+        timeout(LIMIT, ejected).await.expect("the address is never ejected");
+        assert_eq!(failed, 3, "as many failures as eject an address");
         let shard = several.until_ejected(1).await;
         let ejected = &shard["ejected"][0];
         assert_eq!(ejected["address"], several.addresses[0].address.to_string());
@@ -129,7 +129,7 @@ async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_f
         for _ in 0..50 {
             assert_eq!(several.write().await, 200);
         }
-        assert_eq!(several.asked(0), before, "it is asked although it is left out");
+        assert_eq!(several.asked(0), before, "an excluded address gets requests");
         let metrics = several.status.get("/metrics").await.text;
         for (state, count) in [("known", 2), ("ejected", 1), ("excluded", 1)] {
             let line =
@@ -147,10 +147,10 @@ async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_nothing_listens_at_is_left_at_once_and_found_again() {
+async fn an_unreachable_address_is_ejected_and_used_again_after_it_recovers() {
     let several = Several::start().await;
     several.addresses[0].kill().await;
-    // Those whose connection broke.
+    // Writes fail until the broken connection is replaced.
     eventually("a write is answered", async || several.write().await == 200).await;
     several.until_ejected(1).await;
     for _ in 0..50 {
@@ -162,7 +162,7 @@ async fn an_address_that_nothing_listens_at_is_left_at_once_and_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at_once() {
+async fn when_all_addresses_fail_none_is_excluded_and_a_response_restores_an_address() {
     let several = Several::start().await;
     several.set_failing(0, true);
     several.set_failing(1, true);
@@ -171,7 +171,7 @@ async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at
             assert_eq!(several.write().await, 502);
         }
     };
-    timeout(LIMIT, ejected).await.expect("they are never ejected");
+    timeout(LIMIT, ejected).await.expect("the addresses are never ejected");
     let shard = several.until_ejected(2).await;
     assert_eq!((&shard["healthy"], &shard["ejected"][0]["excluded"]), (&json!(false), &json!(false)));
     for address in [0, 1] {
@@ -186,11 +186,11 @@ async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_is_deleted_while_it_fails_is_forgotten_and_another_one_of_its_name_begins_anew() {
+async fn a_deleted_unhealthy_shard_is_forgotten_and_a_new_one_of_its_name_is_healthy() {
     let several = Several::start().await;
     several.set_failing(0, true);
     several.set_failing(1, true);
-    eventually("both fail", async || {
+    eventually("the shard is unhealthy", async || {
         several.write().await;
         shard_in(&several.status, "several").await["healthy"] == false
     })
@@ -202,7 +202,7 @@ async fn a_shard_that_is_deleted_while_it_fails_is_forgotten_and_another_one_of_
     };
     assert_eq!(is_shown().await, [true, true]);
     several.world.root.state.delete("shards", "several");
-    eventually("it is forgotten", async || is_shown().await == [false, false]).await;
+    eventually("the metrics of the shard are removed", async || is_shown().await == [false, false]).await;
 
     several.set_failing(0, false);
     several.set_failing(1, false);
@@ -213,7 +213,7 @@ async fn a_shard_that_is_deleted_while_it_fails_is_forgotten_and_another_one_of_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
+async fn an_unhealthy_shard_gets_requests_but_no_new_workspaces() {
     let world = World::with(Choices { config: Some(quick), ..Choices::default() }).await;
     let client = world.http2(Some(&world.user())).await;
     let status = world.http2(Some(&world.operator())).await;
@@ -227,7 +227,7 @@ async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
     let write = async || client.send(request(Method::POST, ORG, &[], "")).await.status;
     let until_healthy = async |healthy: bool| {
         let known = async { while shard_in(&status, "alpha").await["healthy"] != healthy {} };
-        timeout(LIMIT, known).await.expect("the status never shows it");
+        timeout(LIMIT, known).await.expect("the status never shows the expected state");
     };
     assert_eq!((write().await, client.get("/clusters/root/api").await.status), (200, 200));
     world.alpha.state.failing.store(true, Ordering::SeqCst);
@@ -251,11 +251,11 @@ async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
             }
         }
     };
-    timeout(LIMIT, both).await.expect("it gets no workspaces any more");
+    timeout(LIMIT, both).await.expect("the recovered shard gets no workspaces");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_keeps_back_his_body_does_not_make_a_shard_silent() {
+async fn a_client_that_withholds_its_body_does_not_eject_a_shard() {
     let once = |config: &mut GatewayConfig| {
         config.upstream.health.failures = 1;
         config.upstream.response_timeout = Timespan::from_millis(100);
@@ -271,17 +271,17 @@ async fn who_keeps_back_his_body_does_not_make_a_shard_silent() {
         assert_eq!(&line, b"HTTP/1.1 504", "{path}");
     };
     let both = async { tokio::join!(ask("/clusters/root:org/wait", "x"), ask("/clusters/root/wait", "xy")) };
-    timeout(LIMIT, both).await.expect("waited for");
+    timeout(LIMIT, both).await.expect("no response");
     assert_eq!(
         shard_in(&status, "root").await["ejected"][0]["reason"],
         "silent",
-        "it had all of the request"
+        "the shard received the whole request"
     );
-    assert_eq!(shard_in(&status, "alpha").await["ejected"], json!([]), "it waited, too");
+    assert_eq!(shard_in(&status, "alpha").await["ejected"], json!([]), "the shard waited for the body");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_most_shards_fail_new_workspaces_go_to_all_of_them() {
+async fn when_most_shards_fail_new_workspaces_go_to_all_of_them() {
     let world = World::with(Choices { config: Some(quick), ..Choices::default() }).await;
     let others = [world.another_shard("beta").await, world.another_shard("gamma").await];
     for shard in &others {
@@ -302,7 +302,7 @@ async fn where_most_shards_fail_new_workspaces_go_to_all_of_them() {
     };
     for path in [ORG, "/clusters/root/api", "/clusters/root:beta/api", "/clusters/root:gamma/api"] {
         let known = async { while client.get(path).await.status != 200 {} };
-        timeout(LIMIT, known).await.expect("a shard is not known");
+        timeout(LIMIT, known).await.expect("a workspace is not served");
     }
     let fail = async |shard: &Shard, path: &str| {
         shard.state.failing.store(true, Ordering::SeqCst);
@@ -311,7 +311,7 @@ async fn where_most_shards_fail_new_workspaces_go_to_all_of_them() {
                 client.send(request(Method::POST, path, &[], "")).await;
             }
         };
-        timeout(LIMIT, failing).await.expect("the status never shows it");
+        timeout(LIMIT, failing).await.expect("the status never shows the expected state");
     };
     fail(&world.alpha, ORG).await;
     fail(&others[0], "/clusters/root:beta/api").await;
@@ -327,11 +327,11 @@ async fn where_most_shards_fail_new_workspaces_go_to_all_of_them() {
             }
         }
     };
-    timeout(LIMIT, all).await.expect("all go to the only one that is left");
+    timeout(LIMIT, all).await.expect("no workspace goes to an unhealthy shard");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_settings_hold_from_the_next_failure_on() {
+async fn changed_ejection_settings_apply_from_the_next_failure_on() {
     let mut several = Several::start().await;
     let mut config = several.world.config.clone();
     config.upstream.health.failures = 0;
@@ -341,7 +341,7 @@ async fn other_settings_hold_from_the_next_failure_on() {
     for _ in 0..100 {
         failed += usize::from(several.write().await == 502);
     }
-    assert!(failed > 20, "{failed}: both are asked");
+    assert!(failed > 20, "{failed}: both addresses get requests");
     several.until_ejected(0).await;
     config.upstream.health.failures = 2;
     several.world.gateway.as_mut().unwrap().reconfigure(config).unwrap();

@@ -1,4 +1,4 @@
-//! HTTP/1 clients, byte by byte: what is no request, what comes one after the other, what older clients understand.
+//! HTTP/1 clients, byte by byte: malformed requests, pipelining, and older clients.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use tokio::time::timeout;
 
 use crate::world::{World, request};
 
-/// Only to fail instead of hanging.
+/// Timeout that turns a hang into a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Everything that comes back until the gateway closes the connection.
+/// Sends `text` and returns everything that the gateway sends until it closes the connection.
 async fn conversation(world: &World, text: &[u8]) -> String {
     let mut stream = world.connect(Some(&world.user()), b"http/1.1").await;
     stream.write_all(text).await.unwrap();
     let mut answer = Vec::new();
     let read = timeout(LIMIT, stream.read_to_end(&mut answer)).await;
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    assert!(read.is_ok(), "kept open: {}: {answer}", text.escape_ascii());
+    assert!(read.is_ok(), "the connection stays open: {}: {answer}", text.escape_ascii());
     answer
 }
 
-/// The code, and the body of the last answer.
+/// The status code and the body of the last response.
 fn last(answer: &str) -> (u16, &str) {
     let is_code = |rest: &str| rest.starts_with(|digit: char| digit.is_ascii_digit());
     let heads = answer.match_indices("HTTP/1.1 ").filter(|(at, name)| is_code(&answer[at + name.len()..]));
@@ -34,7 +34,7 @@ fn last(answer: &str) -> (u16, &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_request_is_told_why_and_what_comes_after_it_is_not_read() {
+async fn a_malformed_request_gets_an_error_and_the_bytes_after_it_are_not_read() {
     let world = World::new().await;
     let get = "GET /clusters/root/api HTTP/1.1\r\n";
     let post = "POST /clusters/root/api HTTP/1.1\r\nHost: a\r\n";
@@ -94,7 +94,7 @@ async fn what_is_no_request_is_told_why_and_what_comes_after_it_is_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_well_framed_request_does_not_cost_the_connection() {
+async fn errors_of_well_framed_requests_do_not_close_the_connection() {
     let world = World::new().await;
     let good = "GET /clusters/root:org/api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for (first, code) in [
@@ -116,7 +116,7 @@ async fn what_is_wrong_with_a_well_framed_request_does_not_cost_the_connection()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_do_not_wait_are_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let world = World::new().await;
     let mut text = String::new();
     for number in 0..20 {
@@ -142,7 +142,7 @@ async fn requests_that_do_not_wait_are_answered_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn older_clients_get_what_they_understand() {
+async fn http_1_0_clients_get_no_chunked_responses() {
     let world = World::new().await;
     let answer = conversation(&world, b"GET /clusters/root:org/trailers HTTP/1.0\r\n\r\n").await;
     assert!(answer.ends_with("\r\n\r\nabc"), "{answer}");
@@ -155,7 +155,7 @@ async fn older_clients_get_what_they_understand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn targets_that_others_understand_are_understood() {
+async fn request_targets_with_unescaped_characters_are_accepted() {
     let world = World::new().await;
     for (target, arrived) in [
         ("/clusters/root:org/x?a=>b", "/clusters/0rg0000000000001/x?a=%3Eb"),
@@ -172,7 +172,7 @@ async fn targets_that_others_understand_are_understood() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_pass_both_ways_and_say_nothing_about_anybody() {
+async fn trailers_are_forwarded_without_identity_headers() {
     let world = World::new().await;
     let text = "POST /clusters/root:org/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
                 3\r\nabc\r\n0\r\nChecksum: 9\r\nX-Remote-User: root\r\nContent-Length: 5\r\nImpersonate_User: root\r\n\

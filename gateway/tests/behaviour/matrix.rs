@@ -10,7 +10,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
-use crate::explain::Foretold;
+use crate::explain::Explanation;
 use crate::mapping::clusters;
 use crate::pki::Leaf;
 use crate::shard::Shard;
@@ -227,7 +227,7 @@ async fn foretell(
     certificate: Option<Leaf>,
     shown: Shown,
     path: &str,
-) -> Foretold {
+) -> Explanation {
     let mut question = json!({
         "path": path, "listener": gateway.gateway.listeners[listener as usize].0, "headers": {"x-remote-user": "forged"},
     });
@@ -237,7 +237,7 @@ async fn foretell(
     if let Some(token) = token(shown) {
         question["token"] = json!(token);
     }
-    Foretold::ask(world, gateway.address, &question).await
+    Explanation::ask(world, gateway.address, &question).await
 }
 
 /// Asserts the parts that all responses of a kind share.
