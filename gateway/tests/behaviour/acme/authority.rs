@@ -1,5 +1,5 @@
-//! An authority that gives out certificates by RFC 8555: every message has to be signed and have a fresh nonce, and whoever
-//! asks for a name is looked up there, on ports of this machine.
+//! A certificate authority for RFC 8555, which demands a signature and a fresh nonce of every message. It validates names on
+//! ports of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -42,37 +42,37 @@ pub struct Authority {
 pub struct State {
     base: String,
     issuer: Issuer<'static, KeyPair>,
-    /// How it behaves from now on.
-    pub mood: Mutex<Mood>,
-    /// Where names are looked for; nothing is looked at before it is known.
+    /// The current behaviour.
+    pub behaviour: Mutex<Behaviour>,
+    /// The ports at which names are validated. Validations wait until they are set.
     pub ports: watch::Sender<Option<Ports>>,
-    /// What has happened so far.
-    pub seen: watch::Sender<AuthorityRequests>,
+    /// Counts of the requests so far.
+    pub requests: watch::Sender<AuthorityRequests>,
     nonces: Mutex<BTreeSet<String>>,
     accounts: Mutex<Vec<Value>>,
     orders: Mutex<Vec<Order>>,
 }
 
 #[derive(Clone)]
-pub struct Mood {
-    /// What certificates live.
+pub struct Behaviour {
+    /// The lifetime of certificates.
     pub lifetime: Duration,
-    pub trouble: Trouble,
-    /// When certificates should be replaced, in seconds from now, if it has an opinion.
+    pub failure: Failure,
+    /// The suggested renewal window, in seconds from now, if there is one.
     pub window: Option<(i64, i64)>,
-    /// The key of the only customer, where it wants to know its customers.
-    pub customer: Option<(String, Vec<u8>)>,
+    /// The key ID and the key of the only external account, if external accounts are required.
+    pub external_account: Option<(String, Vec<u8>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Failure {
     None,
-    /// Every order is an internal error.
+    /// Every order fails with an internal error.
     Down,
-    /// No answer to a challenge is good enough.
-    Unbelieving,
-    /// Certificates are for a key of its own.
-    Confused,
+    /// Every challenge fails.
+    FailedChallenges,
+    /// Certificates are for another key than that of the request.
+    WrongKey,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,32 +88,32 @@ pub struct AuthorityRequests {
     pub replacing: usize,
     pub refused: usize,
     pub issued: usize,
-    /// Messages with a nonce that was not its own.
+    /// Messages with an unknown nonce.
     pub stale: usize,
-    /// What the last account said.
+    /// The contact of the last account.
     pub contact: Value,
 }
 
 struct Order {
     names: Vec<String>,
-    /// The key's thumbprint.
+    /// The thumbprint of the account's key.
     thumbprint: String,
     tokens: Vec<String>,
-    /// Of each name: `None` until it was looked at.
+    /// The validation result of each name; `None` before the validation.
     found: Vec<Option<Result<(), String>>>,
     replaces: Option<String>,
     certificate: Option<String>,
 }
 
-/// A posted payload and its account.
-struct Posted {
+/// The verified payload of a POST request, and its account.
+struct PostRequest {
     payload: Value,
     jwk: Value,
     account: Option<usize>,
 }
 
 impl Authority {
-    /// Its own certificate is signed by `serving`.
+    /// Starts the authority. Its own TLS certificate is signed by `serving`.
     pub async fn start(serving: &pki::Authority) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -125,14 +125,14 @@ impl Authority {
         let state = Arc::new(State {
             base: format!("https://{address}"),
             issuer: Issuer::new(params, key),
-            mood: Mutex::new(Mood {
+            behaviour: Mutex::new(Behaviour {
                 lifetime: Duration::from_secs(90 * 86_400),
-                trouble: Trouble::None,
+                failure: Failure::None,
                 window: None,
-                customer: None,
+                external_account: None,
             }),
             ports: watch::Sender::new(None),
-            seen: watch::Sender::default(),
+            requests: watch::Sender::default(),
             nonces: Mutex::default(),
             accounts: Mutex::default(),
             orders: Mutex::default(),
@@ -149,7 +149,7 @@ impl Authority {
                         async move { Ok::<_, Infallible>(state.answer(request).await) }
                     });
                     let server = auto::Builder::new(TokioExecutor::new());
-                    // Its clients come and go as they like.
+                    // Clients may close the connection at any time.
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -176,7 +176,7 @@ impl State {
                 Ok(posted) => self.post(segments, &posted),
                 Err(problem) => Err(problem),
             },
-            _ => Err(("malformed", "there is no such thing".to_owned())),
+            _ => Err(("malformed", "unknown resource".to_owned())),
         };
         let mut response = answer.unwrap_or_else(|(kind, detail)| {
             let code = if kind == "serverInternal" { 500 } else { 400 };
@@ -200,8 +200,8 @@ impl State {
     }
 
     fn renewal(&self) -> Answer {
-        let Some((begin, end)) = self.mood.lock().window else {
-            return Err(("malformed", "no opinion".to_owned()));
+        let Some((begin, end)) = self.behaviour.lock().window else {
+            return Err(("malformed", "no renewal window".to_owned()));
         };
         let at = |seconds| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
         let mut reply = reply(200, json!({"suggestedWindow": {"start": at(begin), "end": at(end)}}));
@@ -209,8 +209,8 @@ impl State {
         Ok(reply)
     }
 
-    /// RFC 8555, 6.2: who signed it, with a nonce of ours, for this very URL.
-    fn verify(&self, path: &str, body: &[u8]) -> Result<Posted, Problem> {
+    /// RFC 8555, 6.2: verifies the signature, that the nonce is from this authority, and the URL.
+    fn verify(&self, path: &str, body: &[u8]) -> Result<PostRequest, Problem> {
         let malformed = |what: &str| ("malformed", what.to_owned());
         let message: Value = serde_json::from_slice(body).map_err(|_| malformed("not JSON"))?;
         let part = |name: &str| message[name].as_str().ok_or_else(|| malformed(name));
@@ -222,8 +222,8 @@ impl State {
         }
         let nonce = header["nonce"].as_str().unwrap_or_default();
         if !self.nonces.lock().remove(nonce) {
-            self.seen.send_modify(|seen| seen.stale += 1);
-            return Err(("badNonce", "not one of ours".to_owned()));
+            self.requests.send_modify(|requests| requests.stale += 1);
+            return Err(("badNonce", "unknown nonce".to_owned()));
         }
         let account = header["kid"].as_str().and_then(|kid| kid.rsplit('/').next()?.parse::<usize>().ok());
         let jwk = match account {
@@ -236,15 +236,15 @@ impl State {
         let signed = format!("{protected}.{payload}");
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
             .verify(signed.as_bytes(), &decode(part("signature")?)?)
-            .map_err(|_| malformed("the signature is not good"))?;
+            .map_err(|_| malformed("the signature is invalid"))?;
         let payload = match payload {
             "" => Value::Null,
             text => serde_json::from_slice(&decode(text)?).map_err(|_| malformed("payload"))?,
         };
-        Ok(Posted { payload, jwk, account })
+        Ok(PostRequest { payload, jwk, account })
     }
 
-    fn post(self: &Arc<Self>, path: &[&str], posted: &Posted) -> Answer {
+    fn post(self: &Arc<Self>, path: &[&str], posted: &PostRequest) -> Answer {
         if let ["new-account"] = path {
             return self.new_account(posted);
         }
@@ -261,7 +261,7 @@ impl State {
             ["challenge", order, name, kind] => {
                 let (order, name, kind) = (number(order)?, number(name)?, (*kind).to_owned());
                 let challenge = self.challenge(order, name, &kind);
-                tokio::spawn(Arc::clone(self).look(order, name, kind));
+                tokio::spawn(Arc::clone(self).validate_name(order, name, kind));
                 Ok(reply(200, challenge))
             }
             ["finalize", order] => self.finalize(number(order)?, posted),
@@ -269,15 +269,15 @@ impl State {
                 let text = self.orders.lock()[number(order)?].certificate.clone().unwrap();
                 Ok(Response::new(Full::new(text.into())))
             }
-            _ => Err(("malformed", "there is no such thing".to_owned())),
+            _ => Err(("malformed", "unknown resource".to_owned())),
         }
     }
 
-    fn new_account(&self, posted: &Posted) -> Answer {
+    fn new_account(&self, posted: &PostRequest) -> Answer {
         if posted.payload["termsOfServiceAgreed"] != true {
-            return Err(("userActionRequired", "read the terms".to_owned()));
+            return Err(("userActionRequired", "the terms of service have to be agreed to".to_owned()));
         }
-        if let Some((id, key)) = &self.mood.lock().customer {
+        if let Some((id, key)) = &self.behaviour.lock().external_account {
             let binding = &posted.payload["externalAccountBinding"];
             let part = |name: &str| binding[name].as_str().unwrap_or_default();
             let header: Value = serde_json::from_slice(&decode(part("protected"))?).unwrap_or_default();
@@ -288,14 +288,17 @@ impl State {
                 && bound == posted.jwk
                 && hmac::verify(&key, signed.as_bytes(), &decode(part("signature"))?).is_ok();
             if !is_good {
-                return Err(("externalAccountRequired", "who are you?".to_owned()));
+                return Err((
+                    "externalAccountRequired",
+                    "the external account binding is missing or invalid".to_owned(),
+                ));
             }
         }
         let mut accounts = self.accounts.lock();
         accounts.push(posted.jwk.clone());
-        self.seen.send_modify(|seen| {
-            seen.accounts += 1;
-            seen.contact = posted.payload["contact"].clone();
+        self.requests.send_modify(|requests| {
+            requests.accounts += 1;
+            requests.contact = posted.payload["contact"].clone();
         });
         Ok(at(
             reply(201, json!({"status": "valid"})),
@@ -303,16 +306,16 @@ impl State {
         ))
     }
 
-    fn new_order(&self, posted: &Posted) -> Answer {
-        self.seen.send_modify(|seen| seen.orders += 1);
-        if self.mood.lock().trouble == Trouble::Down {
-            return Err(("serverInternal", "come back later".to_owned()));
+    fn new_order(&self, posted: &PostRequest) -> Answer {
+        self.requests.send_modify(|requests| requests.orders += 1);
+        if self.behaviour.lock().failure == Failure::Down {
+            return Err(("serverInternal", "temporarily unavailable".to_owned()));
         }
         let identifiers = posted.payload["identifiers"].as_array().cloned().unwrap_or_default();
         let names: Vec<_> = identifiers.iter().map(|one| one["value"].as_str().unwrap().to_owned()).collect();
         let replaces = posted.payload["replaces"].as_str().map(str::to_owned);
         if replaces.is_some() {
-            self.seen.send_modify(|seen| seen.replacing += 1);
+            self.requests.send_modify(|requests| requests.replacing += 1);
         }
         let mut orders = self.orders.lock();
         orders.push(Order {
@@ -376,8 +379,8 @@ impl State {
         answer
     }
 
-    /// Looks whether the name is served by whoever has the account's key.
-    async fn look(self: Arc<Self>, number: usize, place: usize, kind: String) {
+    /// Validates that the server of the name has the account's key.
+    async fn validate_name(self: Arc<Self>, number: usize, place: usize, kind: String) {
         let (name, token, thumbprint) = {
             let order = &self.orders.lock()[number];
             (order.names[place].clone(), order.tokens[place].clone(), order.thumbprint.clone())
@@ -389,17 +392,17 @@ impl State {
             "http-01" => validate::http(ports.http, &name, &token, &proof).await,
             _ => validate::tls(ports.tls, &name, &Sha256::digest(proof.as_bytes())).await,
         };
-        let found = match self.mood.lock().trouble {
-            Trouble::Unbelieving => Err("I do not believe it".to_owned()),
+        let found = match self.behaviour.lock().failure {
+            Failure::FailedChallenges => Err("every challenge fails".to_owned()),
             _ => found,
         };
         if found.is_err() {
-            self.seen.send_modify(|seen| seen.refused += 1);
+            self.requests.send_modify(|requests| requests.refused += 1);
         }
         self.orders.lock()[number].found[place] = Some(found);
     }
 
-    fn finalize(&self, number: usize, posted: &Posted) -> Answer {
+    fn finalize(&self, number: usize, posted: &PostRequest) -> Answer {
         let names = self.orders.lock()[number].names.clone();
         if self.order(number)["status"] != "ready" {
             return Err(("orderNotReady", String::new()));
@@ -419,20 +422,20 @@ impl State {
         if asked != names {
             return Err(("badCSR", format!("{asked:?} is not {names:?}")));
         }
-        let mood = self.mood.lock().clone();
+        let behaviour = self.behaviour.lock().clone();
         let now = SystemTime::now();
         request.params.not_before = now.into();
-        request.params.not_after = (now + mood.lifetime).into();
+        request.params.not_after = (now + behaviour.lifetime).into();
         request.params.use_authority_key_identifier_extension = true;
         request.params.serial_number = Some(Sha256::digest(random())[..8].to_vec().into());
-        let leaf = match mood.trouble {
-            Trouble::Confused => {
+        let leaf = match behaviour.failure {
+            Failure::WrongKey => {
                 request.params.signed_by(&KeyPair::generate().unwrap(), &self.issuer).unwrap()
             }
             _ => request.signed_by(&self.issuer).unwrap(),
         };
         self.orders.lock()[number].certificate = Some(leaf.pem());
-        self.seen.send_modify(|seen| seen.issued += 1);
+        self.requests.send_modify(|requests| requests.issued += 1);
         Ok(reply(200, self.order(number)))
     }
 }
@@ -470,7 +473,7 @@ fn coordinate(jwk: &Value, name: &str) -> Result<Vec<u8>, Problem> {
     decode(jwk[name].as_str().unwrap_or_default())
 }
 
-/// RFC 7638.
+/// The thumbprint of a key by RFC 7638.
 fn thumbprint(jwk: &Value) -> String {
     let members: BTreeMap<&str, &Value> = ["crv", "kty", "x", "y"].map(|name| (name, &jwk[name])).into();
     BASE64.encode(Sha256::digest(serde_json::to_string(&members).unwrap()))

@@ -1,4 +1,5 @@
-//! Listeners that get their certificates from an authority: by either challenge, again before they end, and never without one.
+//! Listeners with certificates of an ACME authority: both challenges, renewal before the expiry, and a provisional certificate
+//! until the first one is issued.
 
 mod authority;
 mod pebble;
@@ -18,7 +19,7 @@ use tokio::net::TcpSocket;
 
 use crate::pki::client_config_of;
 use crate::world::{Another, Choices, PATIENCE, World, environment, eventually, until};
-use authority::{Authority, Ports, Trouble};
+use authority::{Authority, Failure, Ports};
 
 const PATH: &str = "/clusters/root:org/api";
 
@@ -41,7 +42,7 @@ impl Site {
         self.world.directory.path().join("acme")
     }
 
-    /// A gateway whose first listener's certificate is the authority's, and whose second one's is not.
+    /// Starts a gateway whose first listener has a certificate of the authority, and whose second one does not.
     async fn gateway(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> Another {
         let config = self.config(challenge, change);
         let environment = environment();
@@ -77,20 +78,20 @@ impl Site {
         config
     }
 
-    fn seen(&self) -> authority::AuthorityRequests {
-        self.authority.state.seen.borrow().clone()
+    fn requests(&self) -> authority::AuthorityRequests {
+        self.authority.state.requests.borrow().clone()
     }
 
-    fn set(&self, trouble: Trouble) {
-        self.authority.state.mood.lock().trouble = trouble;
+    fn set(&self, failure: Failure) {
+        self.authority.state.behaviour.lock().failure = failure;
     }
 
     async fn issued(&self, count: usize) {
-        until(&self.authority.state.seen, |seen| seen.issued >= count).await;
+        until(&self.authority.state.requests, |requests| requests.issued >= count).await;
     }
 
-    /// Whether somebody who believes the public authority gets an answer at the listener.
-    async fn is_believed(&self, gateway: &Another) -> bool {
+    /// Whether a client that trusts the authority gets a response at the listener.
+    async fn is_trusted(&self, gateway: &Another) -> bool {
         let user = self.world.user();
         let connector =
             tokio_rustls::TlsConnector::from(client_config_of(&[&self.authority.root], Some(&user), b"h2"));
@@ -101,19 +102,19 @@ impl Site {
         crate::world::Http2::over(stream).await.get(PATH).await.status == 200
     }
 
-    async fn until_believed(&self, gateway: &Another) {
+    async fn until_trusted(&self, gateway: &Another) {
         let patience = Duration::from_secs(60);
-        let waiting = async { while !self.is_believed(gateway).await {} };
-        tokio::time::timeout(patience, waiting).await.expect("the listener never shows its certificate");
+        let waiting = async { while !self.is_trusted(gateway).await {} };
+        tokio::time::timeout(patience, waiting).await.expect("the listener never presents its certificate");
     }
 
-    /// What the listener shows.
+    /// The certificate that the listener presents.
     async fn leaf(&self, gateway: &Another) -> Vec<u8> {
-        validate::shown(gateway.address.port(), "localhost", &[b"h2"]).await.unwrap().leaf.to_vec()
+        validate::handshake(gateway.address.port(), "localhost", &[b"h2"]).await.unwrap().leaf.to_vec()
     }
 }
 
-/// As a process does it.
+/// Runs the reloads as the process does.
 fn keep_fresh(environment: &Environment) {
     tokio::spawn(environment.reloads.clone().run(environment.shutdown.clone()));
 }
@@ -130,25 +131,25 @@ fn mode(path: &Path) -> u32 {
 async fn a_listener_gets_a_certificate_by_either_challenge_and_opens_before_it_has_one() {
     for challenge in [AcmeChallenge::TlsAlpn01, AcmeChallenge::Http01] {
         let site = Site::new().await;
-        site.set(Trouble::Down);
+        site.set(Failure::Down);
         let gateway = site.gateway(challenge, |_| ()).await;
-        until(&site.authority.state.seen, |seen| seen.orders >= 2).await;
-        // It is open, and shows something of its own; the listener beside it knows nothing of all this.
-        assert!(!site.is_believed(&gateway).await, "{challenge:?}");
+        until(&site.authority.state.requests, |requests| requests.orders >= 2).await;
+        // The listener is open with a provisional certificate, and the other listener is not affected.
+        assert!(!site.is_trusted(&gateway).await, "{challenge:?}");
         let user = site.world.user();
         let address = gateway.gateway.listeners[1].1;
         let other = crate::world::connect(address, &site.world.serving_ca, Some(&user), b"h2");
         assert_eq!(crate::world::Http2::over(other.await.unwrap()).await.get(PATH).await.status, 200);
 
-        // Believed neither when it comes back but does not find what it looks for.
-        site.set(Trouble::Unbelieving);
-        until(&site.authority.state.seen, |seen| seen.refused >= 2).await;
-        assert_eq!(site.seen().issued, 0);
-        site.set(Trouble::None);
-        site.until_believed(&gateway).await;
-        let seen = site.seen();
-        assert_eq!((seen.accounts, seen.issued), (1, 1), "{challenge:?}: {seen:?}");
-        assert_eq!(seen.contact, serde_json::json!(["mailto:ops@example.com"]));
+        // Failed challenges yield no certificate either.
+        site.set(Failure::FailedChallenges);
+        until(&site.authority.state.requests, |requests| requests.refused >= 2).await;
+        assert_eq!(site.requests().issued, 0);
+        site.set(Failure::None);
+        site.until_trusted(&gateway).await;
+        let requests = site.requests();
+        assert_eq!((requests.accounts, requests.issued), (1, 1), "{challenge:?}: {requests:?}");
+        assert_eq!(requests.contact, serde_json::json!(["mailto:ops@example.com"]));
 
         let text = metrics(&gateway);
         let value = |name: &str| -> f64 {
@@ -170,7 +171,7 @@ async fn a_listener_gets_a_certificate_by_either_challenge_and_opens_before_it_h
             text.contains("fairlead_gateway_acme_certificate_end_timestamp_seconds{listener=\"internal\"}")
         );
 
-        // Private files have private modes, and no challenge is left.
+        // Private files have private modes, and no challenge remains.
         let folder = site.folder();
         assert_eq!((mode(&folder), mode(&folder.join("internal.pem"))), (0o700, 0o600));
         let accounts = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -184,57 +185,57 @@ async fn a_listener_gets_a_certificate_by_either_challenge_and_opens_before_it_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_replaced_before_it_ends_and_the_last_good_one_stays_meanwhile() {
+async fn a_certificate_is_renewed_before_it_expires_and_stays_until_a_valid_one_is_issued() {
     let site = Site::new().await;
-    site.authority.state.mood.lock().lifetime = Duration::from_secs(6);
+    site.authority.state.behaviour.lock().lifetime = Duration::from_secs(6);
     let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
-    site.until_believed(&gateway).await;
+    site.until_trusted(&gateway).await;
     let first = site.leaf(&gateway).await;
     let file = fs::read(site.folder().join("internal.pem")).unwrap();
-    // When it is due, the authority gives out what is of no use, and then nothing.
-    site.set(Trouble::Confused);
+    // When the certificate is due, the authority first issues an unusable one and then fails.
+    site.set(Failure::WrongKey);
     site.issued(2).await;
-    site.set(Trouble::Down);
-    let orders = site.seen().orders;
-    until(&site.authority.state.seen, |seen| seen.orders >= orders + 2).await;
+    site.set(Failure::Down);
+    let orders = site.requests().orders;
+    until(&site.authority.state.requests, |requests| requests.orders >= orders + 2).await;
     assert_eq!(site.leaf(&gateway).await, first, "the last good one stays");
     assert_eq!(fs::read(site.folder().join("internal.pem")).unwrap(), file);
-    // It comes to itself; from now on certificates live for long.
-    site.authority.state.mood.lock().lifetime = Duration::from_secs(86_400);
-    let issued = site.seen().issued;
-    site.set(Trouble::None);
+    // The authority recovers; from now on certificates are valid for long.
+    site.authority.state.behaviour.lock().lifetime = Duration::from_secs(86_400);
+    let issued = site.requests().issued;
+    site.set(Failure::None);
     site.issued(issued + 1).await;
     let replaced = async { while site.leaf(&gateway).await == first {} };
-    tokio::time::timeout(Duration::from_secs(60), replaced).await.expect("it is never replaced");
-    assert!(site.is_believed(&gateway).await);
-    assert_eq!(site.seen().issued, issued + 1);
-    assert_eq!(site.seen().accounts, 1);
+    tokio::time::timeout(Duration::from_secs(60), replaced).await.expect("the certificate is never replaced");
+    assert!(site.is_trusted(&gateway).await);
+    assert_eq!(site.requests().issued, issued + 1);
+    assert_eq!(site.requests().accounts, 1);
     gateway.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_got_outlives_the_process_and_other_names_need_another() {
+async fn certificates_survive_a_restart_and_other_names_need_a_new_one() {
     let site = Site::new().await;
     let first = site.gateway(AcmeChallenge::Http01, |_| ()).await;
-    site.until_believed(&first).await;
+    site.until_trusted(&first).await;
     first.end().await;
-    let before = site.seen();
+    let before = site.requests();
     let second = site.gateway(AcmeChallenge::Http01, |_| ()).await;
-    assert!(site.is_believed(&second).await, "from the first moment on");
-    assert_eq!((site.seen().orders, site.seen().accounts), (before.orders, before.accounts));
+    assert!(site.is_trusted(&second).await, "the certificate is loaded at the start");
+    assert_eq!((site.requests().orders, site.requests().accounts), (before.orders, before.accounts));
     second.end().await;
     let names = ["localhost".to_owned(), "other.example".to_owned()];
     let third = site.gateway(AcmeChallenge::Http01, |config| config.listeners[0].hosts = names.into()).await;
     site.issued(before.issued + 1).await;
-    assert_eq!((site.seen().orders, site.seen().accounts), (before.orders + 1, before.accounts));
+    assert_eq!((site.requests().orders, site.requests().accounts), (before.orders + 1, before.accounts));
     third.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_gateways_that_share_a_folder_one_asks_and_all_answer() {
+async fn gateways_with_a_shared_folder_order_one_certificate_and_all_present_it() {
     let site = Site::new().await;
     let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    // Every gateway gets the challenge, but the authority always asks the first one.
+    // Every gateway has the challenge, but the authority always asks the first one.
     let mut gateways = Vec::new();
     for number in 0..3 {
         let address = if number == 0 { (Ipv4Addr::LOCALHOST, site.http).into() } else { free() };
@@ -243,16 +244,18 @@ async fn of_gateways_that_share_a_folder_one_asks_and_all_answer() {
         );
     }
     for gateway in &gateways {
-        // Those that did not ask look at the file by and by; a signal makes them look at once.
+        // The other gateways check the file periodically; the trigger makes them check at once.
         site.issued(1).await;
         let patience = async {
-            while !site.is_believed(gateway).await {
+            while !site.is_trusted(gateway).await {
                 gateway.environment.reloads.trigger().fire();
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), patience).await.expect("one never shows it");
+        tokio::time::timeout(Duration::from_secs(60), patience)
+            .await
+            .expect("a gateway never presents the certificate");
     }
-    assert_eq!(site.seen().issued, 1, "{:?}", site.seen());
+    assert_eq!(site.requests().issued, 1, "{:?}", site.requests());
     let leaf = site.leaf(&gateways[0]).await;
     for gateway in gateways {
         assert_eq!(site.leaf(&gateway).await, leaf);
@@ -261,13 +264,13 @@ async fn of_gateways_that_share_a_folder_one_asks_and_all_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_authority_may_want_a_certificate_back_and_know_its_customers() {
+async fn the_renewal_window_and_the_external_account_of_an_authority_are_respected() {
     let site = Site::new().await;
     let key = b"0123456789abcdef0123456789abcdef";
     {
-        let mut mood = site.authority.state.mood.lock();
-        mood.customer = Some(("customer-7".to_owned(), key.to_vec()));
-        mood.window = Some((86_400, 2 * 86_400));
+        let mut behaviour = site.authority.state.behaviour.lock();
+        behaviour.external_account = Some(("customer-7".to_owned(), key.to_vec()));
+        behaviour.window = Some((86_400, 2 * 86_400));
     }
     let file = site.world.directory.path().join("external.key");
     use base64::Engine as _;
@@ -275,50 +278,50 @@ async fn an_authority_may_want_a_certificate_back_and_know_its_customers() {
     let account = ExternalAccountConfig { key_id: "customer-7".to_owned(), key_file: file.into() };
     let with_account = |config: &mut GatewayConfig| config.acme.external_account = Some(account.clone());
     let gateway = site.gateway(AcmeChallenge::TlsAlpn01, with_account).await;
-    site.until_believed(&gateway).await;
-    assert_eq!((site.seen().issued, site.seen().replacing), (1, 0));
+    site.until_trusted(&gateway).await;
+    assert_eq!((site.requests().issued, site.requests().replacing), (1, 0));
     gateway.end().await;
-    // It lives for 90 days, but the authority has to revoke it.
-    site.authority.state.mood.lock().window = Some((-7200, -3600));
+    // The certificate is valid for 90 days, but the authority asks for its renewal, as before a revocation.
+    site.authority.state.behaviour.lock().window = Some((-7200, -3600));
     let gateway = site.gateway(AcmeChallenge::TlsAlpn01, with_account).await;
-    until(&site.authority.state.seen, |seen| {
-        if seen.issued == 2 {
-            site.authority.state.mood.lock().window = None;
+    until(&site.authority.state.requests, |requests| {
+        if requests.issued == 2 {
+            site.authority.state.behaviour.lock().window = None;
         }
-        seen.issued >= 2
+        requests.issued >= 2
     })
     .await;
-    // The first attempt may have been looked for where the gateway before was.
-    assert!(site.seen().replacing >= 1);
+    // The first attempt may have been validated at the address of the previous gateway.
+    assert!(site.requests().replacing >= 1);
     gateway.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_challenge_is_answered_to_whoever_asks_for_it_and_nobody_else() {
+async fn the_acme_protocol_is_refused_without_an_open_challenge() {
     let site = Site::new().await;
     let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
-    site.until_believed(&gateway).await;
+    site.until_trusted(&gateway).await;
     let port = gateway.address.port();
     // No challenge is open.
-    assert!(validate::shown(port, "localhost", &[b"acme-tls/1"]).await.is_err());
-    // Somebody who offers more means something else.
-    let usual = validate::shown(port, "localhost", &[b"acme-tls/1", b"h2"]).await.unwrap();
+    assert!(validate::handshake(port, "localhost", &[b"acme-tls/1"]).await.is_err());
+    // A client that offers other protocols as well gets an ordinary handshake.
+    let usual = validate::handshake(port, "localhost", &[b"acme-tls/1", b"h2"]).await.unwrap();
     assert_eq!(usual.protocol.as_deref(), Some(&b"h2"[..]));
-    // The other listener has no such thing.
+    // The other listener has no ACME settings.
     let other = gateway.gateway.listeners[1].1.port();
-    assert!(validate::shown(other, "localhost", &[b"acme-tls/1"]).await.is_err());
-    // Nor does http-01 have anything to say.
+    assert!(validate::handshake(other, "localhost", &[b"acme-tls/1"]).await.is_err());
+    // There is no http-01 challenge either.
     assert!(validate::http(site.http, "localhost", "token", "token.thumb").await.is_err());
     gateway.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_looks_at_a_configuration_leaves_the_folder_as_it_is() {
+async fn checking_a_configuration_does_not_create_the_folder() {
     let site = Site::new().await;
     let config = site.config(AcmeChallenge::TlsAlpn01, |_| ());
     Gateway::check(&config, &environment()).unwrap();
     assert!(!site.folder().exists());
-    // What cannot be is found all the same, and a folder that nobody can write to before a listener opens.
+    // The check finds an invalid host name. A folder that is not writable is an error before a listener opens.
     let nameless =
         site.config(AcmeChallenge::TlsAlpn01, |config| config.listeners[0].hosts = vec!["\u{e4}".to_owned()]);
     let refused = Gateway::check(&nameless, &environment()).unwrap_err().to_string();
@@ -329,18 +332,18 @@ async fn whoever_looks_at_a_configuration_leaves_the_folder_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn something_provisional_is_in_no_file_and_follows_no_certificate() {
+async fn a_provisional_certificate_is_not_stored_and_replaces_no_issued_one() {
     let site = Site::new().await;
-    site.set(Trouble::Down);
+    site.set(Failure::Down);
     let file = site.folder().join("internal.pem");
-    // As a process leaves it that the disk had no room for.
+    // An incomplete file, as a process leaves it when the disk is full.
     fs::create_dir_all(site.folder()).unwrap();
     fs::write(&file, "-----BEGIN CERT").unwrap();
     let gateway = site.gateway(AcmeChallenge::Http01, |_| ()).await;
     let provisional = site.leaf(&gateway).await;
     assert_eq!(fs::read_to_string(&file).unwrap(), "-----BEGIN CERT");
-    site.set(Trouble::None);
-    site.until_believed(&gateway).await;
+    site.set(Failure::None);
+    site.until_trusted(&gateway).await;
     let got = site.leaf(&gateway).await;
     assert_ne!(got, provisional);
     fs::write(&file, "-----BEGIN CERT").unwrap();
@@ -350,7 +353,7 @@ async fn something_provisional_is_in_no_file_and_follows_no_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_keeps_an_authority_from_its_answer_by_many_connections() {
+async fn idle_connections_do_not_block_http_01_challenges() {
     let site = Site::new().await;
     let gateway = site.gateway(AcmeChallenge::Http01, |_| ()).await;
     let answers = async |from: &str| {
@@ -368,27 +371,27 @@ async fn nobody_keeps_an_authority_from_its_answer_by_many_connections() {
         silent.push(stream);
     }
     assert!(answers("127.0.0.2").await);
-    // It has not had to wait until one of them was given up.
+    // The request did not wait until an idle connection timed out.
     let is_open = |stream: &&std::net::TcpStream| {
         stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    assert!(is_open(&&silent[0]), "the first one has its place");
+    assert!(is_open(&&silent[0]), "the first idle connection is open");
     drop(silent);
-    eventually("its places are free again", async || answers("127.0.0.1").await).await;
+    eventually("connections are accepted again", async || answers("127.0.0.1").await).await;
     gateway.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_the_file_of_a_challenge_but_who_asks_for_it() {
+async fn a_blocked_challenge_file_delays_only_challenge_handshakes() {
     let site = Site::new().await;
     let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
-    site.until_believed(&gateway).await;
-    // As long as somebody may still write to it, whoever reads it waits.
+    site.until_trusted(&gateway).await;
+    // A reader of the FIFO waits as long as a writer has it open.
     let file = site.folder().join("challenges/localhost.pem");
     mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let port = gateway.address.port();
     let asking: Vec<_> =
-        (0..32).map(|_| tokio::spawn(validate::shown(port, "localhost", &[b"acme-tls/1"]))).collect();
+        (0..32).map(|_| tokio::spawn(validate::handshake(port, "localhost", &[b"acme-tls/1"]))).collect();
     let mut writer = None;
     eventually("the file is read", async || {
         writer = rustix::fs::open(&file, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
@@ -396,8 +399,8 @@ async fn nobody_waits_for_the_file_of_a_challenge_but_who_asks_for_it() {
     })
     .await;
     for _ in 0..8 {
-        let believed = tokio::time::timeout(PATIENCE, site.is_believed(&gateway)).await;
-        assert!(believed.expect("the listener waits, too"));
+        let is_trusted = tokio::time::timeout(PATIENCE, site.is_trusted(&gateway)).await;
+        assert!(is_trusted.expect("the listener waits for the file as well"));
     }
     fs::remove_file(&file).unwrap();
     drop(writer);

@@ -1,4 +1,4 @@
-//! Against the authority that Let's Encrypt's people test clients with, a program of others: `make pebble`.
+//! Test against Pebble, the test authority of the Let's Encrypt project: `make pebble`.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -37,7 +37,7 @@ async fn pebble_gives_certificates_by_both_challenges() {
             .kill_on_drop(true)
             .spawn()
             .expect("PEBBLE cannot be run");
-        // It is asked again until it is there, and whenever it refuses a good nonce, which it does now and then.
+        // The gateway retries until Pebble has started, and when Pebble refuses a good nonce, which it does now and then.
         let gateway = site
             .gateway(challenge, |config| {
                 config.acme.directory_url = Some(format!("https://{listen}/dir").parse().unwrap());
@@ -48,13 +48,13 @@ async fn pebble_gives_certificates_by_both_challenges() {
             let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
             leaf.issuer().to_string().contains("Pebble")
         };
-        let shown = async { while !is_pebbles(&site.leaf(&gateway).await) {} };
-        tokio::time::timeout(std::time::Duration::from_secs(120), shown)
+        let presented = async { while !is_pebbles(&site.leaf(&gateway).await) {} };
+        tokio::time::timeout(std::time::Duration::from_secs(120), presented)
             .await
             .expect("there is no certificate");
         let success = "fairlead_gateway_acme_attempts_total{listener=\"internal\",result=\"success\"} 1";
         assert!(metrics(&gateway).contains(success));
-        // The listener beside it is as it was.
+        // The other listener is not affected.
         let user = site.world.user();
         let other = connect(gateway.gateway.listeners[1].1, &site.world.serving_ca, Some(&user), b"h2").await;
         assert_eq!(Http2::over(other.unwrap()).await.get(PATH).await.status, 200);

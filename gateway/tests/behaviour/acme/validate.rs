@@ -1,4 +1,4 @@
-//! How an authority looks whether a name is served by whom it talks to.
+//! Validation of challenges: the checks with which an authority finds out that a client controls a name.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// RFC 8555, 8.3.
+/// Validates an http-01 challenge (RFC 8555, 8.3).
 pub async fn http(port: u16, name: &str, token: &str, proof: &str) -> Result<(), String> {
     let ask = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -30,53 +30,53 @@ pub async fn http(port: u16, name: &str, token: &str, proof: &str) -> Result<(),
     if is_good { Ok(()) } else { Err(format!("not what was expected: {answer}")) }
 }
 
-/// RFC 8737, 3.
+/// Validates a tls-alpn-01 challenge (RFC 8737, 3).
 pub async fn tls(port: u16, name: &str, digest: &[u8]) -> Result<(), String> {
-    let shown = shown(port, name, &[b"acme-tls/1"]).await.map_err(|error| error.to_string())?;
-    if shown.protocol.as_deref() != Some(b"acme-tls/1") {
-        return Err("it does not speak acme-tls/1".to_owned());
+    let handshake = handshake(port, name, &[b"acme-tls/1"]).await.map_err(|error| error.to_string())?;
+    if handshake.protocol.as_deref() != Some(b"acme-tls/1") {
+        return Err("the server does not speak acme-tls/1".to_owned());
     }
-    let (_, leaf) = X509Certificate::from_der(&shown.leaf).map_err(|error| error.to_string())?;
+    let (_, leaf) = X509Certificate::from_der(&handshake.leaf).map_err(|error| error.to_string())?;
     let names = leaf.subject_alternative_name().ok().flatten().map(|names| names.value.general_names.clone());
     if names != Some(vec![GeneralName::DNSName(name)]) {
-        return Err(format!("it is for {names:?}"));
+        return Err(format!("the certificate is for {names:?}"));
     }
-    let wanted = [&[4, 32][..], digest].concat();
+    let expected = [&[4, 32][..], digest].concat();
     let is_marked = leaf
         .extensions()
         .iter()
-        .any(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31" && one.critical && one.value == wanted);
-    if is_marked { Ok(()) } else { Err("it is not marked with the proof".to_owned()) }
+        .any(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31" && one.critical && one.value == expected);
+    if is_marked { Ok(()) } else { Err("the certificate does not contain the proof".to_owned()) }
 }
 
-/// What a server shows a client that believes anybody.
-pub struct Shown {
+/// The certificate and the protocol that a server presents to a client that accepts every certificate.
+pub struct Handshake {
     pub leaf: CertificateDer<'static>,
     pub protocol: Option<Vec<u8>>,
 }
 
-pub async fn shown(port: u16, name: &str, protocols: &[&[u8]]) -> std::io::Result<Shown> {
+pub async fn handshake(port: u16, name: &str, protocols: &[&[u8]]) -> std::io::Result<Handshake> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_custom_certificate_verifier(Arc::new(AcceptEveryCertificate))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     let server = ServerName::try_from(name.to_owned()).unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(server, stream).await?;
     let session = stream.get_ref().1;
-    Ok(Shown {
+    Ok(Handshake {
         leaf: session.peer_certificates().unwrap()[0].clone().into_owned(),
         protocol: session.alpn_protocol().map(<[u8]>::to_vec),
     })
 }
 
 #[derive(Debug)]
-struct Anybody;
+struct AcceptEveryCertificate;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptEveryCertificate {
     fn verify_server_cert(
         &self,
         _leaf: &CertificateDer<'_>,
@@ -104,7 +104,7 @@ impl ServerCertVerifier for Anybody {
         _leaf: &CertificateDer<'_>,
         _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // The mark of a challenge's answer is critical, and unknown to the library that would read the key.
+        // A challenge's certificate has a critical extension that is unknown to the library that would read its key.
         Ok(HandshakeSignatureValid::assertion())
     }
 

@@ -1,4 +1,4 @@
-//! Listeners and their sockets at an upgrade: each is in one process's hands, and so is whoever waits there.
+//! Listeners and their sockets at an upgrade: each socket belongs to one process, and the connections that wait there are served.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -8,22 +8,22 @@ use fairlead_config::{GatewayConfig, ListenerConfig, SocketConfig};
 use rustix::process::Signal;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::{API, Knocking, Line, over, the_gateway, waiting};
+use super::{API, BackgroundRequests, ProcessChain, gateway_command, over, waiting};
 use crate::program::until_gone;
 use crate::world::{eventually, free_address, listener, until_refused};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_that_is_asked_for_during_an_upgrade_opens_after_it() {
+async fn a_listener_added_during_an_upgrade_opens_after_it() {
     for (what, then, stays) in
-        [("one that succeeds", the_gateway(), false), ("one that fails", "exit 3".to_owned(), true)]
+        [("one that succeeds", gateway_command(), false), ("one that fails", "exit 3".to_owned(), true)]
     {
         let (more, last) = (free_address().await, free_address().await);
-        let mut line = Line::begin(|config, directory| {
+        let mut chain = ProcessChain::begin(|config, directory| {
             config.upgrade.program = Some(waiting(directory, &then).into());
         })
         .await;
-        let first = line.state.read().pid;
-        let knocking = Knocking::at(&line, line.address);
+        let first = chain.state.read().pid;
+        let background = BackgroundRequests::at(&chain, chain.address);
         let with = |config: &GatewayConfig, name: &str, address: SocketAddr| {
             let mut new = listener(config, name);
             new.serving.address = address;
@@ -31,40 +31,40 @@ async fn a_listener_that_is_asked_for_during_an_upgrade_opens_after_it() {
             config.listeners.push(new);
             config
         };
-        line.gateway.says("the index is synced").await;
-        line.successor_that_waits().await;
-        let mut config = with(&line.config, "more", more);
-        line.write(&config);
-        line.state.signal(Signal::HUP);
-        line.gateway.says("not reloaded while it is held").await;
+        chain.gateway.says("the index is synced").await;
+        chain.successor_that_waits().await;
+        let mut config = with(&chain.config, "more", more);
+        chain.write(&config);
+        chain.state.signal(Signal::HUP);
+        chain.gateway.says("not reloaded while it is held").await;
         if stays {
-            line.go();
-            line.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;
+            chain.go();
+            chain.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;
         } else {
-            // The successor has read the file before it changes once more, and the signal is its predecessor's.
-            line.state.signal(Signal::STOP);
-            line.go();
-            line.gateway.says("the index is synced").await;
+            // The successor has read the file before it changes once more, and the signal goes to the predecessor.
+            chain.state.signal(Signal::STOP);
+            chain.go();
+            chain.gateway.says("the index is synced").await;
             config = with(&config, "last", last);
-            line.write(&config);
-            line.state.signal(Signal::HUP);
-            line.state.signal(Signal::CONT);
-            line.taken_over_from(first).await;
-            line.state.until(|state| state.reloads_done > 0).await;
+            chain.write(&config);
+            chain.state.signal(Signal::HUP);
+            chain.state.signal(Signal::CONT);
+            chain.taken_over_from(first).await;
+            chain.state.until(|state| state.reloads_done > 0).await;
         }
         for listener in &config.listeners[1..] {
-            let answer = line.client_at(listener.serving.address).await.get(API).await;
+            let answer = chain.client_at(listener.serving.address).await.get(API).await;
             assert_eq!(answer.status, 200, "{what}: {}", listener.name);
         }
-        assert_eq!(line.state.read().pid == first, stays, "{what}");
-        knocking.end().await;
+        assert_eq!(chain.state.read().pid == first, stays, "{what}");
+        background.end().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_at_a_listener_that_the_successor_does_not_have_is_served() {
+async fn connections_waiting_at_a_removed_listener_are_served() {
     let goes = free_address().await;
-    let mut line = Line::begin(|config, _| {
+    let mut chain = ProcessChain::begin(|config, _| {
         let mut listener = listener(config, "goes");
         listener.serving.address = goes;
         config.listeners.push(listener);
@@ -72,25 +72,25 @@ async fn whoever_waits_at_a_listener_that_the_successor_does_not_have_is_served(
         config.drain.window = "20s".parse().unwrap();
     })
     .await;
-    let mut config = line.config.clone();
+    let mut config = chain.config.clone();
     config.listeners.pop();
-    line.write(&config);
-    // The only place is taken, so that the next one waits in the kernel.
-    let first = line.client_at(goes).await;
+    chain.write(&config);
+    // The listener's only connection is in use, so the next one waits in the kernel.
+    let first = chain.client_at(goes).await;
     assert_eq!(first.get(API).await.status, 200);
     let stream = TcpStream::connect(goes).await.unwrap();
-    let before = line.state.read().pid;
-    line.upgrade().await;
-    assert_eq!(over(line.tls(), stream).await.get(API).await.status, 200);
+    let before = chain.state.read().pid;
+    chain.upgrade().await;
+    assert_eq!(over(chain.tls(), stream).await.get(API).await.status, 200);
     until_refused(goes).await;
-    line.gateway.says("the successor has no listener here").await;
+    chain.gateway.says("the successor has no listener here").await;
     drop(first);
     until_gone(before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sockets_file_goes_with_the_listener_that_has_it_whatever_it_is_called() {
-    let line = Line::begin(|config, directory| {
+async fn a_socket_file_stays_with_its_listener_when_names_change() {
+    let chain = ProcessChain::begin(|config, directory| {
         for name in ["one", "two"] {
             let path = directory.join(name).into();
             let socket = SocketConfig { path, mode: "0660".to_owned() };
@@ -98,30 +98,30 @@ async fn a_sockets_file_goes_with_the_listener_that_has_it_whatever_it_is_called
         }
     })
     .await;
-    let (one, two) = (line.path("one"), line.path("two"));
+    let (one, two) = (chain.path("one"), chain.path("two"));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    // The names change places, and a name is not what a socket is known by.
-    let mut config = line.config.clone();
+    // The listeners swap their names, because a socket is not identified by its listener's name.
+    let mut config = chain.config.clone();
     config.listeners[1].name = "two".to_owned();
     config.listeners[2].name = "one".to_owned();
-    let first = line.state.read().pid;
-    line.write(&config);
-    let second = line.upgrade().await;
+    let first = chain.state.read().pid;
+    chain.write(&config);
+    let second = chain.upgrade().await;
     until_gone(first).await;
     UnixStream::connect(&one).await.unwrap();
-    // Permissions change with the settings, as if it had made the file.
+    // The permissions follow the settings, as if this process had created the file.
     config.listeners[1].socket.as_mut().unwrap().mode = "0600".to_owned();
     config.listeners.pop();
-    line.write(&config);
-    line.state.signal(Signal::HUP);
-    eventually("the permissions are others", async || mode(&one) == 0o600).await;
+    chain.write(&config);
+    chain.state.signal(Signal::HUP);
+    eventually("the permissions change", async || mode(&one) == 0o600).await;
     eventually("the other file is gone", async || !two.exists()).await;
     config.listeners[1].name = "three".to_owned();
-    line.write(&config);
-    let third = line.upgrade().await;
+    chain.write(&config);
+    let third = chain.upgrade().await;
     until_gone(second).await;
     UnixStream::connect(&one).await.unwrap();
-    line.state.signal(Signal::TERM);
+    chain.state.signal(Signal::TERM);
     until_gone(third).await;
     assert!(!one.exists());
 }

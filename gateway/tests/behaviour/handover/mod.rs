@@ -1,4 +1,4 @@
-//! A process hands its sockets to its successor, and a service manager hears of it.
+//! Upgrades: a process passes its sockets to its successor and notifies the service manager.
 
 mod listeners;
 
@@ -30,8 +30,8 @@ use crate::world::{
 
 const API: &str = "/clusters/root:org/api";
 
-/// A gateway as a process, and whoever comes after it.
-struct Line {
+/// A gateway process and its successors.
+struct ProcessChain {
     world: World,
     config: GatewayConfig,
     file: PathBuf,
@@ -40,7 +40,7 @@ struct Line {
     address: SocketAddr,
 }
 
-impl Line {
+impl ProcessChain {
     async fn begin(choice: impl FnOnce(&mut GatewayConfig, &Path)) -> Self {
         Self::begin_as(choice, |_| {}).await
     }
@@ -62,9 +62,9 @@ impl Line {
         prepare(&mut command);
         let mut gateway = Gateway::by(command);
         let address = gateway.address().await;
-        let line = Self { world, config, file, state: StateFile(state), gateway, address };
-        line.state.until(|state| state.phase == ProcessPhase::Ready).await;
-        line
+        let chain = Self { world, config, file, state: StateFile(state), gateway, address };
+        chain.state.until(|state| state.phase == ProcessPhase::Ready).await;
+        chain
     }
 
     fn write(&self, config: &GatewayConfig) {
@@ -80,12 +80,12 @@ impl Line {
         Http2::over(connect(address, &self.world.serving_ca, Some(&user), b"h2").await.unwrap()).await
     }
 
-    /// What its clients speak, for whoever has a connection already.
+    /// The TLS settings of its clients, for connections that are already open.
     fn tls(&self) -> Arc<rustls::ClientConfig> {
         client_config(&self.world.serving_ca, Some(&self.world.user()), b"h2")
     }
 
-    /// Has a successor take over; returns its number.
+    /// Upgrades to a successor and returns its PID.
     async fn upgrade(&self) -> u32 {
         let before = self.state.read().pid;
         self.state.signal(Signal::QUIT);
@@ -103,14 +103,14 @@ impl Line {
         self.world.directory.path().join(name)
     }
 
-    /// Has what [`waiting`] makes be started; returns its number.
+    /// Starts the successor that [`waiting`] has written, and returns its PID.
     async fn successor_that_waits(&self) -> u32 {
         self.state.signal(Signal::QUIT);
         let file = self.path("successor");
         let mut number = None;
         eventually("a successor is started", async || {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
-            // Whole, with the end of its line.
+            // The PID is complete when the newline is there.
             number = text.strip_suffix('\n').and_then(|text| text.parse().ok());
             number.is_some()
         })
@@ -118,19 +118,19 @@ impl Line {
         number.unwrap()
     }
 
-    /// Lets it go on.
+    /// Lets the waiting successor continue.
     fn go(&self) {
         std::fs::write(self.path("go"), "").unwrap();
     }
 }
 
-/// A client on a connection that there is.
+/// A client on an open connection.
 async fn over(tls: Arc<rustls::ClientConfig>, stream: TcpStream) -> Http2 {
     let name = ServerName::try_from("localhost").unwrap();
     Http2::over(TlsConnector::from(tls).connect(name, stream).await.unwrap()).await
 }
 
-/// A successor that waits until it may go on, and then is this.
+/// Writes a successor that waits for `go` and then runs the shell command `then`.
 fn waiting(directory: &Path, then: &str) -> PathBuf {
     let (successor, go) = (directory.join("successor"), directory.join("go"));
     let text = format!(
@@ -141,21 +141,21 @@ fn waiting(directory: &Path, then: &str) -> PathBuf {
     script(directory, "waits", &text)
 }
 
-/// The gateway as whoever waits until it may go on.
-fn the_gateway() -> String {
+/// The shell command that runs the gateway, for [`waiting`].
+fn gateway_command() -> String {
     format!("exec {} \"$@\"", env!("CARGO_BIN_EXE_fairlead-gateway"))
 }
 
-/// Requests, each on a connection of its own, until dropped; none may fail.
-struct Knocking {
+/// Requests, each on a connection of its own, until `end` is called; none may fail.
+struct BackgroundRequests {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Knocking {
-    fn at(line: &Line, address: SocketAddr) -> Self {
-        let tls = line.tls();
+impl BackgroundRequests {
+    fn at(chain: &ProcessChain, address: SocketAddr) -> Self {
+        let tls = chain.tls();
         let (stop, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let task = tokio::spawn(async move {
@@ -182,34 +182,34 @@ impl Knocking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_successor_takes_over_and_nobody_is_refused() {
-    let mut line = Line::begin(|config, directory| {
+async fn a_successor_takes_over_and_no_connection_is_refused() {
+    let mut chain = ProcessChain::begin(|config, directory| {
         let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
         config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
-    let socket = line.world.directory.path().join("listener.sock");
-    let knocking = Knocking::at(&line, line.address);
-    let old = line.client().await;
+    let socket = chain.world.directory.path().join("listener.sock");
+    let background = BackgroundRequests::at(&chain, chain.address);
+    let old = chain.client().await;
     let question = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
     let mut watch = old.open(question).await.unwrap();
-    until(&line.world.alpha.state.streams, |open| *open == 1).await;
-    let first = line.state.read().pid;
-    let second = line.upgrade().await;
-    // Open requests end, and the old process with them.
+    until(&chain.world.alpha.state.streams, |open| *open == 1).await;
+    let first = chain.state.read().pid;
+    let second = chain.upgrade().await;
+    // The old process ends after its open requests.
     timeout(PATIENCE, watch.body_mut().collect()).await.expect("the watch does not end").unwrap();
-    line.gateway.ends_well().await;
+    chain.gateway.ends_well().await;
     until_gone(first).await;
     UnixStream::connect(&socket).await.unwrap();
-    // Its successor can do the same.
-    let third = line.upgrade().await;
+    // The successor can be upgraded as well.
+    let third = chain.upgrade().await;
     until_gone(second).await;
-    knocking.end().await;
+    background.end().await;
     UnixStream::connect(&socket).await.unwrap();
-    line.state.signal(Signal::TERM);
+    chain.state.signal(Signal::TERM);
     until_gone(third).await;
-    assert!(!socket.exists() && !line.state.0.exists());
-    assert!(TcpStream::connect(line.address).await.is_err());
+    assert!(!socket.exists() && !chain.state.0.exists());
+    assert!(TcpStream::connect(chain.address).await.is_err());
 }
 
 fn script(directory: &Path, name: &str, text: &str) -> PathBuf {
@@ -221,14 +221,14 @@ fn script(directory: &Path, name: &str, text: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_that_does_not_get_ready_changes_nothing() {
-    let mut line = Line::begin(|_, _| {}).await;
-    let directory = line.world.directory.path().to_owned();
+    let mut chain = ProcessChain::begin(|_, _| {}).await;
+    let directory = chain.world.directory.path().to_owned();
     let program = env!("CARGO_BIN_EXE_fairlead-gateway");
     let plain = script(&directory, "plain", "");
     std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let knocking = Knocking::at(&line, line.address);
-    let first = line.state.read().pid;
-    let broken = format!("{}.broken", line.file.display());
+    let background = BackgroundRequests::at(&chain, chain.address);
+    let first = chain.state.read().pid;
+    let broken = format!("{}.broken", chain.file.display());
     std::fs::write(&broken, "listeners: 7\n").unwrap();
     for (what, program, expected) in [
         ("a program that is not there", directory.join("nowhere"), "cannot be started: No such file"),
@@ -243,7 +243,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         ("one that waits", script(&directory, "waits", "exec sleep 100"), "not ready within"),
         (
             "one that says it is ready and ends",
-            // The one listener is 3, the line 4.
+            // The listener is file descriptor 3, the connection to the predecessor is 4.
             script(&directory, "lies", "echo READY=1 >&4; exit 4"),
             "exit status: 4",
         ),
@@ -258,176 +258,176 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
             "exit status: 1",
         ),
     ] {
-        let before = line.state.read();
-        let mut config = line.config.clone();
+        let before = chain.state.read();
+        let mut config = chain.config.clone();
         config.upgrade.program = Some(program.into());
         config.upgrade.ready_timeout =
             if what == "one that waits" { "200ms" } else { "30s" }.parse().unwrap();
-        line.write(&config);
-        line.state.signal(Signal::HUP);
-        line.state.until(|state| state.reloads_done > before.reloads_done).await;
+        chain.write(&config);
+        chain.state.signal(Signal::HUP);
+        chain.state.until(|state| state.reloads_done > before.reloads_done).await;
         // A second signal has no effect.
-        line.state.signal(Signal::QUIT);
-        line.state.signal(Signal::QUIT);
-        let state = line.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
+        chain.state.signal(Signal::QUIT);
+        chain.state.signal(Signal::QUIT);
+        let state = chain.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
         let why = state.upgrade_failure.unwrap();
         assert!(why.contains(expected), "{what}: {why}");
         assert_eq!((state.pid, state.phase), (first, ProcessPhase::Ready), "{what}");
-        assert!(line.gateway.says("there is no upgrade").await.contains("this process goes on"), "{what}");
-        knocking.some_more().await;
+        assert!(chain.gateway.says("there is no upgrade").await.contains("this process goes on"), "{what}");
+        background.some_more().await;
     }
-    line.write(&line.config);
-    let reloads = line.state.read().reloads_done;
-    line.state.signal(Signal::HUP);
-    line.state.until(|state| state.reloads_done > reloads).await;
-    line.upgrade().await;
-    knocking.end().await;
+    chain.write(&chain.config);
+    let reloads = chain.state.read().reloads_done;
+    chain.state.signal(Signal::HUP);
+    chain.state.until(|state| state.reloads_done > reloads).await;
+    chain.upgrade().await;
+    background.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn versions_may_differ_in_words_and_listeners() {
+async fn predecessor_and_successor_may_differ_in_messages_and_listeners() {
     let (stays, goes, comes) = (free_address().await, free_address().await, free_address().await);
     let program = env!("CARGO_BIN_EXE_fairlead-gateway");
-    let line = Line::begin(|config, directory| {
+    let chain = ProcessChain::begin(|config, directory| {
         for (name, address) in [("stays", stays), ("goes", goes)] {
             let mut listener = listener(config, name);
             listener.serving.address = address;
             config.listeners.push(listener);
         }
-        // Of another version: says what nobody knows, and calls its sockets as it likes.
+        // Acts like another version: sends an unknown message, and has its own names for the sockets.
         let text = format!(
             "echo MOOD=good >&6; export LISTEN_FDNAMES=a:b:c:fairlead-handover; exec {program} \"$@\""
         );
         config.upgrade.program = Some(script(directory, "newer", &text).into());
     })
     .await;
-    let mut config = line.config.clone();
+    let mut config = chain.config.clone();
     config.listeners.remove(2);
     config.listeners[1].name = "stays under another name".to_owned();
     let mut new = listener(&config, "comes");
     new.serving.address = comes;
     config.listeners.push(new);
-    // Read by the successor only.
-    line.write(&config);
-    let knocking = Knocking::at(&line, stays);
-    line.upgrade().await;
-    assert_eq!(line.client_at(comes).await.get(API).await.status, 200);
+    // Only the successor reads the new configuration.
+    chain.write(&config);
+    let background = BackgroundRequests::at(&chain, stays);
+    chain.upgrade().await;
+    assert_eq!(chain.client_at(comes).await.get(API).await.status, 200);
     until_refused(goes).await;
-    knocking.end().await;
+    background.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_to_end_waits_for_no_successor() {
-    let mut line = Line::begin(|config, directory| {
+async fn sigterm_ends_a_process_that_waits_for_its_successor() {
+    let mut chain = ProcessChain::begin(|config, directory| {
         config.upgrade.program = Some(waiting(directory, "").into());
     })
     .await;
-    let successor = line.successor_that_waits().await;
-    line.state.signal(Signal::TERM);
-    line.gateway.ends_well().await;
+    let successor = chain.successor_that_waits().await;
+    chain.state.signal(Signal::TERM);
+    chain.gateway.ends_well().await;
     until_gone(successor).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_whose_predecessor_is_killed_serves() {
-    let mut line = Line::begin(|config, directory| {
-        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+    let mut chain = ProcessChain::begin(|config, directory| {
+        config.upgrade.program = Some(waiting(directory, &gateway_command()).into());
         let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
         config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
-    let first = line.state.read().pid;
-    let successor = line.successor_that_waits().await;
-    line.state.signal(Signal::KILL);
-    timeout(PATIENCE, line.gateway.child.wait()).await.unwrap().unwrap();
+    let first = chain.state.read().pid;
+    let successor = chain.successor_that_waits().await;
+    chain.state.signal(Signal::KILL);
+    timeout(PATIENCE, chain.gateway.child.wait()).await.unwrap().unwrap();
     // Connections wait meanwhile; none is refused.
-    let waiting = TcpStream::connect(line.address).await.unwrap();
-    line.go();
-    line.state.until(|state| state.pid != first && state.phase == ProcessPhase::Ready).await;
-    assert_eq!(line.client().await.get(API).await.status, 200);
+    let waiting = TcpStream::connect(chain.address).await.unwrap();
+    chain.go();
+    chain.state.until(|state| state.pid != first && state.phase == ProcessPhase::Ready).await;
+    assert_eq!(chain.client().await.get(API).await.status, 200);
     drop(waiting);
-    // What the other one had made goes with this one, though nobody has had the time to say so.
-    line.state.signal(Signal::TERM);
+    // The successor removes the file that its predecessor created, although the predecessor could not confirm the handover.
+    chain.state.signal(Signal::TERM);
     until_gone(successor).await;
-    assert!(!line.path("listener.sock").exists());
+    assert!(!chain.path("listener.sock").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_successor_that_ends_before_it_is_ready_takes_nobody_along() {
-    let mut line = Line::begin(|config, directory| {
-        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+async fn a_successor_that_ends_before_it_is_ready_costs_no_request() {
+    let mut chain = ProcessChain::begin(|config, directory| {
+        config.upgrade.program = Some(waiting(directory, &gateway_command()).into());
     })
     .await;
-    line.gateway.says("the index is synced").await;
-    let successor = line.successor_that_waits().await;
-    let (before, mut config) = (line.state.read(), line.config.clone());
-    // It never knows any shard.
-    let kubeconfig = line.path("shards.kubeconfig");
+    chain.gateway.says("the index is synced").await;
+    let successor = chain.successor_that_waits().await;
+    let (before, mut config) = (chain.state.read(), chain.config.clone());
+    // The successor cannot connect to any shard, so it does not become ready.
+    let kubeconfig = chain.path("shards.kubeconfig");
     let text = std::fs::read_to_string(&kubeconfig).unwrap();
-    let nowhere = line.path("nowhere.kubeconfig");
-    std::fs::write(&nowhere, text.replace(&line.world.root.url(), "https://127.0.0.1:1")).unwrap();
+    let nowhere = chain.path("nowhere.kubeconfig");
+    std::fs::write(&nowhere, text.replace(&chain.world.root.url(), "https://127.0.0.1:1")).unwrap();
     config.index.root_shard_kubeconfig = nowhere.clone().into();
     config.index.shards_kubeconfig = nowhere.into();
-    line.write(&config);
-    line.go();
-    line.gateway.says("listening").await;
-    eventually("it heeds SIGTERM", async || heeds(successor, Signal::TERM)).await;
-    // A signal now finds the old process busy and the new one about to end.
-    line.state.signal(Signal::STOP);
-    let stream = TcpStream::connect(line.address).await.unwrap();
-    let tls = line.tls();
+    chain.write(&config);
+    chain.go();
+    chain.gateway.says("listening").await;
+    eventually("the successor handles SIGTERM", async || handles(successor, Signal::TERM)).await;
+    // The old process is stopped while a client connects and the successor ends.
+    chain.state.signal(Signal::STOP);
+    let stream = TcpStream::connect(chain.address).await.unwrap();
+    let tls = chain.tls();
     let asked = tokio::spawn(async move { over(tls, stream).await.get(API).await.status });
     kill_process(process(successor), Signal::TERM).unwrap();
     until_gone(successor).await;
-    line.state.signal(Signal::CONT);
+    chain.state.signal(Signal::CONT);
     assert_eq!(timeout(PATIENCE, asked).await.unwrap().unwrap(), 200);
-    let state = line.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
+    let state = chain.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
     assert_eq!((state.pid, state.phase), (before.pid, ProcessPhase::Ready));
 }
 
-fn heeds(pid: u32, signal: Signal) -> bool {
+fn handles(pid: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
     u64::from_str_radix(caught, 16).unwrap() & 1 << (signal.as_raw() - 1) != 0
 }
 
-/// A successor that is ready, and whose predecessor is stopped before it could hear of it.
-async fn ready_but_not_in_charge(line: &mut Line) -> u32 {
-    line.gateway.says("the index is synced").await;
-    let successor = line.successor_that_waits().await;
-    line.state.signal(Signal::STOP);
-    line.go();
-    line.gateway.says("the index is synced").await;
+/// Starts a successor that is ready while its stopped predecessor does not know it yet. Returns the successor's PID.
+async fn ready_but_not_in_charge(chain: &mut ProcessChain) -> u32 {
+    chain.gateway.says("the index is synced").await;
+    let successor = chain.successor_that_waits().await;
+    chain.state.signal(Signal::STOP);
+    chain.go();
+    chain.gateway.says("the index is synced").await;
     successor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_successor_that_has_not_taken_over_has_no_successor() {
-    let mut line = Line::begin(|config, directory| {
-        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+async fn a_successor_that_has_not_taken_over_ignores_an_upgrade_signal() {
+    let mut chain = ProcessChain::begin(|config, directory| {
+        config.upgrade.program = Some(waiting(directory, &gateway_command()).into());
     })
     .await;
-    let first = line.state.read().pid;
-    let successor = ready_but_not_in_charge(&mut line).await;
+    let first = chain.state.read().pid;
+    let successor = ready_but_not_in_charge(&mut chain).await;
     kill_process(process(successor), Signal::QUIT).unwrap();
-    line.gateway.says("SIGQUIT is ignored").await;
-    line.state.signal(Signal::CONT);
-    assert_eq!(line.taken_over_from(first).await, successor);
+    chain.gateway.says("SIGQUIT is ignored").await;
+    chain.state.signal(Signal::CONT);
+    assert_eq!(chain.taken_over_from(first).await, successor);
     until_gone(first).await;
-    // From now on it may have one.
-    let third = line.upgrade().await;
+    // After the takeover it can be upgraded.
+    let third = chain.upgrade().await;
     until_gone(successor).await;
-    assert_eq!(line.client().await.get(API).await.status, 200);
-    assert_eq!(line.state.read().pid, third);
+    assert_eq!(chain.client().await.get(API).await.status, 200);
+    assert_eq!(chain.state.read().pid, third);
 }
 
-/// In systemd's place.
+/// A service manager in place of systemd.
 struct Manager(UnixDatagram);
 
 impl Manager {
-    /// The next message that says this.
-    async fn hears(&self, word: &str) -> String {
-        let heard = async {
+    /// Waits for the next message with a line that starts with `word`.
+    async fn receives(&self, word: &str) -> String {
+        let received = async {
             loop {
                 let mut message = vec![0; 4096];
                 let length = self.0.recv(&mut message).await.unwrap();
@@ -437,48 +437,48 @@ impl Manager {
                 }
             }
         };
-        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{word} was never said"))
+        timeout(PATIENCE, received).await.unwrap_or_else(|_| panic!("{word} was never sent"))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_manager_hears_of_the_whole_life() {
+async fn a_service_manager_is_notified_of_every_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = Manager(UnixDatagram::bind(&path).unwrap());
-    let line = Line::begin_as(
+    let chain = ProcessChain::begin_as(
         |_, _| {},
         |command| {
             command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000");
         },
     )
     .await;
-    manager.hears("READY=1").await;
-    manager.hears("WATCHDOG=1").await;
-    line.state.signal(Signal::HUP);
-    let message = manager.hears("RELOADING=1").await;
+    manager.receives("READY=1").await;
+    manager.receives("WATCHDOG=1").await;
+    chain.state.signal(Signal::HUP);
+    let message = manager.receives("RELOADING=1").await;
     assert!(message.contains("MONOTONIC_USEC="), "{message}");
-    manager.hears("READY=1").await;
-    std::fs::write(&line.file, "listeners: 7\n").unwrap();
-    line.state.signal(Signal::HUP);
-    let message = manager.hears("READY=1").await;
+    manager.receives("READY=1").await;
+    std::fs::write(&chain.file, "listeners: 7\n").unwrap();
+    chain.state.signal(Signal::HUP);
+    let message = manager.receives("READY=1").await;
     assert!(message.contains("STATUS=serving; the last good one is in effect: configuration"), "{message}");
-    line.write(&line.config);
-    line.state.signal(Signal::HUP);
-    manager.hears("READY=1").await;
+    chain.write(&chain.config);
+    chain.state.signal(Signal::HUP);
+    manager.receives("READY=1").await;
 
-    let second = line.upgrade().await;
-    manager.hears(&format!("MAINPID={second}")).await;
-    // The end of the old process is not that of the service.
-    manager.hears("READY=1").await;
-    manager.hears("WATCHDOG=1").await;
-    line.state.signal(Signal::TERM);
-    manager.hears("STOPPING=1").await;
+    let second = chain.upgrade().await;
+    manager.receives(&format!("MAINPID={second}")).await;
+    // The service does not end with the old process.
+    manager.receives("READY=1").await;
+    manager.receives("WATCHDOG=1").await;
+    chain.state.signal(Signal::TERM);
+    manager.receives("STOPPING=1").await;
     until_gone(second).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
+async fn sockets_of_a_service_manager_are_matched_by_address_and_name() {
     let world = World::new().await;
     let directory = world.directory.path().to_owned();
     let file = directory.join("gateway.yaml");
@@ -511,7 +511,7 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     assert_eq!(client.get(API).await.status, 200);
     assert!(TcpStream::connect(other).await.is_err());
     UnixStream::connect(&path).await.unwrap();
-    // They are the service manager's, and so is the file.
+    // The sockets belong to the service manager, and so does the file.
     gateway.signal(Signal::TERM);
     gateway.ends_well().await;
     assert!(path.exists());
