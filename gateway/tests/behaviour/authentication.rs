@@ -439,7 +439,7 @@ async fn web_pages_of_allowed_origins_may_read_answers() {
         (Method::GET, "/livez", allowed, 200, false),
     ] {
         let answer = send(method.clone(), path, origin).await;
-        let told = answer.headers.contains_key("access-control-allow-origin");
-        assert_eq!((answer.status, told), (code, decorated), "{method} {path} {origin}");
+        let is_allowed = answer.headers.contains_key("access-control-allow-origin");
+        assert_eq!((answer.status, is_allowed), (code, decorated), "{method} {path} {origin}");
     }
 }

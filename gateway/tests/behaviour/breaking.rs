@@ -66,9 +66,9 @@ async fn a_request_body_that_breaks_off_costs_no_connection_to_the_shard() {
         errs.write_all(text.as_bytes()).await.unwrap();
         arrived(before).await;
         errs.write_all(b"no number\r\n").await.unwrap();
-        let mut told = Vec::new();
-        let _ = timeout(LIMIT, errs.read_to_end(&mut told)).await.expect("the connection stays open");
-        assert!(told.starts_with(b"HTTP/1.1 400 "), "{}", told.escape_ascii());
+        let mut response = Vec::new();
+        let _ = timeout(LIMIT, errs.read_to_end(&mut response)).await.expect("the connection stays open");
+        assert!(response.starts_with(b"HTTP/1.1 400 "), "{}", response.escape_ascii());
         until(&state.broken, |broken| *broken == 3 * round + 3).await;
     }
     state.events.send(Bytes::from_static(b"{}\n")).unwrap();

@@ -200,18 +200,18 @@ fn outcome(answer: &Answer) -> String {
         return answer.status.to_string();
     }
     let value = |line: &String| line.split_once(": ").unwrap().1.to_owned();
-    let told = |name: &str| answer.echoed(&format!("{name}:")).iter().map(value).collect::<Vec<_>>();
+    let values = |name: &str| answer.echoed(&format!("{name}:")).iter().map(value).collect::<Vec<_>>();
     // All X-Remote-* headers are the gateway's own: one user, the groups and the attributes of the credential.
-    let (users, mut groups) = (told("x-remote-user"), told("x-remote-group"));
+    let (users, mut groups) = (values("x-remote-user"), values("x-remote-group"));
     let extras = answer.echoed("x-remote-extra-authentication.k").len();
     let count = answer.echoed("x-remote-").len() + answer.echoed("x_remote").len();
     assert_eq!((users.len(), count), (1, 1 + groups.len() + extras), "{answer:?}");
     groups.retain(|group| group != "system:authenticated");
-    let acts = told("impersonate-user").iter().map(|user| format!(", as {user}")).collect::<String>();
-    let words: Vec<_> = WORDS.into_iter().filter(|word| !told(word).is_empty()).collect();
+    let acts = values("impersonate-user").iter().map(|user| format!(", as {user}")).collect::<String>();
+    let words: Vec<_> = WORDS.into_iter().filter(|word| !values(word).is_empty()).collect();
     let words = if words.is_empty() { String::new() } else { format!(" and {}", words.join(" ")) };
     let who = [users, groups].concat().join(",");
-    format!("{who}{acts}, from {}{words}", told("x-forwarded-for").join("; "))
+    format!("{who}{acts}, from {}{words}", values("x-forwarded-for").join("; "))
 }
 
 struct Scene {

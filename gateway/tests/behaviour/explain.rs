@@ -45,13 +45,13 @@ impl Explanation {
             .map(|line| if line.starts_with(secret) { secret.to_owned() } else { line })
             .collect();
         let headers = self.0["forward"]["headers"].as_array().unwrap().iter();
-        let mut told: Vec<String> = headers
+        let mut explained: Vec<String> = headers
             .map(|header| format!("{}: {}", header[0].as_str().unwrap(), header[1].as_str().unwrap()))
             .map(|line| if line.starts_with(secret) { secret.to_owned() } else { line })
             .collect();
         sent.sort();
-        told.sort();
-        assert_eq!(told, sent, "{about}");
+        explained.sort();
+        assert_eq!(explained, sent, "{about}");
     }
 
     /// One line per step.
@@ -182,16 +182,18 @@ async fn every_branch_is_explained() {
         (limited("/clusters/root:org/api/v1/pods?watch=true"), "429 limited", &["quota refused too many open watches"]),
     ];
     for (question, end, steps) in cases {
-        let told = Explanation::ask(&world, world.address, &question).await;
-        let lines = told.steps().join("\n");
+        let explained = Explanation::ask(&world, world.address, &question).await;
+        let lines = explained.steps().join("\n");
         match end {
-            "*mount" => assert_eq!(told.0["forward"]["url"], format!("{}/clusters/x/api", world.alpha.url())),
-            end => assert_eq!(told.end(), end, "{question}:\n{lines}"),
+            "*mount" => {
+                assert_eq!(explained.0["forward"]["url"], format!("{}/clusters/x/api", world.alpha.url()))
+            }
+            end => assert_eq!(explained.end(), end, "{question}:\n{lines}"),
         }
         for step in steps {
             assert!(lines.contains(step), "{question}: {step:?} is missing in\n{lines}");
         }
-        assert!(!told.0.to_string().contains("Bearer"), "{told:?}");
+        assert!(!explained.0.to_string().contains("Bearer"), "{explained:?}");
     }
 }
 
@@ -219,8 +221,11 @@ async fn an_explanation_uses_no_quota_and_sends_no_request() {
     assert_eq!(world.alpha.state.requests.load(std::sync::atomic::Ordering::SeqCst), answered);
     for _ in 0..2 {
         let missing = json!({"path": "/clusters/root:nope/api", "certificate": alice.certificate});
-        let told = Explanation::ask(&world, world.address, &missing).await.steps().join("\n");
-        assert!(told.contains("waits up to") && !told.contains("not found recently"), "{told}");
+        let explained = Explanation::ask(&world, world.address, &missing).await.steps().join("\n");
+        assert!(
+            explained.contains("waits up to") && !explained.contains("not found recently"),
+            "{explained}"
+        );
     }
 }
 

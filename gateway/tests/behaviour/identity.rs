@@ -18,7 +18,7 @@ use crate::world::{Choices, World, request};
 
 const PATH: &str = "/clusters/root:org/api/v1/namespaces";
 
-/// What every shard sees of alice: her groups without the privileged one.
+/// The identity headers of alice at a shard: her groups without the privileged one.
 const ALICE: [&str; 3] =
     ["x-remote-group: system:authenticated", "x-remote-group: team", "x-remote-user: alice"];
 
@@ -39,7 +39,7 @@ async fn raw(world: &World, certificate: Option<&Leaf>, text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_the_identity_and_the_gateway_proves_its_own() {
+async fn a_client_certificate_identifies_the_user_and_the_gateway_presents_its_own() {
     let world = World::new().await;
     let answer = world.get(Some(&world.user()), PATH).await;
     let echo = answer.json();
@@ -66,7 +66,7 @@ impl ResolvesClientCert for Announced {
 
 /// Clients of Go, and browsers, keep certificates of other authorities to themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_are_told_whose_certificates_are_of_use() {
+async fn the_handshake_names_the_accepted_certificate_authorities() {
     let world = World::with(Choices {
         config: Some(|config| {
             let listener = &mut config.listeners[0];
@@ -165,11 +165,11 @@ async fn trailers_of_a_request_never_arrive() {
     assert!(!answer.contains("x-remote"), "{answer}");
 }
 
-/// Of X.509 version 1, as `openssl x509 -req` makes them: rustls does not read it.
+/// A certificate of X.509 version 1, as `openssl x509 -req` makes them: rustls cannot parse it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_cannot_be_judged_completes_the_handshake_too() {
+async fn a_certificate_that_cannot_be_parsed_completes_the_handshake() {
     let world = World::new().await;
-    // It belongs to nobody.
+    // It identifies no user.
     let text = include_str!("version1.pem");
     let odd = Leaf { certificate: text.to_owned(), key: text.to_owned() };
     assert_eq!(world.get(Some(&odd), "/livez").await.status, 200);
@@ -177,7 +177,7 @@ async fn a_certificate_that_cannot_be_judged_completes_the_handshake_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_of_a_read_hold_nothing_up() {
+async fn trailers_of_a_read_delay_nothing() {
     let world = World::new().await;
     let (mut client, connection) =
         h2::client::handshake(world.connect(Some(&world.user()), b"h2").await).await.unwrap();
@@ -196,7 +196,7 @@ async fn trailers_of_a_read_hold_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_certificate_the_token_is_the_shards_to_judge() {
+async fn without_a_certificate_the_shard_verifies_the_token() {
     let world = World::new().await;
     let client = world.http2(None).await;
     let headers = [("authorization", "Bearer abc"), ("impersonate-user", "bob")];
@@ -220,7 +220,7 @@ async fn a_foreign_certificate_completes_the_handshake_and_gets_401() {
         assert_eq!((answer.status, answer.json()["reason"].as_str()), (401, Some("Unauthorized")), "{path}");
         assert!(answer.headers.contains_key("audit-id"));
     }
-    // The workspace is looked up first.
+    // The workspace is looked up before authentication.
     assert_eq!(world.get(Some(&foreign), "/clusters/root:nope:x/api").await.status, 403);
     let expired = world.client_ca.client_until("alice", SystemTime::now() - Duration::from_secs(60));
     assert_eq!(world.get(Some(&expired), PATH).await.status, 401);

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::world::{World, eventually, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_is_reachable_the_moment_its_creator_saw_it_ready() {
+async fn a_workspace_is_routable_as_soon_as_its_creator_sees_it_ready() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     for number in 0..300 {
@@ -27,7 +27,7 @@ async fn a_workspace_is_reachable_the_moment_its_creator_saw_it_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cut_index_connections_mean_neither_a_relist_nor_a_403() {
+async fn a_broken_index_connection_causes_neither_a_relist_nor_a_403() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let lists = || [&world.root, &world.alpha].map(|shard| shard.state.lists.load(Ordering::SeqCst));
@@ -46,7 +46,7 @@ async fn cut_index_connections_mean_neither_a_relist_nor_a_403() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleted_workspaces_are_gone_and_removed_shards_take_theirs_along() {
+async fn deleted_workspaces_and_those_of_removed_shards_are_not_routed() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     world.create_workspace("root", "short", "root", "short00000000001");

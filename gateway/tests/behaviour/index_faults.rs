@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::world::{Choices, ORG, World, eventually, logical_cluster, request, until_status};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_workspaces_come_and_go_at_once() {
+async fn ten_thousand_workspaces_are_created_and_deleted_at_once() {
     const COUNT: usize = 10_000;
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
@@ -40,12 +40,12 @@ async fn ten_thousand_workspaces_come_and_go_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_without_its_history_is_read_again_and_nobody_is_told_403_meanwhile() {
+async fn a_shard_without_its_history_is_relisted_without_any_403() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let lists = || world.root.state.lists.load(Ordering::SeqCst);
     let before = lists();
-    // While nobody watches, one workspace comes, one goes, and the shard forgets how.
+    // While no watch is open, a workspace is created, one is deleted, and the shard compacts these events.
     world.create_workspace("root", "gone", "root", "gone000000000001");
     assert_eq!(client.get("/clusters/root:gone/api").await.status, 200);
     world.root.state.held.send_replace(true);
@@ -64,7 +64,7 @@ async fn a_shard_without_its_history_is_read_again_and_nobody_is_told_403_meanwh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_is_added_serves_what_it_has() {
+async fn an_added_shard_serves_its_workspaces() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let beta = world.another_shard("beta").await;
@@ -77,7 +77,7 @@ async fn a_shard_that_is_added_serves_what_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_is_down_costs_its_own_workspaces_and_comes_back() {
+async fn a_shard_that_is_down_affects_its_own_workspaces_only() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     world.create_workspace("root", "here", "root", "here000000000001");
@@ -86,9 +86,9 @@ async fn a_shard_that_is_down_costs_its_own_workspaces_and_comes_back() {
     for (path, expected) in [
         ("/clusters/root:here/api", &[200][..]),
         ("/clusters/root:nope/api", &[403]),
-        // It is known where it is; only nobody is there.
+        // The shard is known but down.
         ("/clusters/root:org/api", &[502, 503]),
-        // It may have been created on the shard that cannot be heard.
+        // The workspace may have been created on the unreachable shard.
         ("/clusters/root:org:nope/api", &[503]),
     ] {
         let status = client.get(path).await.status;
@@ -101,18 +101,18 @@ async fn a_shard_that_is_down_costs_its_own_workspaces_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_accepts_and_never_answers_keeps_nobody_else_waiting() {
+async fn a_shard_that_never_responds_delays_no_other_shard() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.register("silent", &format!("https://{}", silent.local_addr().unwrap()));
-    // It is being followed as soon as it is called.
+    // The shard is followed as soon as it accepts the connection.
     let (_open, _) = silent.accept().await.unwrap();
     for (path, expected) in [
         ("/clusters/root/api", 200),
         ("/clusters/root:org/api", 200),
         ("/clusters/root:nope/api", 403),
-        // Somebody's id: the silent shard may have it.
+        // A valid id: the silent shard may have the logical cluster.
         ("/clusters/2hzqkbz7v4xk1d0q/api", 503),
         ("/readyz", 200),
     ] {
@@ -123,7 +123,7 @@ async fn a_shard_that_accepts_and_never_answers_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_shard_keeps_a_new_gateway_from_being_ready_and_from_saying_403() {
+async fn before_a_slow_shard_was_read_a_new_gateway_is_unready_and_never_returns_403() {
     let world = World::with(Choices::default()).await;
     world.alpha.state.held.send_replace(true);
     let another = world.another_gateway(|_| {});
@@ -142,7 +142,7 @@ async fn a_slow_shard_keeps_a_new_gateway_from_being_ready_and_from_saying_403()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_logical_cluster_on_two_shards_is_moved_once_and_its_watches_start_over() {
+async fn a_logical_cluster_on_two_shards_moves_once_and_its_watches_restart() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let api = format!("/clusters/{ORG}/api");

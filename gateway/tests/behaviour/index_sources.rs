@@ -1,4 +1,4 @@
-//! Where the index comes from: the root shard, a snapshot when it is gone, peers in its place, or a part of all shards.
+//! Sources of the index: the root shard, a snapshot when it is down, peers in its place, or selected shards.
 
 use fairlead_config::Timespan;
 
@@ -32,7 +32,7 @@ async fn without_the_root_shard_a_new_gateway_knows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_root_shard_a_gateway_routes_what_the_last_one_knew() {
+async fn without_the_root_shard_a_gateway_routes_by_its_snapshot() {
     let world = World::new().await;
     let snapshot = world.directory.path().join("index");
     left_behind(&world, &snapshot).await;
@@ -44,11 +44,11 @@ async fn without_the_root_shard_a_gateway_routes_what_the_last_one_knew() {
         let answer = client.get(path).await;
         assert_eq!((answer.status, answer.json()["shard"].as_str()), (200, Some("alpha")), "{path}");
     }
-    // What it does not know may have come since: that is never 403.
+    // An unknown workspace may have been created since, so it is never 403.
     for path in ["/clusters/root:nope/api", "/clusters/nope/api"] {
         assert_eq!(client.get(path).await.status, 503, "{path}");
     }
-    // The shards that are there are followed all the same, workspaces included.
+    // The reachable shards are followed nevertheless, workspaces included.
     let id = "late000000000001";
     world.alpha.state.put("logicalclusters", id, logical_cluster(id, Some("late")));
     let workspace = serde_json::json!({
@@ -71,7 +71,7 @@ async fn without_the_root_shard_a_gateway_routes_what_the_last_one_knew() {
 
 /// Only where an operator wants it: all replicas would be unready together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_hears_nothing_of_a_shard_is_unready_where_that_is_wanted() {
+async fn a_gateway_without_news_of_a_shard_is_unready_if_configured() {
     let world = World::with(Choices {
         config: Some(|config| config.index.max_age = Some(Timespan::from_millis(200))),
         ..Choices::default()
@@ -116,7 +116,7 @@ async fn a_snapshot_that_is_damaged_or_of_other_shards_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_is_corrected_by_what_the_shards_say() {
+async fn a_snapshot_is_corrected_by_the_shards() {
     let world = World::new().await;
     world.create_workspace("root", "short", "root", "short00000000001");
     let snapshot = world.directory.path().join("index");
@@ -133,13 +133,13 @@ async fn a_snapshot_is_corrected_by_what_the_shards_say() {
         client.get("/clusters/root:org/api").await.json()["shard"] == "root"
     })
     .await;
-    // It was away for a while, but a watch from back then may still be resumed.
+    // The shard was not indexed for a while, but a watch from before may still be resumed.
     let resumed = client.get("/clusters/root:org/api/v1/pods?watch=true&resourceVersion=7").await;
     assert_eq!(resumed.status, 410);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn peers_tell_of_shards_and_stand_in_for_each_other() {
+async fn peers_list_shards_and_replace_each_other() {
     let world = World::new().await;
     // Every shard offers the same view.
     for (name, shard) in [("root", &world.root), ("alpha", &world.alpha)] {
@@ -155,7 +155,7 @@ async fn peers_tell_of_shards_and_stand_in_for_each_other() {
     another.gateway.ready().await;
     let client = world.client_of(&another).await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
-    // The one that was asked dies; another one, found by its answer, goes on.
+    // The peer in use dies; another one, found in its responses, replaces it.
     world.alpha.kill().await;
     let beta = world.another_shard("beta").await;
     let id = "beta000000000001";
@@ -165,7 +165,7 @@ async fn peers_tell_of_shards_and_stand_in_for_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_of_some_shards_knows_no_others() {
+async fn a_gateway_of_selected_shards_indexes_no_others() {
     let world = World::new().await;
     for choose in [
         (|config: &mut fairlead_config::GatewayConfig| config.index.shards = vec!["alpha".to_owned()])

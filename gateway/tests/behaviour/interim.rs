@@ -70,7 +70,7 @@ async fn hint_over_http1(mut stream: TlsStream<TcpStream>) {
     stream.shutdown().await.unwrap();
 }
 
-/// Answers the first request as if it had asked for another protocol.
+/// Responds to the first request with a switch to another protocol.
 async fn switch(mut stream: TlsStream<TcpStream>) {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
@@ -121,7 +121,7 @@ async fn over_http1(world: &World, version: &str, path: &str) -> (Vec<String>, S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hints_before_the_answer_reach_clients_that_understand_them() {
+async fn interim_responses_reach_http2_and_http_1_1_clients() {
     let mapped = Mapped::new(|backend| {
         let tls = backend.state.tls();
         vec![
@@ -144,9 +144,9 @@ async fn hints_before_the_answer_reach_clients_that_understand_them() {
     }
 }
 
-/// What comes after a 101 is of another protocol: neither the client's connection nor the next request may get it.
+/// Bytes after a 101 belong to another protocol: neither the client's connection nor the next request may get them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_switches_protocols_unasked_is_502() {
+async fn an_unrequested_protocol_switch_of_a_server_is_502() {
     let mapped = Mapped::new(|backend| {
         let switching = server(&backend.state.tls(), b"http/1.1", switch);
         vec![clusters(), json!({"path": "/switching/", "backend": switching})]

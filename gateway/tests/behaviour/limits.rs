@@ -1,4 +1,4 @@
-//! How much may be asked: of a listener, by whom and where; and of a shard, and who is next when it has too much to do.
+//! Limits: quotas of a listener by subject, and the concurrency limit of a shard with its queue.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const ORG: &str = "/clusters/root:org";
 const OTHER: &str = "/clusters/root:other";
 const OTHER_ID: &str = "0ther00000000001";
 
-/// How many requests at a time alpha is given.
+/// The metric of alpha's concurrency limit.
 const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{object=\"limit\",shard=\"alpha\"}";
 
 /// A gateway that gives shards as much as they answer without getting slower, and a user there.
@@ -66,7 +66,7 @@ async fn watch(client: &Http2, workspace: &str) -> Result<impl Sized, u16> {
     if open.status() == 200 { Ok(open) } else { Err(open.status().as_u16()) }
 }
 
-/// That it is a `Status` with 429, which clients follow.
+/// Asserts a 429 `Status`, which clients understand.
 fn assert_limited(answer: &Answer, says: &str) {
     assert_eq!(answer.status, 429, "{}", answer.text);
     let status = answer.json();
@@ -89,7 +89,7 @@ async fn metric(world: &World, gateway: &Another, series: &str) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_at_a_time_are_counted_by_user_and_by_workspace() {
+async fn concurrent_requests_are_limited_by_user_and_by_workspace() {
     let (world, gateway) = limited(quotas(|quotas| {
         quotas.per_identity.concurrent = Some(2);
         quotas.per_workspace.concurrent = Some(3);
@@ -136,7 +136,7 @@ async fn requests_at_a_time_are_counted_by_user_and_by_workspace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_without_his_answer_does_not_count_any_more() {
+async fn a_disconnected_client_releases_its_quota() {
     let (world, gateway) = limited(quotas(|quotas| quotas.per_identity.concurrent = Some(1))).await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let waiting = &world.alpha.state.waiting;
@@ -149,7 +149,7 @@ async fn who_leaves_without_his_answer_does_not_count_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_are_each_users_and_everybodys() {
+async fn rates_apply_per_user_and_to_all_together() {
     let (world, gateway) = limited(quotas(|quotas| {
         quotas.per_identity =
             QuotaConfig { burst: Some(5), requests_per_second: Some(1), ..QuotaConfig::default() };
@@ -166,7 +166,7 @@ async fn rates_are_each_users_and_everybodys() {
     let eve = user(&world, &gateway, "eve", &[]).await;
     assert_eq!(eve.get(&path).await.status, 200);
 
-    // What leads nowhere counts for everybody together, before anything is done for it.
+    // Requests without a workspace count for all clients together, before any other work.
     let nobody = connect(gateway.address, &world.serving_ca, None, b"h2").await.unwrap();
     let nobody = Http2::over(nobody).await;
     let answers = join_all((0..60).map(|_| nobody.get("/clusters/root:nope/api"))).await;
@@ -208,7 +208,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whom_only_shards_could_judge_counts_by_address() {
+async fn pass_through_requests_are_limited_by_address() {
     let (world, gateway) = limited(|config| {
         let listener = &mut config.listeners[0];
         listener.tokens = TokenPolicy::PassThrough;
@@ -225,7 +225,7 @@ async fn whom_only_shards_could_judge_counts_by_address() {
     };
     let open = with_token("one", &format!("{ORG}/wait"));
     until(&world.alpha.state.waiting, |count| *count == 1).await;
-    // Another token is no way to be somebody else.
+    // Another token makes no other subject.
     assert_limited(&with_token("two", &format!("{ORG}/api")).await.unwrap(), "you");
     let bob = user(&world, &gateway, "bob", &[]).await;
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
@@ -234,7 +234,7 @@ async fn whom_only_shards_could_judge_counts_by_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_has_limits_before_anybody_is_known() {
+async fn an_address_is_limited_before_authentication() {
     let (world, gateway) = limited(quotas(|quotas| quotas.per_address.connections = Some(2))).await;
     let bob = world.client_ca.client("bob", &[]);
     let connect = || connect(gateway.address, &world.serving_ca, Some(&bob), b"h2");
@@ -319,7 +319,7 @@ async fn until_waiting(world: &World, gateway: &Another, count: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workspaces_take_turns_leases_first_and_lists_last() {
+async fn fair_queueing_serves_leases_first_and_lists_last() {
     let (world, gateway) = limited(one_at_a_time).await;
     let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
     let busy = ask(&bob, &format!("{ORG}/wait"));
@@ -352,12 +352,12 @@ async fn workspaces_take_turns_leases_first_and_lists_last() {
         place("quiet") < 4,
         "the workspace that has asked once is not behind twenty of another: {turns:?}"
     );
-    // One in five of the turns, so that nobody starves.
+    // Each flow gets one in five admissions, so that none starves.
     assert!((1..8).contains(&place("list")), "{turns:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
+async fn an_overloaded_shard_refuses_the_flow_with_the_most_requests() {
     let (world, gateway) = limited(one_at_a_time).await;
     let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
     let busy = ask(&bob, &format!("{ORG}/wait"));
@@ -394,7 +394,7 @@ async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_hang_take_nobody_elses_turn() {
+async fn hanging_requests_use_no_permit_of_others() {
     let (world, gateway) = limited(|config| {
         config.upstream.concurrency.policy = ConcurrencyPolicy::Fixed;
         config.upstream.concurrency.max_limit = 32;
@@ -405,7 +405,7 @@ async fn requests_that_hang_take_nobody_elses_turn() {
     let hanging: Vec<_> = (0..40).map(|_| ask(&bob, &format!("{ORG}/wait"))).collect();
     until(&world.alpha.state.waiting, |count| *count >= 24).await;
     assert_eq!(eve.get(&format!("{OTHER}/api")).await.status, 200, "there is room for other workspaces");
-    // They count for a second each; then the others get their turn, and do not hang for their sake.
+    // Watches count for a second each; then the others are admitted, and do not hang because of them.
     until(&world.alpha.state.waiting, |count| *count == 40).await;
     eventually("bob is served", async || bob.get(&format!("{ORG}/api")).await.status == 200).await;
     world.alpha.state.release.send_replace(true);
@@ -415,7 +415,7 @@ async fn requests_that_hang_take_nobody_elses_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_limit_everything_goes_on_at_once() {
+async fn without_a_limit_all_requests_run_at_once() {
     let (world, gateway) = limited(|config| {
         one_at_a_time(config);
         config.upstream.concurrency.policy = ConcurrencyPolicy::None;
@@ -431,7 +431,7 @@ async fn without_a_limit_everything_goes_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_needs_a_turn_to_begin_and_none_to_stay() {
+async fn a_watch_needs_admission_to_start_and_none_to_stay_open() {
     let (world, gateway) = limited(one_at_a_time).await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let open = watch(&bob, ORG).await;
@@ -447,7 +447,7 @@ async fn a_watch_needs_a_turn_to_begin_and_none_to_stay() {
     assert_eq!(busy.await.unwrap().status, 200);
 }
 
-/// A request that asks for an upgrade; its answer's code.
+/// The status code of a request for an upgrade.
 async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -> JoinHandle<u16> {
     let leaf = world.client_ca.client(name, &[]);
     let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
@@ -458,7 +458,7 @@ async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -
     tokio::spawn(async move {
         let code = code(&mut stream).await.parse().unwrap();
         if code == 101 {
-            // Open until somebody ends it.
+            // Open until the client closes it.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
         code
@@ -466,7 +466,7 @@ async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
+async fn upgrade_requests_are_subject_to_fair_queueing() {
     let (world, gateway) = limited(|config| {
         one_at_a_time(config);
         config.upstream.concurrency.max_counted_time = Timespan::from_secs(3_600);
@@ -486,7 +486,7 @@ async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
         assert_eq!(asked.await.unwrap(), 200);
     }
     assert_eq!(world.alpha.state.most_waiting.load(std::sync::atomic::Ordering::SeqCst), 1);
-    // A tunnel takes nobody's turn.
+    // A tunnel uses no permit.
     let tunnels = [
         ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await,
         ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await,
@@ -500,7 +500,7 @@ async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asking_for_an_upgrade_is_no_way_around_quotas() {
+async fn upgrade_requests_are_subject_to_quotas() {
     let (world, gateway) = limited(quotas(|quotas| quotas.per_identity.concurrent = Some(2))).await;
     let wait = format!("{ORG}/api/v1/configmaps/wait");
     let open = [
@@ -517,7 +517,7 @@ async fn asking_for_an_upgrade_is_no_way_around_quotas() {
     for asked in open {
         assert_eq!(asked.await.unwrap(), 200);
     }
-    // Those that have become tunnels are no requests any more.
+    // Requests that have become tunnels do not count any more.
     let mut tunnels = Vec::new();
     for count in 1..=4 {
         tunnels.push(ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await);
@@ -530,7 +530,7 @@ async fn asking_for_an_upgrade_is_no_way_around_quotas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
+async fn the_circuit_of_an_unreachable_shard_opens_until_it_is_back() {
     let (world, mut gateway) = limited(|config| {
         config.upstream.circuit_breaker.failures = 2;
         config.upstream.circuit_breaker.open_duration = Timespan::from_secs(3_600);
@@ -564,7 +564,7 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_is_back_is_found_at_once() {
+async fn a_recovered_shard_is_used_at_once() {
     let (world, gateway) = limited(|config| config.upstream.circuit_breaker.failures = 1).await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let path = format!("{ORG}/api");
@@ -577,7 +577,7 @@ async fn a_shard_that_is_back_is_found_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
+async fn a_shard_that_slows_under_load_gets_fewer_concurrent_requests() {
     let (world, gateway, bob) = following_the_shard().await;
     let path = format!("{ORG}/slow");
     for _ in 0..200 {
@@ -604,9 +604,9 @@ async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
     load.iter().for_each(JoinHandle::abort);
 }
 
-/// What tenants can have a shard answer as often as they like is no sign of too much to do.
+/// Status codes that tenants can cause at will are no sign of overload.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_shard_that_turns_away_gets_fewer_at_a_time() {
+async fn only_an_overloaded_shard_gets_a_lower_concurrency_limit() {
     let (world, gateway, bob) = following_the_shard().await;
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
     let before = metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap();
@@ -651,7 +651,7 @@ async fn code(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_does_not_come_is_given_up_and_one_that_comes_slowly_is_not() {
+async fn a_missing_request_body_times_out_and_a_slow_one_does_not() {
     let (world, gateway) =
         limited(|config| config.slow_clients.request_body_timeout = Timespan::from_millis(200)).await;
     let mut stream = send_in_parts(&world, &gateway, "/api", 10, &[b"abc"]).await;
@@ -671,7 +671,7 @@ async fn a_body_that_does_not_come_is_given_up_and_one_that_comes_slowly_is_not(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_nobody_takes_is_broken_off() {
+async fn an_unread_response_is_aborted() {
     let (world, gateway) =
         limited(|config| config.slow_clients.response_stall_timeout = Timespan::from_millis(200)).await;
     let bob = user(&world, &gateway, "bob", &[]).await;

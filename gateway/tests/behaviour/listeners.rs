@@ -24,7 +24,7 @@ use crate::world::{
 const API: &str = "/clusters/root:org/api";
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 
-/// What somebody gets wrong.
+/// A mistake in a configuration.
 type Mistake = Box<dyn Fn(&mut GatewayConfig)>;
 
 fn address_of(gateway: &Gateway, name: &str) -> SocketAddr {
@@ -49,7 +49,7 @@ async fn listed(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_comes_and_goes_while_another_serves() {
+async fn a_listener_is_added_and_removed_while_another_serves() {
     let mut world = World::new().await;
     let kept = client(&world, world.address).await;
     let kept_watch = kept.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_listener_comes_and_goes_while_another_serves() {
     world.gateway.as_mut().unwrap().reconfigure(alone).unwrap();
     assert_eq!(listed(&world).await, ["internal"]);
     until_refused(address).await;
-    // It ends as watches end, and takes nothing of the other listener along.
+    // The watch ends between two events, and no other listener is affected.
     while let Some(frame) = watch.body_mut().frame().await {
         frame.unwrap();
     }
@@ -82,7 +82,7 @@ async fn a_listener_comes_and_goes_while_another_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listeners_that_change_places_refuse_nobody() {
+async fn listeners_that_swap_addresses_refuse_no_connection() {
     let mut world = World::new().await;
     let (one, two) = (free_address().await, free_address().await);
     let mut config = world.config.clone();
@@ -132,7 +132,7 @@ async fn listeners_that_change_places_refuse_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
+async fn invalid_settings_change_nothing() {
     let mut world = World::new().await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let file = |name: &str| world.directory.path().join(name);
@@ -226,7 +226,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_connections_meet_changes_for_new_ones() {
+async fn connection_policies_change_for_new_connections() {
     let mut world = World::new().await;
     let before = client(&world, world.address).await;
     let mut config = world.config.clone();
@@ -276,7 +276,7 @@ async fn what_connections_meet_changes_for_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_new_listener_asks_for_is_said_by_the_settings_that_it_comes_with() {
+async fn a_new_listener_uses_the_settings_of_its_own_reload() {
     let mut world = World::new().await;
     let mut config = world.config.clone();
     config.kcp_compatibility = vec![KcpBehaviour::AuthenticationMethods];
@@ -295,7 +295,7 @@ async fn what_a_new_listener_asks_for_is_said_by_the_settings_that_it_comes_with
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_came_before_a_peer_was_believed_is_not_believed() {
+async fn a_connection_older_than_the_trust_in_its_peer_is_not_trusted() {
     let mut world = World::new().await;
     let before = client(&world, world.address).await;
     let mut config = world.config.clone();
@@ -312,7 +312,7 @@ async fn who_came_before_a_peer_was_believed_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_count_no_more_are_not_looked_at_for_the_sake_of_an_open_connection() {
+async fn files_of_a_replaced_policy_are_not_watched_for_open_connections() {
     let mut world = World::new().await;
     let mut config = world.config.clone();
     let now = config.clone();
@@ -373,7 +373,7 @@ async fn a_listener_may_be_a_unix_socket() {
     let mut world = World::new().await;
     let path: PathBuf = world.directory.path().join("listener.sock");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    // As a process leaves it that was killed.
+    // The state after a killed process.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let mut config = world.config.clone();
     config.drain.window = "100ms".parse().unwrap();
@@ -397,7 +397,7 @@ async fn a_listener_may_be_a_unix_socket() {
     assert_eq!(mode(&path), 0o600);
     assert_eq!(over_unix(&world, &path).await.unwrap().get(API).await.status, 200);
 
-    // It goes with its listener, unless something else stands there by then.
+    // The socket file is removed with its listener, unless another file has its name by then.
     world.gateway.as_mut().unwrap().reconfigure(alone.clone()).unwrap();
     eventually("the file is gone", async || !path.exists()).await;
     world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
@@ -410,7 +410,7 @@ async fn a_listener_may_be_a_unix_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
+async fn an_invalid_file_is_reported_with_its_line() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -436,7 +436,7 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     assert!(line.contains("gateway.yaml:5:") && line.contains("listeners[1].serving.address"), "{line}");
     assert!(line.contains("cannot listen on 127.0.0.1"), "{line}");
     let client = client(&world, address).await;
-    // It is said in the log a moment earlier.
+    // The log line comes a moment before the state.
     let mut ready = client.get("/readyz?verbose").await;
     eventually("it is said where whoever may ask looks", async || {
         ready = client.get("/readyz?verbose").await;

@@ -33,13 +33,13 @@ impl Mapped {
     }
 }
 
-/// The entry by which logical clusters are looked for on shards.
+/// The mapping of logical clusters to shards.
 pub fn clusters() -> Value {
     json!({"path": "/clusters/", "backend": "https://ignored.invalid"})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_most_specific_prefix_decides_and_the_whole_path_goes_on() {
+async fn the_most_specific_prefix_wins_and_the_whole_path_is_forwarded() {
     let mapped = Mapped::new(|backend| {
         vec![
             clusters(),
@@ -72,7 +72,7 @@ async fn the_most_specific_prefix_decides_and_the_whole_path_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_an_entry_for_clusters_they_are_a_path_like_any_other() {
+async fn without_a_mapping_of_clusters_they_are_ordinary_paths() {
     let mapped = Mapped::new(|backend| vec![json!({"path": "/", "backend": backend.url()})]).await;
     let client = mapped.world.http2(Some(&mapped.world.user())).await;
     for path in ["/clusters/root:org/api", "/clusters/*/api", "/clusters/Nope/x"] {
@@ -82,7 +82,7 @@ async fn without_an_entry_for_clusters_they_are_a_path_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_mapped_is_404_after_the_credentials() {
+async fn unmapped_paths_are_404_after_authentication() {
     let mapped = Mapped::new(|_| vec![clusters()]).await;
     let world = &mapped.world;
     for path in ["/services/x", "/", "/e2e"] {
@@ -94,7 +94,7 @@ async fn what_is_not_mapped_is_404_after_the_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backend_is_told_who_asks_in_the_headers_of_its_choice() {
+async fn a_backend_gets_the_identity_in_its_configured_headers() {
     let mapped = Mapped::new(|backend| {
         vec![
             clusters(),
@@ -123,9 +123,9 @@ async fn a_backend_is_told_who_asks_in_the_headers_of_its_choice() {
     assert_eq!(answer.echoed("x-remote-"), [""; 0]);
 }
 
-/// The backend that believes `X-User` may be asked by another one, or be the same: it must not get to see a client's own.
+/// A client's own `X-User` must reach neither the backend that trusts it nor another one, because they may be the same server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_backend_believes_no_client_says_to_any() {
+async fn identity_headers_of_one_backend_are_removed_for_all() {
     let mapped = Mapped::new(|backend| {
         vec![
             clusters(),
@@ -159,7 +159,7 @@ async fn what_one_backend_believes_no_client_says_to_any() {
 
 /// kcp's metrics know shards only: bytes count for the shard of the logical cluster in the path, if there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_of_kcp_name_the_shard_that_a_mapped_path_is_about() {
+async fn kcp_metrics_name_the_shard_of_a_mapped_path() {
     let mapped = Mapped::new(|backend| {
         let entry = |path: &str, backend: &str| json!({"path": path, "backend": backend});
         vec![
@@ -184,7 +184,7 @@ async fn metrics_of_kcp_name_the_shard_that_a_mapped_path_is_about() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_mapping_file_is_obeyed_and_a_bad_one_is_not() {
+async fn a_changed_mapping_file_applies_and_an_invalid_one_does_not() {
     let entry = |path: &str, backend: &Shard| json!({"path": path, "backend": backend.url()});
     let mapped = Mapped::new(|backend| vec![clusters(), entry("/a/", backend)]).await;
     let world = &mapped.world;
@@ -210,7 +210,7 @@ async fn a_changed_mapping_file_is_obeyed_and_a_bad_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mounts_lead_to_workspaces_and_mapped_backends_only() {
+async fn mounts_resolve_to_workspaces_and_mapped_backends_only() {
     let mapped = Mapped::new(|backend| {
         vec![clusters(), json!({"path": "/services/proxy/", "backend": backend.url()})]
     })
@@ -240,7 +240,7 @@ async fn mounts_lead_to_workspaces_and_mapped_backends_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mounts_that_lead_in_a_circle_are_508() {
+async fn circular_mounts_are_508() {
     let mapped = Mapped::new(|_| vec![clusters()]).await;
     let world = &mapped.world;
     let itself = format!("https://localhost:{}/clusters/root:again", world.address.port());
@@ -248,8 +248,8 @@ async fn mounts_that_lead_in_a_circle_are_508() {
     world.create_workspace("root", "marker", "root", "marker0000000001");
     let client = world.http2(Some(&world.user())).await;
     assert_eq!(client.get("/clusters/root:marker/api").await.status, 200);
-    // The certificate that the gateway shows itself is nobody's at this listener, so the request ends one hop later, with or
-    // without an identity; what matters is that it ends.
+    // The certificate that the gateway presents to itself identifies no user at this listener, so the request ends one hop later,
+    // with or without an identity; the assertion is that it ends.
     let answer = client.get("/clusters/root:again/api").await;
     assert!([401, 508].contains(&answer.status), "{answer:?}");
     let hops = [("x-fairlead-mount-hops", "8")];

@@ -55,7 +55,7 @@ impl UnderWay {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_removed_shard_has_begun_it_finishes() {
+async fn a_removed_shard_completes_its_open_requests() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let under_way = UnderWay::at_alpha(&world, &client).await;
@@ -67,7 +67,7 @@ async fn what_a_removed_shard_has_begun_it_finishes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_begun_at_the_old_url_of_a_shard_ends_there() {
+async fn open_requests_complete_at_the_old_url_of_a_shard() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let under_way = UnderWay::at_alpha(&world, &client).await;
@@ -91,7 +91,7 @@ async fn what_has_begun_at_the_old_url_of_a_shard_ends_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_root_shard_is_missed_only_where_nobody_else_knows() {
+async fn without_the_root_shard_known_workspaces_are_served() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     // Asked before and after; the answer to the first is remembered.

@@ -18,7 +18,7 @@ pub async fn metrics_with(world: &World, lines: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn phases_are_told_by_listener_and_what_a_shard_takes_by_shard_and_class() {
+async fn stages_are_measured_by_listener_and_upstream_time_by_shard_and_class() {
     let world = World::new().await;
     let user = world.user();
     let path = "/clusters/root:org/api";
@@ -50,7 +50,7 @@ async fn phases_are_told_by_listener_and_what_a_shard_takes_by_shard_and_class()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_busiest_workspaces_are_told_among_many() {
+async fn the_busiest_workspaces_of_many_are_reported() {
     let world = World::new().await;
     let id = |number: usize| format!("busy{number:012}");
     for number in 0..30 {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::world::{Choices, ORG, World, eventually, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_requests_go() {
+async fn routing_of_requests() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     for (path, shard, forwarded) in [
@@ -31,7 +31,7 @@ async fn where_requests_go() {
 
 /// A stream whose body is not read is reset, and a client may see the reset before the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_of_the_gateway_arrives_although_the_request_has_a_body() {
+async fn a_local_response_arrives_although_the_request_has_a_body() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     for bytes in [2, 1 << 10, 100 << 10, 1 << 20] {
@@ -44,7 +44,7 @@ async fn an_answer_of_the_gateway_arrives_although_the_request_has_a_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_gateway_answers_itself() {
+async fn local_responses_of_the_gateway() {
     let world = World::new().await;
     world.put_workspace("root", "away", json!({"cluster": ORG}), "Unavailable");
     world.put_workspace("root", "early", json!({}), "Scheduling");
@@ -122,7 +122,7 @@ async fn what_the_gateway_answers_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn health_and_who_may_see_metrics_and_status() {
+async fn health_metrics_and_status_by_identity() {
     let world = World::new().await;
     for (path, text) in
         [("/livez", "ok"), ("/livez/ping", "ok"), ("/readyz", "ok"), ("/readyz/informer-sync", "ok")]
@@ -157,7 +157,7 @@ async fn health_and_who_may_see_metrics_and_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_first_sync_nothing_is_unknown() {
+async fn before_the_first_sync_no_workspace_is_403() {
     let world = World::with(Choices { unsynced: true, ..Choices::default() }).await;
     let user = world.user();
     for path in ["/clusters/root/api", "/clusters/root:nope/api", "/services/x/root/api"] {
@@ -179,7 +179,7 @@ async fn before_the_first_sync_nothing_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_much_header_is_431_and_the_connection_lives() {
+async fn too_much_header_is_431_and_the_connection_stays_open() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let long = "x".repeat(33 << 10);
@@ -200,7 +200,7 @@ async fn too_much_header_is_431_and_the_connection_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_ask_where_a_workspace_should_live() {
+async fn shards_request_placements() {
     let world = World::new().await;
     let path = "/services/fairlead/v1/shard-picks";
     let body = |uid: &str, selector: &str| {

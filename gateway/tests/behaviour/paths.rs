@@ -43,7 +43,7 @@ const USUAL: &str = "x-remote-group: system:authenticated, x-remote-group: team,
 const CUSTOM: &str = "x-custom-group: system:authenticated, x-custom-group: team, x-custom-user: alice";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mapping_file_says_where_paths_lead_and_how_identity_is_told_there() {
+async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
     let world = World::new().await;
     let (virtual_workspaces, own, rest) = (
         world.another_shard("vw").await,

@@ -13,7 +13,7 @@ use crate::world::{Answer, Choices, World, request};
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn peers_that_say_nothing_or_too_slowly_are_let_go() {
+async fn silent_and_slow_peers_are_disconnected() {
     let choice: fn(&mut fairlead_config::GatewayConfig) = |config| {
         config.limits.tls_handshake_timeout = "200ms".parse().unwrap();
         config.limits.header_read_timeout = "200ms".parse().unwrap();
@@ -56,7 +56,7 @@ async fn large_bodies_arrive_whole_over_both_protocols() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_before_sending_a_body_is_told_to_go_on_or_refused_at_once() {
+async fn expect_100_continue_gets_a_100_or_a_refusal_at_once() {
     let world = World::new().await;
     for (path, expected) in
         [("/clusters/root:org/x", "HTTP/1.1 100"), ("/clusters/root:nope/x", "HTTP/1.1 403")]
@@ -81,7 +81,7 @@ async fn who_waits_before_sending_a_body_is_told_to_go_on_or_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_body_of_a_read_stays_here() {
+async fn the_body_of_a_read_is_not_forwarded() {
     let world = World::new().await;
     let user = world.user();
     let path = "/clusters/root:org/api";
@@ -97,7 +97,7 @@ async fn the_body_of_a_read_stays_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_is_needed_and_must_be_one() {
+async fn requests_need_exactly_one_valid_host() {
     let world = World::new().await;
     for (head, expected) in [
         ("GET /clusters/root/api HTTP/1.0\r\n", "200"),

@@ -86,7 +86,7 @@ fn only(shard: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cordoned_draining_and_full_shards_get_nothing_until_they_may_again() {
+async fn cordoned_draining_and_full_shards_get_no_new_workspaces() {
     let world = World::new().await;
     let asker = Asker::of(&world).await;
     let all = json!({});
@@ -121,7 +121,7 @@ async fn cordoned_draining_and_full_shards_get_nothing_until_they_may_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_shard_gets_nothing_and_whoever_needs_it_asks_again() {
+async fn a_dead_shard_is_not_selected_and_requests_for_it_alone_get_503() {
     let world = World::new().await;
     let asker = Asker::of(&world).await;
     world.alpha.kill().await;
@@ -140,7 +140,7 @@ async fn a_dead_shard_gets_nothing_and_whoever_needs_it_asks_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn room_is_not_promised_twice() {
+async fn capacity_is_not_reserved_twice() {
     let world = World::new().await;
     let asker = Asker::of(&world).await;
     asker.annotate("alpha", json!({CAPACITY: "3"}), "capacity", json!(3)).await;
@@ -201,7 +201,7 @@ async fn weights_and_policy_follow_the_shards_and_the_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_shards_as_full_as_each_other_the_less_busy_one_gets_the_workspace() {
+async fn of_two_equally_full_shards_the_less_busy_one_is_selected() {
     let world = World::new().await;
     // 400 here and 401 there are as full as each other.
     for (shard, count) in [("root", 400), ("alpha", 400)] {

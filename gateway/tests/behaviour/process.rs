@@ -54,7 +54,7 @@ async fn the_program_serves_reloads_and_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_it_from_starting_is_one_sentence() {
+async fn start_errors_are_one_sentence() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");
     let mut taken = world.config.clone();
@@ -172,7 +172,7 @@ async fn started_with_flags_it_keeps_its_index_in_the_root_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_command_line_or_mapping_file_is_one_sentence() {
+async fn errors_in_a_command_line_or_mapping_file_are_one_sentence() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let good = as_front_proxy(&world);
     let mapping = world.directory.path().join("mapping.yaml");

@@ -44,7 +44,7 @@ async fn refuse_at_the_end(stream: TlsStream<TcpStream>, requests: Arc<watch::Se
 /// How a request can be repeated depends on how much of its body the earlier attempt has read: an attempt that has read the end
 /// must not leave the next one waiting for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_without_content_that_was_refused_after_its_end_is_ended_again() {
+async fn a_refused_write_without_content_is_retried_completely() {
     let requests = Arc::new(watch::Sender::new(0));
     let seen = Arc::clone(&requests);
     let mapped = Mapped::new(|backend| {

@@ -67,7 +67,7 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_authority_that_is_removed_counts_no_more_not_even_on_open_connections() {
+async fn a_removed_authority_is_no_longer_trusted_even_on_open_connections() {
     let world = World::new().await;
     let user = world.user();
     let open = world.http2(Some(&user)).await;
@@ -84,7 +84,7 @@ async fn an_authority_that_is_removed_counts_no_more_not_even_on_open_connection
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_file_keeps_what_was_good() {
+async fn an_invalid_file_keeps_the_last_valid_policy() {
     let world = World::new().await;
     let user = world.user();
     for file in ["tls.crt", "client-ca.crt", "front-proxy.key", "serving-ca.crt"] {
@@ -112,7 +112,7 @@ async fn a_bad_file_keeps_what_was_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_serving_certificate_is_shown_to_new_connections() {
+async fn new_connections_get_a_new_serving_certificate() {
     let world = World::new().await;
     let old = world.http2(None).await;
     let other = Authority::new("another serving authority");
@@ -125,7 +125,7 @@ async fn a_new_serving_certificate_is_shown_to_new_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_change_while_a_watch_goes_on() {
+async fn settings_change_during_an_open_watch() {
     let mut world = World::new().await;
     let client = world.http2(None).await;
     let token = [("authorization", "Bearer t")];

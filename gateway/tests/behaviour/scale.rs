@@ -15,7 +15,7 @@ use crate::world::{Http2, World, connect, request, until};
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_watches_are_drained_one_by_one_and_cleanly() {
+async fn ten_thousand_watches_drain_one_by_one_between_events() {
     const CLIENTS: usize = 40;
     const WATCHES: usize = 10_000;
     let world = World::new().await;
@@ -73,7 +73,7 @@ fn resident_bytes(gateway: &Gateway) -> u64 {
 /// The table takes less than 200 bytes for each (`table::figures`); a process that has just read them has a little more in
 /// use. A proxy that keeps the objects has several thousand for each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_workspaces_cost_a_process_little_more_than_the_table() {
+async fn a_hundred_thousand_workspaces_need_little_more_memory_than_the_table() {
     const WORKSPACES: u64 = 100_000;
     const MOST: u64 = 400;
     let world = World::new().await;

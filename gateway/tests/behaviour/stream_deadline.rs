@@ -44,7 +44,7 @@ async fn watches_end_cleanly_when_the_certificate_that_opened_them_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_whose_time_is_over_before_the_shard_has_answered_is_answered_and_ends() {
+async fn a_watch_whose_credential_expires_before_the_response_ends_after_its_headers() {
     let world = World::new().await;
     let short = world.client_ca.client_until("alice", SystemTime::now() + Duration::from_secs(4));
     let client = world.http2(Some(&short)).await;
@@ -61,7 +61,7 @@ async fn a_watch_whose_time_is_over_before_the_shard_has_answered_is_answered_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_finishes_requests_ends_watches_cleanly_and_leaves_nothing() {
+async fn a_drain_completes_requests_and_ends_watches_between_events() {
     let world = World::new().await;
     let user = world.user();
     let client = world.http2(Some(&user)).await;

@@ -48,7 +48,7 @@ async fn events_of_a_watch_come_through_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_leaves_ends_its_watch_at_the_shard() {
+async fn a_disconnected_client_ends_its_watch_at_the_shard() {
     let world = World::new().await;
     let user = world.user();
     // One of several streams on a connection, silent.
@@ -105,7 +105,7 @@ async fn a_watch_whose_shard_dies_ends_cleanly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_answer_is_not_made_whole() {
+async fn an_incomplete_response_stays_incomplete_for_the_client() {
     let world = World::new().await;
     let http2 = world.http2(Some(&world.user())).await;
     let mut response = http2.open(request(Method::GET, "/clusters/root:org/broken", &[], "")).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_cold_start_does_not_open_a_connection_per_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_watches_than_a_connection_carries_get_another_one() {
+async fn more_watches_than_streams_open_another_connection() {
     let world = World::new().await;
     let user = world.user();
     let before = world.alpha.state.connections.load(std::sync::atomic::Ordering::SeqCst);
@@ -206,7 +206,7 @@ async fn more_watches_than_a_connection_carries_get_another_one() {
 
 /// Small frames count against the connection to the shard, which is shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_sends_into_a_watch_reaches_nobody() {
+async fn request_data_during_a_watch_is_not_forwarded() {
     let world = World::new().await;
     let user = world.user();
     let other = world.http2(Some(&user)).await;
@@ -262,7 +262,7 @@ async fn connections_without_requests_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_does_not_wait_for_the_body_arrives() {
+async fn a_response_before_the_end_of_the_body_arrives() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let body = "x".repeat(3 << 20);
@@ -274,7 +274,7 @@ async fn an_answer_that_does_not_wait_for_the_body_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_of_an_answer_arrive_but_say_nothing_about_anybody() {
+async fn response_trailers_arrive_without_identity_fields() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let response = client.open(request(Method::GET, "/clusters/root:org/trailers", &[], "")).await.unwrap();
@@ -288,7 +288,7 @@ async fn trailers_of_an_answer_arrive_but_say_nothing_about_anybody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_without_http2_is_served_as_well() {
+async fn a_shard_without_http2_is_supported() {
     let world = World::new().await;
     let old = world.old_workspace().await;
     let client = world.http2(Some(&world.user())).await;

@@ -40,7 +40,7 @@ fn serve_shards(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ready_is_who_has_read_all_shards_or_as_kcp_their_list() {
+async fn readiness_needs_all_shards_read_or_with_kcp_compatibility_their_list() {
     let (world, client) = unread(None).await;
     assert_eq!(client.get("/readyz").await.status, 500);
     serve_shards(&world);
@@ -57,7 +57,7 @@ async fn ready_is_who_has_read_all_shards_or_as_kcp_their_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_read_yet_is_503_or_as_kcp_403() {
+async fn a_workspace_that_was_not_read_yet_is_503_or_with_kcp_compatibility_403() {
     for (as_kcp, code, reason, after) in [
         (None, 503, "ServiceUnavailable", Some("1")),
         (
@@ -90,7 +90,7 @@ async fn what_was_not_read_yet_is_503_or_as_kcp_403() {
 
 /// As the rest of the configuration, they are obeyed as soon as the file says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn switches_are_obeyed_without_a_restart() {
+async fn compatibility_switches_apply_without_a_restart() {
     let mut world = World::new().await;
     world.put_workspace("root", "away", json!({"cluster": "away000000000001"}), "Unavailable");
     let mounted = world.another_shard("mounted").await;
@@ -129,7 +129,7 @@ fn write_mapping(world: &World, name: &str, services: &str) -> std::path::PathBu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_are_pinged_or_as_kcp_not() {
+async fn shards_are_pinged_or_with_kcp_compatibility_not() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let relays = [Relay::to(world.alpha.address).await, Relay::to(world.alpha.address).await];
     let mut gateways = Vec::new();
@@ -158,7 +158,7 @@ async fn shards_are_pinged_or_as_kcp_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_end_one_by_one_or_as_kcp_all_at_the_end() {
+async fn watches_drain_one_by_one_or_with_kcp_compatibility_all_at_the_end() {
     const WATCHES: usize = 20;
     for as_kcp in [
         None,
@@ -190,7 +190,7 @@ async fn watches_end_one_by_one_or_as_kcp_all_at_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_are_read_again_or_as_kcp_once() {
+async fn files_are_reloaded_or_with_kcp_compatibility_read_once() {
     for as_kcp in [vec![], vec![KcpBehaviour::Reloads]] {
         let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
         let (one, two) = (world.another_shard("one").await, world.another_shard("two").await);

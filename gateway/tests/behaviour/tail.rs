@@ -43,7 +43,7 @@ impl Lines {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
+async fn a_tail_shows_its_filtered_lines_until_the_gateway_ends() {
     let world = World::new().await;
     world.create_workspace("root", "other", "alpha", "0ther00000000001");
     let client = world.http2(Some(&world.user())).await;
@@ -98,7 +98,7 @@ async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_operators_watch_and_filters_that_mean_nothing_are_named() {
+async fn tail_needs_an_operator_and_names_invalid_filters() {
     let world = World::new().await;
     let (operator, alice) = (world.operator(), world.user());
     for (leaf, query, code, says) in [
@@ -114,7 +114,7 @@ async fn only_operators_watch_and_filters_that_mean_nothing_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_takes_nothing_loses_lines_and_holds_up_nobody() {
+async fn a_slow_tail_reader_loses_lines_and_delays_no_request() {
     let world = World::new().await;
     let mut lines = Lines::open(&world, "").await;
     let client = world.http2(Some(&world.user())).await;

@@ -48,7 +48,7 @@ fn outcome(answer: &Answer) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_of_an_issuer_rotate_and_clocks_differ_a_little() {
+async fn issuer_keys_rotate_and_clock_skew_is_tolerated() {
     let server = Server::start().await;
     let (first, second) = (Signer::elliptic_curve("P-256", "one"), Signer::elliptic_curve("P-256", "two"));
     serve(&server, &[&first]);
@@ -173,7 +173,7 @@ async fn without_a_credential_a_workspace_with_issuers_of_its_own_is_401() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_credential_such_a_workspace_is_as_kcp_an_internal_error() {
+async fn without_a_credential_such_a_workspace_is_500_with_kcp_compatibility() {
     let server = Server::start().await;
     let signer = Signer::elliptic_curve("P-256", "one");
     serve(&server, &[&signer]);
@@ -196,7 +196,7 @@ async fn without_a_credential_such_a_workspace_is_as_kcp_an_internal_error() {
 
 /// kcp's index reads a type only when a logical cluster comes to another shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_that_gets_another_type_is_judged_by_that_one() {
+async fn a_workspace_with_a_new_type_is_authenticated_by_that_type() {
     let server = Server::start().await;
     serve(&server, &[]);
     let world = world_with_issuer(&server).await;

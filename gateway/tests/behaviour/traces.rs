@@ -49,7 +49,7 @@ fn recorded(lines: &[String]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_says_of_its_trace_counts_or_goes_no_further() {
+async fn the_trace_context_of_a_client_is_continued_or_removed() {
     use TraceContextPolicy::{Continue, Restart};
     let world = World::new().await;
     let (yes, no) = (said("01"), said("00"));
@@ -174,7 +174,7 @@ fn attribute(span: &Value, key: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_gets_the_gateways_span_and_that_of_asking_the_shard() {
+async fn a_collector_gets_the_spans_of_the_request_and_of_the_upstream_request() {
     let world = World::new().await;
     let collector = Collector::start().await;
     let endpoint = format!("http://{}", collector.address);
@@ -216,7 +216,7 @@ async fn a_collector_gets_the_gateways_span_and_that_of_asking_the_shard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_takes_nothing_costs_spans_and_no_request() {
+async fn an_unavailable_collector_loses_spans_and_no_request() {
     let world = World::new().await;
     let collector = Collector::start().await;
     let endpoint = format!("http://{}", collector.address);

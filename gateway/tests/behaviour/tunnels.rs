@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// A client's `Connection` is needed for the upgrade, so it is not simply dropped, as in other requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgrade_is_asked_for_by_whoever_the_gateway_says() {
+async fn an_upgrade_carries_the_identity_that_the_gateway_sets() {
     let world = World::new().await;
     let old = world.old_workspace().await;
     let alice = world.user();
@@ -82,7 +82,7 @@ async fn there_are_no_tunnels_over_http2() {
 /// As `kubectl exec -i` and `port-forward` do with what comes through a pipe: the end of what is said is not the end of what is
 /// heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_shard_says_after_its_clients_last_word_arrives() {
+async fn response_data_after_the_end_of_the_request_arrives() {
     let world = World::new().await;
     let old = world.old_workspace().await;
     for path in ["/clusters/root:org/farewell", "/clusters/root:old/farewell"] {

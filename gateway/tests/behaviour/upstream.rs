@@ -30,7 +30,7 @@ async fn world(choice: fn(&mut GatewayConfig)) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_whose_connection_breaks_is_repeated_and_a_write_is_not() {
+async fn a_read_whose_connection_breaks_is_retried_and_a_write_is_not() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let mut http1 = world.http1(Some(&world.user())).await;
@@ -55,7 +55,7 @@ async fn a_read_whose_connection_breaks_is_repeated_and_a_write_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_keeps_breaking_is_not_asked_without_end() {
+async fn retries_to_a_breaking_shard_are_bounded() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let mut asked = 0;
@@ -79,7 +79,7 @@ async fn a_shard_that_keeps_breaking_is_not_asked_without_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_kcp_nothing_is_repeated_and_an_unreachable_shard_is_an_empty_502() {
+async fn with_kcp_compatibility_nothing_is_retried_and_an_unreachable_shard_is_an_empty_502() {
     let mut world =
         world(|config| config.kcp_compatibility = vec![KcpBehaviour::Retries, KcpBehaviour::Unreachable])
             .await;
@@ -100,7 +100,7 @@ async fn as_kcp_nothing_is_repeated_and_an_unreachable_shard_is_an_empty_502() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_accepts_and_says_nothing_costs_its_own_requests_a_moment_and_others_nothing() {
+async fn a_silent_shard_delays_its_own_requests_briefly_and_others_not_at_all() {
     let world = world(|config| config.upstream.connect_timeout = Timespan::from_millis(300)).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
@@ -133,7 +133,7 @@ async fn a_shard_that_accepts_and_says_nothing_costs_its_own_requests_a_moment_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
+async fn all_addresses_of_a_shards_name_are_used() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let endpoints = [world.another_shard("several").await, world.another_shard("several").await];
     let addresses = endpoints.each_ref().map(|endpoint| endpoint.address);
@@ -173,7 +173,7 @@ async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_has_grown_old_is_replaced_and_its_watches_go_on() {
+async fn an_old_connection_is_replaced_and_its_watches_continue() {
     let world = world(|config| {
         config.upstream.ping_interval = Timespan::from_millis(100);
         config.upstream.max_connection_age = Timespan::from_millis(100);
@@ -197,7 +197,7 @@ async fn a_connection_that_has_grown_old_is_replaced_and_its_watches_go_on() {
 
 /// Its window is as small as that of the slow clients of attackers, so that what is held is the gateway's and its kernel's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn little_of_an_answer_waits_for_a_client_that_takes_nothing() {
+async fn little_of_a_response_is_buffered_for_a_client_that_does_not_read() {
     let world = World::new().await;
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -230,7 +230,7 @@ async fn sent_until_it_stops(world: &World) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_holds_up_the_shard_and_not_the_gateways_memory() {
+async fn a_client_that_does_not_read_blocks_the_shard_and_not_the_gateways_memory() {
     let world = World::new().await;
     let user = world.user();
     let path = "/clusters/root:org/big";

@@ -61,7 +61,7 @@ async fn peer(client: &Http2, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_see_by_which_listener_a_request_came_in() {
+async fn shards_see_the_listener_of_a_request() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let gateway = three_listeners(&mut world).await;
     let clients = clients(&world, &gateway).await;
@@ -103,7 +103,7 @@ async fn shards_see_by_which_listener_a_request_came_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
+async fn a_listener_behaves_the_same_for_every_protocol_and_target() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     // A shard that is recognised in a way of its own, one that speaks HTTP/1.1 only, and a mount.
     let serving = Authority::new("own serving");
@@ -170,7 +170,7 @@ async fn a_listener_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_whose_identity_is_turned_away_is_named_in_the_status() {
+async fn a_listener_whose_upstream_identity_is_rejected_is_named_in_the_status() {
     let mut world = World::new().await;
     world.config.upstream.circuit_breaker.open_duration = "60s".parse().unwrap();
     let gateway = three_listeners(&mut world).await;

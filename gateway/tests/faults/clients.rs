@@ -25,14 +25,14 @@ use crate::pki::{Authority, client_config_of};
 /// Streams on one connection.
 const STREAMS: usize = 60;
 
-/// How often the same request is sent.
+/// Attempts per request.
 const MAX_TRIES: usize = 5;
 
-/// Why there is no answer.
+/// The reason why a request has no response.
 enum Unanswered {
     /// The gateway has certainly not seen the request.
     Unseen(io::Error),
-    /// It may have.
+    /// The gateway may have seen the request.
     Lost(io::Error),
 }
 
@@ -80,7 +80,7 @@ pub enum Connection {
     Own,
 }
 
-/// What clients show, and whom they believe.
+/// Client certificates and trusted authorities.
 pub struct Credentials {
     http1: [Arc<rustls::ClientConfig>; 3],
     http2: [Arc<rustls::ClientConfig>; 3],
@@ -112,7 +112,7 @@ enum Kind {
     Http2(#[expect(dead_code, reason = "kept for its end")] Stream),
 }
 
-/// One of the streams on a connection.
+/// One stream of a connection.
 struct Stream(Arc<Http2>);
 
 impl Identity {
@@ -148,7 +148,7 @@ impl Clients {
         }
     }
 
-    /// From now on requests go over connections with these; whoever follows a watch hears of it.
+    /// Requests go over new connections with these credentials from now on; watches are notified.
     pub fn change_credentials(&self, credentials: Credentials) {
         self.credentials.send_replace(Arc::new(credentials));
     }
@@ -157,10 +157,10 @@ impl Clients {
         self.credentials.subscribe()
     }
 
-    /// The head of the answer. What it holds is to be kept until its body was read.
+    /// Sends a request and returns the head of the response. The connection must be kept until the body was read.
     ///
-    /// As Kubernetes' clients do, it tries again what the gateway has certainly not seen: a connection that is told to end
-    /// takes no more requests.
+    /// As Kubernetes' clients do, it retries requests that the gateway has certainly not seen: a connection with a GOAWAY takes no
+    /// more requests.
     pub async fn send(
         &self,
         identity: Identity,

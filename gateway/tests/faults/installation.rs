@@ -24,7 +24,7 @@ use crate::shard::Shard;
 use crate::world::{Choices, Http2, World, connect, logical_cluster, request};
 use crate::{LIMIT, SECOND, WATCHES};
 
-/// Between two looks at something that nobody tells of.
+/// Time between two checks of a state without notification.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub struct Installation {
@@ -223,7 +223,7 @@ impl Installation {
         timeout(LIMIT, counted).await.unwrap_or_else(|_| panic!("{what}: no reload is a {result}"));
     }
 
-    /// What `/readyz?verbose` says, if the gateway is ready.
+    /// The body of `/readyz?verbose`; the gateway must be ready.
     pub async fn readiness(&self) -> String {
         let world = &self.world;
         let client = self.client(&world.user(), &world.serving_ca).await.unwrap();
@@ -232,18 +232,18 @@ impl Installation {
         answer.text
     }
 
-    /// A connection of its own; none if the gateway's certificate is not of that authority.
+    /// A connection of its own; an error if the gateway's certificate is not of that authority.
     pub async fn client(&self, user: &Leaf, believed: &Authority) -> std::io::Result<Http2> {
         Ok(Http2::over(connect(self.address, believed, Some(user), b"h2").await?).await)
     }
 
-    /// What a shard has been told about the sender of a request.
+    /// The request as the shard received it, with the identity of its sender.
     pub async fn echo(&self, party: &Party) -> Value {
         let path = format!("/clusters/{}/api", party.workspace());
         self.client(&self.world.user(), &self.world.serving_ca).await.unwrap().get(&path).await.json()
     }
 
-    /// Waits until every shard serves, and the index hears of what is new on each of them.
+    /// Waits until every shard serves and the index follows each of them.
     pub async fn recovers(&self) {
         for party in &self.parties {
             until_served(&self.load.clients, &party.workspace()).await;
@@ -254,7 +254,7 @@ impl Installation {
         }
     }
 
-    /// Nothing of the gateway has ended or panicked.
+    /// The gateway runs, and no thread has panicked.
     pub fn assert_alive(&mut self) {
         if let Running::Process { program, log } = &mut self.gateway {
             assert!(program.child.try_wait().unwrap().is_none(), "the gateway has ended");

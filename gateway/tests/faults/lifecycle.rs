@@ -1,9 +1,9 @@
-//! The life of the process under load: reloads with listeners that come and go, upgrades, drains. No request fails and every
-//! watch ends as watches end, and goes on where it was.
+//! The process lifecycle under load: reloads that add and remove listeners, upgrades, drains. No request fails; every watch ends
+//! between two events and is resumed.
 //!
-//! Clients come through something like a load balancer, which sends new connections to whichever gateway it was told of.
-//! `LIFE_RELOADS`, `LIFE_UPGRADES`, `LIFE_DRAINS`, `LIFE_REQUESTS` (a second), `LIFE_WATCHES` and `LIFE_WINDOW` (seconds for
-//! each drain) say how much (`make soak`: 100, 20, 10, 1000, 1000 and 5).
+//! Clients connect through a load balancer, which sends new connections to the current gateway.
+//! `LIFE_RELOADS`, `LIFE_UPGRADES`, `LIFE_DRAINS`, `LIFE_REQUESTS` (per second), `LIFE_WATCHES` and `LIFE_WINDOW` (seconds per
+//! drain) set the extent (`make soak`: 100, 20, 10, 1000, 1000 and 5).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ struct Fleet {
     count: usize,
 }
 
-/// A gateway, and whoever takes over from it.
+/// A gateway process and its successors.
 struct Process {
     config: GatewayConfig,
     file: PathBuf,
@@ -46,14 +46,14 @@ struct Process {
     address: SocketAddr,
 }
 
-/// Sends new connections to where it was told last.
+/// Sends new connections to its target.
 struct Balancer {
     address: SocketAddr,
     target: watch::Sender<SocketAddr>,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reloads_upgrades_and_drains_harm_nobody() {
+async fn reloads_upgrades_and_drains_fail_no_request() {
     let pace = Pace { second: number("LIFE_REQUESTS", 200), watches: number("LIFE_WATCHES", 50) as usize };
     let mut fleet = Fleet::begin(pace).await;
     let mut failures = Vec::new();
@@ -144,7 +144,7 @@ impl Fleet {
         self.load.goes_on_for(self.load.pace.second / 4).await;
     }
 
-    /// What came of it, once all is quiet.
+    /// Prints the figures of each shard and returns the failures, once no request is open.
     async fn tell(&self, what: &str) -> Vec<String> {
         let pause = self.load.pause().await;
         let mut failures = Vec::new();
@@ -172,7 +172,7 @@ impl Process {
         let mut program = program::Gateway::start(&file);
         let address = program.address().await;
         program.says("the index is synced").await;
-        // From now on it is the same whoever serves.
+        // The successor uses the same address.
         config.listeners[0].serving.address = address;
         let log = program.collect_log();
         let process = Self { config, file, state: StateFile(state), _program: program, log, address };

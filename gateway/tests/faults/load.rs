@@ -20,10 +20,10 @@ use crate::world::{Answer, request};
 
 const TICK: Duration = Duration::from_millis(20);
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
-/// One of so many requests has a connection of its own.
+/// One in this many requests has a connection of its own.
 const OWN_CONNECTION: u64 = 25;
 
-/// How much of it there is.
+/// The amount of load.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Requests in a second.
@@ -41,7 +41,7 @@ pub struct Load {
     _tasks: JoinSet<()>,
 }
 
-/// Nothing is sent while this lives.
+/// While it exists, no request is sent.
 pub struct Pause {
     _turn: OwnedMutexGuard<()>,
 }

@@ -1,14 +1,13 @@
 //! Faults of an installation under a load of 500 requests a second and 500 watches: certificates and
 //! authorities are replaced, files are damaged, shards and connections die, hang and vanish.
 //!
-//! Each row of the tables below is such a fault. It is over when every shard serves again, the index hears of what is new on
-//! each, every request is answered and every watch has the last event. Then nothing may have happened to shards that
-//! are not part of it: no request failed, no watch ended, no event was missed or came twice. The shard that suffers
-//! refuses in a way that makes clients try again, and its watches go on where they were: no event is missed there
-//! either.
+//! Each row of the tables below is a fault. It is over when every shard serves again, the index follows each of them, every request
+//! has a response and every watch has the last event. Shards that are not part of the fault must not be affected: no request failed,
+//! no watch ended, no event was missed or came twice. The affected shard refuses requests in a way that makes clients retry, and its
+//! watches are resumed: no event is missed there either.
 //!
-//! `FAULT_FILTER` names the rows to run, by a part of their names; `FAULT_SECONDS` says how long outages last that could
-//! be of any length (`make faults`: a minute).
+//! `FAULT_FILTER` selects rows by a part of their names; `FAULT_SECONDS` is the length of outages that could be of any length
+//! (`make faults`: a minute).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod clients;
@@ -46,7 +45,7 @@ use futures_util::future::BoxFuture;
 use installation::Installation;
 use tally::Harm;
 
-/// Requests in a second, where nothing else is said.
+/// Requests per second by default.
 const SECOND: u64 = 500;
 const WATCHES: usize = 500;
 /// Only to fail instead of hanging.
@@ -90,9 +89,9 @@ const AS_KCP: &[Fault] = &[
     harmless("one of two addresses answers again", outages::over_for_one_endpoint),
 ];
 
-/// One after the other: both want the machine for themselves.
+/// The two installations run one after the other, because each needs the whole machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_harm_nobody_who_is_not_part_of_them() {
+async fn faults_affect_no_other_shard() {
     let mut failures = suffer(Installation::ours().await, OURS).await;
     failures.extend(suffer(Installation::as_kcp().await, AS_KCP).await);
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
@@ -127,7 +126,7 @@ fn outage_seconds() -> u64 {
     number("FAULT_SECONDS", 2)
 }
 
-/// What the environment says, or this.
+/// A number from the environment, or the default.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: a number")))
 }

@@ -9,7 +9,7 @@ use crate::party::Party;
 use crate::shard::Shard;
 use crate::{LIMIT, SECOND, outage_seconds};
 
-/// How often what can be repeated at once is.
+/// Repetitions of faults that are over at once.
 const TIMES: usize = 5;
 
 pub fn of_a_shard(installation: &Installation) -> BoxFuture<'_, ()> {
@@ -61,7 +61,7 @@ pub fn half_open(installation: &Installation) -> BoxFuture<'_, ()> {
     .boxed()
 }
 
-/// One of two addresses of a shard accepts, and never answers.
+/// One of two addresses of a shard accepts connections and never responds.
 pub fn of_one_endpoint(installation: &Installation) -> BoxFuture<'_, ()> {
     async move {
         let gamma = installation.party("gamma");
@@ -77,7 +77,7 @@ pub fn of_one_endpoint(installation: &Installation) -> BoxFuture<'_, ()> {
     .boxed()
 }
 
-/// It has been noticed; from now on nobody is to suffer from it.
+/// The gateway has noticed the fault, so it affects no request from now on.
 pub fn that_is_known_already(installation: &Installation) -> BoxFuture<'_, ()> {
     installation.load.goes_on_for(SECOND * outage_seconds()).boxed()
 }

@@ -38,7 +38,7 @@ impl Party {
         self.state.put("numbers", "the-number", json!({"metadata": {}, "number": number}));
     }
 
-    /// How many there were.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::SeqCst)
     }

@@ -81,7 +81,7 @@ pub fn towards_shards(installation: &Installation) -> BoxFuture<'_, ()> {
             (old_servers, &servers, old_proxies, &proxies, "next-front-proxy"),
             (&servers, old_servers, &proxies, old_proxies, "kcp-front-proxy"),
         ] {
-            // First whom shards believe.
+            // First the authorities that shards trust.
             shards_show(server, &[&world.client_ca, proxy, next_proxy]);
             next_proxy.client(name, &[]).write(directory, "front-proxy");
             installation.reload(credential).await;
@@ -89,7 +89,7 @@ pub fn towards_shards(installation: &Installation) -> BoxFuture<'_, ()> {
             assert_eq!(echo["peer"], name);
             shards_show(server, &[&world.client_ca, next_proxy]);
             installation.load.goes_on_for(SECOND / 2).await;
-            // Then whom the gateway believes.
+            // Then the authorities that the gateway trusts.
             let bundle = installation.file("serving-ca.crt");
             std::fs::write(&bundle, format!("{}{}", server.pem, next_server.pem)).unwrap();
             installation.reload(credential).await;

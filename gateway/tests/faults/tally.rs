@@ -1,11 +1,11 @@
-//! What came of the requests to a shard, and of its watches.
+//! Outcomes of the requests to a shard, and of its watches.
 
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::world::Answer;
 
-/// Descriptions kept of what should never happen.
+/// Descriptions of unexpected outcomes that are kept.
 const MOST_DESCRIBED: usize = 5;
 
 /// Counted since the last case began.
@@ -13,25 +13,25 @@ const MOST_DESCRIBED: usize = 5;
 pub struct Figures {
     pub sent: u64,
     pub good: u64,
-    /// 503 with a `Status` and `Retry-After`: nothing has happened, and trying again helps.
+    /// 503 with a `Status` and `Retry-After`: nothing was executed, and a retry helps.
     pub refused: u64,
-    /// 502 or 504 with a `Status`: the shard may have had the request when it was lost.
+    /// 502 or 504 with a `Status`: the shard may have received the request before the connection broke.
     pub broken: u64,
-    /// Watches that were open and have ended as watches end, and were not left by their clients.
+    /// Watches that ended between two events, and not by their clients.
     pub ended: u64,
-    /// Watches that were answered 502, 503 or 504.
+    /// Watches that got 502, 503 or 504.
     pub turned_away: u64,
     pub events: u64,
     pub missed: u64,
     pub doubled: u64,
-    /// Whatever is none of these; the first few of them, and why watches were turned away.
+    /// All other outcomes; the first few are described, with the reasons of refused watches.
     pub wrong: u64,
     pub described: Vec<String>,
     /// Watches that are open now.
     pub watching: usize,
 }
 
-/// How far a case may harm a shard.
+/// The permitted effect of a fault on a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// No request and no watch notices.
@@ -127,7 +127,7 @@ impl Figures {
     }
 }
 
-/// What the gateway says in place of a shard.
+/// A refusal by the gateway in place of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     TryAgain,
@@ -135,7 +135,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// `None` for whatever it should never say.
+    /// `None` for a response that the gateway should never send.
     pub fn of(answer: &Answer) -> Option<Self> {
         let status: Value = serde_json::from_str(&answer.text).ok()?;
         let is_status = status["kind"] == "Status" && status["code"] == answer.status;

@@ -18,9 +18,9 @@ use crate::party::Party;
 use crate::tally::{Figures, Refusal};
 use crate::world::{Answer, request};
 
-/// As clients wait before they try again; the shards of this suite come back sooner than their patience ends.
+/// Time between two attempts; the shards of this suite recover before a client gives up.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_millis(100);
-/// One of so many watches has a connection over HTTP/1.1 to itself; the others share some over HTTP/2.
+/// One in this many watches has a connection over HTTP/1.1 to itself; the others share some over HTTP/2.
 const OVER_HTTP1: usize = 10;
 
 pub struct Watches {
@@ -36,11 +36,11 @@ struct Watch {
     last: AtomicU64,
     /// Its revision.
     revision: AtomicU64,
-    /// How often it has ended.
+    /// Number of ends so far.
     ends: AtomicU64,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 enum End {
     /// As watches end: between two events.
     Cleanly,
@@ -95,7 +95,7 @@ impl Watches {
         self.of(party).count()
     }
 
-    /// How often each watch of a shard has ended so far.
+    /// Number of ends of each watch of a shard so far.
     pub fn ends(&self, party: &Party) -> Vec<u64> {
         self.of(party).map(|watch| watch.ends.load(Ordering::SeqCst)).collect()
     }

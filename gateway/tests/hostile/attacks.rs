@@ -1,4 +1,4 @@
-//! What attackers write on a connection over HTTP/2, class by class (`reliability.md` 1.2).
+//! Attacks on an HTTP/2 connection, by class (`reliability.md` 1.2).
 
 use crate::frames::{
     CANCEL, CONTINUATION, DATA, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, RawHttp2, SETTINGS,
@@ -9,7 +9,7 @@ pub const WAIT: &[u8] = b"/clusters/root:org/wait";
 const BIG: &[u8] = b"/clusters/root:org/big";
 /// Streams that a connection may have open, as configured by default.
 pub const MOST_STREAMS: usize = 250;
-/// What a client may send ahead on a stream.
+/// Initial window of a stream, in bytes.
 const STREAM_WINDOW: usize = 64 << 10;
 /// Times that a frame is written at once.
 const AT_ONCE: usize = 100;
@@ -24,7 +24,7 @@ pub struct Class {
     pub attacks: &'static [Attack],
 }
 
-/// Less than the reach, in words for whoever reads the figures; docs/gateway-limits.md says the same.
+/// A class that misses the goals, with the reason for the printed report; docs/gateway-limits.md says the same.
 pub struct Miss {
     pub why: &'static str,
     /// The least part of the honest requests that is served, of what is wanted of the other classes.
@@ -33,7 +33,7 @@ pub struct Miss {
     pub connection_kib: u64,
 }
 
-/// One way to do it.
+/// One variant of an attack.
 pub struct Attack {
     pub name: &'static str,
     /// Whether the attacker takes what it is answered.
@@ -44,7 +44,7 @@ pub struct Attack {
     pub more: fn(&mut RawHttp2) -> Vec<u8>,
     /// Frames in it.
     pub frames: usize,
-    /// How many of them are too many, where the connection has to be cut off.
+    /// Frames after which the connection must have been closed.
     pub most_frames: Option<usize>,
 }
 
@@ -308,7 +308,7 @@ fn without_window(connection: &mut RawHttp2) -> Vec<u8> {
     bytes
 }
 
-/// As much on every stream as there is room for at first, to somebody who takes nothing.
+/// A full window of data on every stream, to a shard that reads nothing.
 fn stalled_uploads(connection: &mut RawHttp2) -> Vec<u8> {
     let head = request_block(b"POST", WAIT);
     let part = vec![b'x'; 16 << 10];

@@ -1,6 +1,6 @@
-//! Very many hostile requests, from nobody, from somebody and from somebody whom the gateway does not believe.
+//! Generated hostile requests: without a certificate, with a valid one, and with one of an authority that is not trusted.
 //!
-//! `HOSTILE_REQUESTS` says how many (`make hostile`: a million), `HOSTILE_SEED` which.
+//! `HOSTILE_REQUESTS` is their number (`make hostile`: a million), `HOSTILE_SEED` selects them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn hostile_requests_neither_deceive_a_shard_nor_harm_the_gateway() {
     let seed = number("HOSTILE_SEED").unwrap_or(DEFAULT_SEED);
     let mut target = Target::start().await;
 
-    // So that buffers, caches and the connections to shards are what they will be.
+    // Fills buffers, caches and connections to shards before the measurement.
     let alice = target.world.user();
     attack(&target, requests / 20, seed ^ 1, Some(&alice)).await;
     target.forget();
@@ -55,7 +55,7 @@ async fn hostile_requests_neither_deceive_a_shard_nor_harm_the_gateway() {
         let arrived = target.forget();
         for (said, request) in &arrived.identities {
             assert!(name != "foreign", "a request of somebody unknown has reached a shard: {request}");
-            // The gateway says who it is in headers only, and nobody may say so in trailers.
+            // The gateway sends identities in headers only; trailers must contain none.
             let expected = if request.starts_with("trailers of ") { &Vec::new() } else { &expected };
             assert_eq!(said, expected, "{name} was taken for somebody else: {request}");
         }

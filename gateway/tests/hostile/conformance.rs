@@ -117,7 +117,7 @@ fn set_listeners(world: &mut World, carriers: &Authority) -> PathBuf {
     path("listener.sock")
 }
 
-/// How a listener is reached: all that h2spec cannot do.
+/// A listener's address and TLS settings, which h2spec cannot handle itself.
 #[derive(Clone)]
 struct Way {
     towards: Towards,

@@ -1,6 +1,5 @@
-//! Attacks by the number, the order or the size of HTTP/2 frames. In each, an honest client is served all the same,
-//! a shard never has more to do than the streams that one connection may have open, and afterwards the gateway
-//! is what it was.
+//! Attacks by the number, the order or the size of HTTP/2 frames. During each, an honest client is served, a shard never has more
+//! requests than one connection may have open streams, and afterwards the gateway is in the same state as before.
 
 use std::sync::atomic::Ordering;
 
@@ -59,7 +58,7 @@ async fn while_others_are_served(target: &Target, connection: &mut RawHttp2, flo
 
 async fn assert_shard_was_spared(target: &Target) {
     let most = target.world.alpha.state.most_waiting.load(Ordering::SeqCst);
-    // Those of the last connection may not all be gone when the next one begins.
+    // Streams of the last connection may still be open when the next one begins.
     assert!(most <= 2 * MOST_STREAMS, "{most} requests at a shard at the same time");
     let mut waiting = target.world.alpha.state.waiting.subscribe();
     let over = waiting.wait_for(|waiting| *waiting == 0);
@@ -86,7 +85,7 @@ async fn rapid_reset_cve_2023_44487() {
     target.assert_unharmed(&before).await;
 }
 
-/// Six faults of a client that make the server reset the stream, while the request goes on behind it.
+/// Six faults of a client that make the server reset the stream while the request continues at the shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn made_you_reset_cve_2025_8671() {
     let mut target = Target::start().await;
@@ -124,13 +123,13 @@ async fn continuation_flood_2024() {
     target.assert_unharmed(&before).await;
 }
 
-/// Heads that are small on the wire and large in memory, held open on every stream: by who stops at the first refusal, and by
-/// who goes on, and is cut off: from new requests if it listens, and from all if it does not.
+/// Heads that are small on the wire and large in memory, held open on every stream: by a client that stops at the first refusal, and
+/// by one that continues and gets a GOAWAY, and is disconnected if it ignores that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http2_bomb_cve_2026_49975() {
     const CONNECTIONS: usize = 10;
-    // What a hostile connection may hold; and one whose requests are ordinary, as many of them as it may have open. The
-    // allocator's part is in it, and that of unoptimized builds, whose tasks are larger.
+    // Memory of a hostile connection, and of one with ordinary requests on all its streams. It includes the allocator's share and the
+    // larger tasks of unoptimized builds.
     const HOSTILE_KIB: u64 = 1 << 10;
     const ORDINARY_KIB: u64 = 3 << 9;
     // Refused requests after which a connection takes no more, in batches of ten.
@@ -177,7 +176,7 @@ async fn http2_bomb_cve_2026_49975() {
         assert!(pinned <= most_kib, "{pinned} KiB per connection");
         assert!(served * 100 >= asked * 95, "{served} of {asked} honest requests served");
         drop((connections, honest));
-        // What the allocator keeps after the first time is not kept again.
+        // Memory that the allocator keeps after the first round is not kept again.
         let at_rest = target.at_rest().await;
         target.assert_unharmed(after_the_first.get_or_insert(at_rest)).await;
     }
@@ -206,7 +205,7 @@ async fn bombs_that_are_held_open_end_with_the_body_timeout() {
 
 /// A client that ignores GOAWAY and continues on the connection loses the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_hear_that_no_more_is_taken_is_cut_off() {
+async fn a_client_that_ignores_goaway_is_disconnected() {
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     let bomb = bomb(1, 110);
@@ -221,14 +220,14 @@ async fn who_does_not_hear_that_no_more_is_taken_is_cut_off() {
 
 /// Each is answered, and each was read to its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_always_asks_with_too_much_header_is_told_to_go() {
+async fn repeated_requests_with_too_much_header_get_a_goaway() {
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     let fields = block(std::iter::repeat_n((&b"x"[..], &b"y"[..]), 200));
     let too_large = [request_block(b"GET", b"/clusters/root:org/must-not-arrive"), fields].concat();
     let fine = request_block(b"GET", b"/clusters/root:org/api");
     let mut connection = target.http2(None).await;
-    // One that stays open, so that the connection does.
+    // An open stream keeps the connection open.
     let open = headers(connection.open(), 0, &request_block(b"POST", WAIT));
     connection.write(&open).await;
     let mut ask = async |block: &[u8], times: usize| {
@@ -239,7 +238,7 @@ async fn who_always_asks_with_too_much_header_is_told_to_go() {
         }
         connection.goaway
     };
-    // One like those of others on a connection that many share, and it begins anew.
+    // A request as those of other clients on a shared connection resets the count.
     assert_eq!(ask(&too_large, 49).await, None);
     assert_eq!(ask(&fine, 1).await, None);
     assert_eq!(ask(&too_large, 49).await, None);
@@ -250,9 +249,9 @@ async fn who_always_asks_with_too_much_header_is_told_to_go() {
     target.assert_unharmed(&before).await;
 }
 
-/// It answers the goodbye's ping, so that nothing it asks comes through any more, and one of its requests stays open.
+/// The client acknowledges the GOAWAY's ping, so that later requests have no effect, and one of its requests stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_hears_that_no_more_is_taken_and_goes_on_is_cut_off() {
+async fn a_client_that_acknowledges_goaway_and_continues_is_disconnected() {
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     let bomb = bomb(1, 110);
@@ -273,14 +272,14 @@ async fn who_hears_that_no_more_is_taken_and_goes_on_is_cut_off() {
     target.assert_unharmed(&before).await;
 }
 
-/// What becomes of a connection in the end.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Cut {
-    /// It is as it was.
+    /// It stays open.
     Not,
     /// Open streams continue, new ones are refused.
     GoAway,
-    /// It is closed.
+    /// The server closes it.
     Ended,
 }
 
@@ -297,7 +296,7 @@ async fn assert_no_more_is_taken(connection: &mut RawHttp2) {
     assert_eq!((connection.goaway, connection.ended, connection.end_of(late)), (Some(0), false, None));
 }
 
-/// How many streams were sent, and how many of them before the first was refused or the connection ended.
+/// The number of streams that were sent, and of those before the first refusal or the end of the connection.
 #[derive(Debug)]
 struct Dropped {
     sent: usize,
@@ -392,9 +391,9 @@ async fn empty_header_fields_cve_2019_9516_and_2023_25725() {
     target.assert_unharmed(&before).await;
 }
 
-/// Answers that nobody takes, or takes byte by byte.
+/// Responses that the client does not read, or reads byte by byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_not_taken_cve_2019_9511_and_9517() {
+async fn unread_responses_cve_2019_9511_and_9517() {
     let target = Target::start().await;
     let before = target.at_rest().await;
     let mut connection = target.http2(None).await;
@@ -460,7 +459,7 @@ async fn the_limits_of_http2_are_announced() {
         found.map(|setting| u32::from_be_bytes(setting[2..].try_into().unwrap()))
     };
     assert_eq!((setting(3), setting(6)), (Some(250), Some(64 << 10)));
-    // One stream more than allowed is refused; the others live.
+    // One stream more than allowed is refused; the others stay open.
     let bytes: Vec<u8> = (0..=MOST_STREAMS)
         .flat_map(|_| headers(connection.open(), 0, &request_block(b"POST", WAIT)))
         .collect();

@@ -24,13 +24,13 @@ pub const PADDED: u8 = 8;
 
 pub const CANCEL: u32 = 8;
 
-/// One frame.
+/// A frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields as literals that nobody has to remember: any byte may stand in a name or a value.
+/// Fields as literals without indexing: any byte may be in a name or a value.
 pub fn block<'f>(fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -81,7 +81,7 @@ pub fn request_block(method: &[u8], path: &[u8]) -> Vec<u8> {
     ])
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
     /// An answer, from its head to its end.
@@ -119,7 +119,7 @@ pub struct RawHttp2 {
     pongs: u64,
 }
 
-/// What no server may do.
+/// A violation of the protocol by the server.
 pub type Fault = String;
 
 impl RawHttp2 {
@@ -163,7 +163,7 @@ impl RawHttp2 {
             self.socket.flush().await
         };
         if written.await.is_err() && !self.ended {
-            // What it said before it left is still to be read.
+            // Frames that the server sent before it closed the connection.
             while let Some(frame) = self.next().await {
                 if self.judge(&frame).is_err() {
                     return;
@@ -190,14 +190,14 @@ impl RawHttp2 {
             }
         }
         let ends = streams.iter().map(|stream| self.streams[stream].end.unwrap_or(End::Gone)).collect();
-        // What comes late for a stream that has ended is judged as such for a while.
+        // Late frames of a stream that has ended are checked for a while.
         while self.streams.len() > 256 {
             self.streams.pop_first();
         }
         Ok(ends)
     }
 
-    /// How a stream has ended, if it has.
+    /// The end of a stream, if it has ended.
     pub fn end_of(&self, stream: u32) -> Option<End> {
         self.streams.get(&stream).and_then(|stream| stream.end)
     }

@@ -1,10 +1,10 @@
-//! What each class of attack over HTTP/2 costs others, and how soon it is over for who does it. Frame by frame they are in
-//! [`crate::floods`]; here [`HOSTILE`] connections do nothing else for a while (`FLOOD_SECONDS`; `make hostile`: 30), and who is
-//! cut off comes again.
+//! The effect of each class of attack over HTTP/2 on other clients, and the time until the attacker is disconnected. [`crate::floods`]
+//! tests each frame by frame; here [`HOSTILE`] connections attack for a while (`FLOOD_SECONDS`; `make hostile`: 30), and a
+//! disconnected attacker connects again.
 //!
-//! Honest clients ask at a pace ([`HONEST`] of them, one request each in [`PACE`]), without the attack and with it. Asking as
-//! fast as they can they would measure which process gets how much of the machine. Whoever is not answered by the time of
-//! the next request has lost that one: a tenth of a second is what a machine may need whose cores are all busy.
+//! Honest clients send at a pace ([`HONEST`] of them, one request each in [`PACE`]), without the attack and with it. At full speed
+//! they would measure the scheduling of processes. A request without a response within ten times [`PACE`] is lost: a busy machine
+//! may need that long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::target::{AtRest, Target};
 const HONEST: u32 = 20;
 const PACE: Duration = Duration::from_millis(100);
 const HOSTILE: usize = 8;
-/// Before who was cut off comes again: what handshakes cost is measured elsewhere.
+/// Time before a disconnected attacker connects again: handshakes are measured elsewhere.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What the gateway may take beyond what it has without attackers, and for each of their connections.
+/// Permitted memory above idle in all, and for each hostile connection.
 const MEMORY_KIB: u64 = 32 << 10;
 const CONNECTION_KIB: u64 = 1 << 10;
 
@@ -33,7 +33,7 @@ struct Goals {
     length: Duration,
     /// The part of the honest requests that is served in spite of the attack.
     goodput: f64,
-    /// How long an attacker goes on at most, where time is to be trusted.
+    /// Maximum time until an attacker is disconnected, on an idle machine.
     cut: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ impl Goals {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_are_served_while_it_lasts() {
+async fn other_clients_are_served_during_each_attack() {
     let goals = Goals::of_environment();
     let only = std::env::var("FLOOD_CLASS").unwrap_or_default();
     let target = Arc::new(Target::start().await);
@@ -78,7 +78,7 @@ fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> J
     tokio::task::spawn_blocking(move || runtime.block_on(work))
 }
 
-/// How many honest requests are served in this time.
+/// The number of honest requests served in this time.
 async fn honest(target: &Arc<Target>, length: Duration) -> usize {
     let target = Arc::clone(target);
     let clients = async move {
@@ -128,14 +128,14 @@ impl Memory {
     }
 }
 
-/// What became of the connections of an attack.
+/// The ends of an attack's connections.
 #[derive(Default)]
 struct Fates {
     opened: usize,
-    /// Those that the gateway has ended, and those that it has told that no more is taken.
+    /// Closed by the gateway, and ended by a GOAWAY.
     cut: usize,
     told: usize,
-    /// Of one connection: frames until then, or until nobody asked any more; and the time.
+    /// Maximum per connection: frames until the end of the connection or of the attack, and the time.
     most_frames: usize,
     longest: Duration,
 }
@@ -175,7 +175,7 @@ async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant)
             while !connection.ended && connection.goaway.is_none() {
                 let more = (attack.more)(&mut connection);
                 if more.is_empty() {
-                    // All is said, and now it sits there.
+                    // All has been written; the connection stays open.
                     if connection.next().await.is_none() {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! What has gone wrong in Kubernetes' own proxies and in kcp's.
+//! Known faults of Kubernetes' proxies and of kcp's.
 
 use std::sync::atomic::Ordering;
 
@@ -153,7 +153,7 @@ async fn clients_cannot_make_metrics_grow_cve_2020_8552() {
 
 /// A scanner must not fill the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_handshakes_and_nonsense_are_not_news() {
+async fn failed_handshakes_and_garbage_are_not_logged_as_warnings() {
     let target = Target::start().await;
     for garbage in
         [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\xff\xff", &[0xff; 100], b"SSH-2.0-x\r\n", b""]

@@ -1,4 +1,4 @@
-//! What tools of others say of a listener's TLS: `make tls-scan`. tests/TLS.md has what they complain about, and why it stays.
+//! TLS scanners against a listener: `make tls-scan`. tests/TLS.md has the accepted findings with their reasons.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the program sslyze: make tls-scan"]
-async fn sslyze_has_nothing_against_mozillas_profiles() {
+async fn sslyze_reports_compliance_with_mozillas_profiles() {
     let program = std::env::var("SSLYZE").expect("SSLYZE has to name the program sslyze");
     for (profile, version) in [("intermediate", TlsVersion::Tls12), ("modern", TlsVersion::Tls13)] {
         let (world, gateway) = edge(version, KeyPair::generate().unwrap()).await;
@@ -47,8 +47,8 @@ async fn sslyze_has_nothing_against_mozillas_profiles() {
     }
 }
 
-/// What TLS.md says of a script: how many of its conversations may fail, at most where they are drawn by lot; `None` if it
-/// is not run.
+/// The exceptions of TLS.md by script: the number of conversations that may fail, as a maximum where they are random; `None` if the
+/// script is not run.
 fn exceptions() -> BTreeMap<String, Option<usize>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/TLS.md");
     let text = std::fs::read_to_string(file).unwrap();
@@ -66,7 +66,7 @@ fn exceptions() -> BTreeMap<String, Option<usize>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs tlsfuzzer: make tls-scan"]
-async fn tlsfuzzers_scripts_for_tls_1_3_complain_about_what_is_written_down() {
+async fn tlsfuzzer_reports_documented_exceptions_only() {
     let folder = std::env::var("TLSFUZZER").expect("TLSFUZZER has to name tlsfuzzer's folder");
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let rsa = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();

@@ -1,5 +1,5 @@
-//! Clients that take their time, very many of them: heads and bodies that drip, answers that nobody takes, and ranges without
-//! end. A few of each here; with slowhttptest at 4,000 connections: `make slow`.
+//! Many slow clients: heads and bodies in small pieces, responses that are not read, and many ranges. A hundred of each here; with
+//! slowhttptest at 4,000 connections: `make slow`.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::world::Http2;
 const CONNECTIONS: usize = 100;
 const API: &str = "/clusters/root:org/api";
 
-/// What such a client says at first, and then again and again.
+/// The first bytes of a slow client, and the bytes that it repeats.
 struct Mode {
     name: &'static str,
     first: String,
@@ -42,7 +42,7 @@ fn modes() -> [Mode; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_clients_cost_others_nothing_and_are_let_go() {
+async fn slow_clients_delay_no_other_client_and_are_disconnected() {
     let mut target = Target::with(|config| {
         config.limits.header_read_timeout = Timespan::from_millis(500);
         config.limits.idle_timeout = Timespan::from_millis(500);

@@ -11,8 +11,8 @@ use crate::world::request;
 const HIDDEN: &str =
     "GET /clusters/root:org/must-not-arrive HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: root\r\n\r\n";
 
-/// Sends the messages, each on a connection of its own, of somebody known; nothing of them may reach a shard, and who
-/// gets an answer gets 400.
+/// Sends the messages with a valid certificate, each on a connection of its own: no part of them may reach a shard, and a response
+/// must be 400.
 async fn are_refused(messages: &[String]) {
     let mut target = Target::start().await;
     let alice = target.world.user();
@@ -113,7 +113,7 @@ async fn http_1_0_with_chunks_cve_2026_2835() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_and_names_that_are_none() {
+async fn invalid_request_lines_and_header_names() {
     let head = |text: &str| text.replace("NEVER", NEVER);
     are_refused(
         &[
@@ -173,7 +173,7 @@ async fn bodies_of_requests_that_are_not_forwarded_cve_2025_4366() {
 
 /// A request in the shadow of another one is a request like any other: judged, stripped and stamped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipelined_request_is_judged_by_itself() {
+async fn a_pipelined_request_is_authenticated_by_itself() {
     let target = Target::start().await;
     let mut connection = target.http1(Some(&target.world.user())).await;
     let first = "GET /clusters/root:org/api HTTP/1.1\r\nHost: localhost\r\n\r\n";

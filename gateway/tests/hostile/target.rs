@@ -17,10 +17,10 @@ use crate::world::{Choices, Http2, World, connect};
 
 /// Only to fail instead of hanging.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// Growth that is nobody's fault: buffers that are kept for reuse, and the allocator's.
+/// Permitted growth: buffers that are kept for reuse, and the allocator's memory.
 const MAX_GROWTH_KIB: u64 = 32 << 10;
 
-/// A gateway as a process, with shards that remember what they were told.
+/// A gateway as a process, with shards that record their requests.
 pub struct Target {
     pub world: World,
     pub old: Shard,
@@ -29,13 +29,13 @@ pub struct Target {
     pub log: Arc<Mutex<Vec<String>>>,
 }
 
-/// What shards have seen.
+/// The requests that shards have received.
 pub struct Arrived {
     pub identities: BTreeMap<Vec<String>, String>,
     pub requests: usize,
 }
 
-/// What the gateway holds while nobody asks for anything.
+/// Memory and descriptors of an idle gateway.
 #[derive(Debug)]
 pub struct AtRest {
     pub memory_kib: u64,
@@ -65,7 +65,7 @@ impl Target {
         [&self.world.root, &self.world.alpha, &self.old]
     }
 
-    /// What has arrived since the last time.
+    /// Takes the requests since the last call.
     pub fn forget(&self) -> Arrived {
         let mut arrived = Arrived { identities: BTreeMap::new(), requests: 0 };
         for shard in self.shards() {
@@ -78,7 +78,7 @@ impl Target {
         arrived
     }
 
-    /// Nothing has crashed, grown or leaked since.
+    /// The gateway has not crashed, grown or leaked since.
     pub async fn assert_unharmed(&mut self, before: &AtRest) {
         let after = self.at_rest().await;
         println!("{before:?}, then {after:?}");
@@ -97,7 +97,7 @@ impl Target {
         Http2::over(connect(self.address, &self.world.serving_ca, Some(&alice), b"h2").await.unwrap()).await
     }
 
-    /// An attacker's connection, one that the gateway believes to be alice's if there is a certificate.
+    /// An attacker's connection, with a user's certificate if there is one.
     pub async fn http1(&self, certificate: Option<&Leaf>) -> RawHttp1 {
         let stream = connect(self.address, &self.world.serving_ca, certificate, b"http/1.1").await;
         RawHttp1::over(stream.unwrap())
@@ -109,7 +109,7 @@ impl Target {
         RawHttp2::over(stream.unwrap()).await
     }
 
-    /// Memory that the process has in use.
+    /// Resident memory of the process.
     pub fn memory_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.gateway.pid())).unwrap();
         let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();

@@ -1,4 +1,4 @@
-//! Bodies that a shard does not take, on the connection of a CDN: those of others pass them by.
+//! Uploads that a shard does not read, beside other uploads on the same connection.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -9,13 +9,13 @@ use crate::target::{LIMIT, Target};
 use crate::world::request;
 
 const STALLED: usize = 80;
-/// What the shard's own windows take in, and what may wait for a while.
+/// Streams that may stay open: the windows of the shard and of the connection hold their data.
 const BORNE: usize = 40;
 const SIZE: usize = 256 << 10;
 const MOST_KIB: u64 = 32 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploads_that_a_shard_does_not_take_do_not_hold_up_others_on_their_connection() {
+async fn uploads_to_a_stalled_shard_do_not_block_others_of_their_connection() {
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     let cdn = target.honest().await;
@@ -30,7 +30,7 @@ async fn uploads_that_a_shard_does_not_take_do_not_hold_up_others_on_their_conne
             assert_eq!((answer.status, answer.text.len()), (200, SIZE));
         }
     };
-    // They are all to be sent at the same time.
+    // All uploads are sent concurrently.
     let mut refused = 0;
     let mut note = |answer: crate::world::Answer| {
         assert_eq!(answer.status, 503, "{}", answer.text);
@@ -51,7 +51,7 @@ async fn uploads_that_a_shard_does_not_take_do_not_hold_up_others_on_their_conne
     let held = target.memory_kib().saturating_sub(before.memory_kib);
     println!("{held} KiB with {STALLED} uploads that a shard does not take");
     assert!(held < MOST_KIB, "{held} KiB");
-    // How many wait is bounded, however long they would.
+    // The number of stalled uploads is bounded, regardless of their time-outs.
     let bounded = async {
         while stalled.len() > BORNE {
             note(stalled.select_next_some().await);

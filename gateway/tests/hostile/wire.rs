@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// One answer.
+/// A response.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown when a test fails")]
 pub struct Answer {
@@ -15,19 +15,19 @@ pub struct Answer {
     pub last: bool,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown when a test fails")]
 pub enum NoAnswer {
-    /// The connection has ended where it may.
+    /// The connection has ended between two responses.
     End,
-    /// The connection has ended in the middle of an answer.
+    /// The connection has ended inside a response.
     BrokenOff(String),
-    /// What came is not HTTP.
+    /// The bytes are not HTTP.
     Malformed(String),
 }
 
-/// A connection of which one side is ours to abuse.
+/// A connection on which the client writes arbitrary bytes.
 pub struct RawHttp1 {
     pub socket: TlsStream<TcpStream>,
     buffer: Vec<u8>,
@@ -136,7 +136,7 @@ impl RawHttp1 {
         }
     }
 
-    /// Whether something has come that nobody has asked for.
+    /// Whether the server has sent no bytes beyond the responses.
     pub fn is_clean(&self) -> bool {
         self.buffer.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Header fields: above all, claims to be somebody.
+//! Header fields, mostly forged identities.
 
 use crate::random::Random;
 
@@ -16,7 +16,7 @@ const IDENTITY: &[&str] = &[
     "X-Remote-Extra-",
 ];
 
-/// Other fields that might mean something to somebody.
+/// Other fields that some server may interpret.
 const OTHERS: &[(&str, &str)] = &[
     ("Impersonate-User", "root"),
     ("Impersonate-Group", "system:masters"),
@@ -69,7 +69,7 @@ const VALUES: &[&[u8]] = &[
     b"%0d%0aX-Remote-User: root",
 ];
 
-/// What ends a field for careless readers.
+/// Bytes that end a field for lenient parsers.
 const BREAKING: &[&[u8]] = &[
     b"\r\nX-Remote-User: root",
     b"\nX-Remote-Group: system:masters",
@@ -79,7 +79,7 @@ const BREAKING: &[&[u8]] = &[
     b"\x85X-Remote-User: root",
 ];
 
-/// One to six fields of which some are hostile.
+/// One to six fields, some of them hostile.
 pub fn hostile(random: &mut Random) -> Vec<Field> {
     (0..=random.below(6)).flat_map(|_| one(random)).collect()
 }

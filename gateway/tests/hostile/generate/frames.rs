@@ -188,7 +188,7 @@ fn compression(random: &mut Random, connection: &mut RawHttp2) -> Frames {
         5 => broken.truncate(random.below(broken.len())),
         6 => broken.extend([0, 0x7f, 0xff, 0xff, 0xff, 0x07]),
         _ => {
-            // One large entry, named again and again.
+            // One large entry of the dynamic table, referenced many times.
             broken.push(0x40);
             integer(&mut broken, 0, 7, 1);
             broken.push(b'x');
@@ -200,7 +200,7 @@ fn compression(random: &mut Random, connection: &mut RawHttp2) -> Frames {
     Frames { bytes: headers(stream, END_STREAM, &broken), streams: vec![stream] }
 }
 
-/// Frames that nobody expects there.
+/// Frames in an invalid state of the connection or stream.
 fn out_of_order(random: &mut Random, connection: &mut RawHttp2) -> Frames {
     let stream = connection.open();
     let get = write(stream, END_STREAM, &head(b"GET", b"/clusters/root:org/api"));

@@ -1,4 +1,4 @@
-//! Whole messages over HTTP/1.1: lines, framing, what comes after the end.
+//! Whole messages over HTTP/1.1: lines, framing, bytes after the end.
 
 use super::fields::{self, Field};
 use super::{Message, paths};
@@ -39,7 +39,7 @@ const ODD_VERSIONS: &[&str] = &[
 /// A request that an attacker wanted to hide in a body.
 const HIDDEN: &str = "GET /clusters/root:org/hidden HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n";
 
-/// How the body of a message is announced and written.
+/// The framing of a message's body, and its bytes.
 struct Body {
     lines: Vec<u8>,
     bytes: Vec<u8>,

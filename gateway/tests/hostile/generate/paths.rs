@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Where honest requests go: a shard, one without HTTP/2, virtual workspaces, and the gateway itself.
+/// Paths of honest requests: a shard, one without HTTP/2, virtual workspaces, and the gateway itself.
 pub const HONEST: &[&str] = &[
     "/clusters/root:org/api/v1/namespaces",
     "/clusters/root:org/apis/apps/v1/deployments?limit=500",
@@ -15,7 +15,7 @@ pub const HONEST: &[&str] = &[
     "/clusters/root:unknown/api",
 ];
 
-/// What may appear anywhere in a path.
+/// Bytes inserted anywhere into a path.
 const INSERTED: &[&[u8]] = &[
     b"%00",
     b"%0d%0a",
