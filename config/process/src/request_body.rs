@@ -33,7 +33,7 @@ pub enum RequestBodyError {
     #[error(transparent)]
     Broken(#[from] hyper::Error),
     /// The deadline has passed.
-    #[error("the body of the request comes too slowly")]
+    #[error("the request body arrives too slowly")]
     TooSlow,
 }
 

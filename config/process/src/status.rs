@@ -281,7 +281,7 @@ impl Status {
 
     /// 408: the rest of the request did not arrive in time.
     pub fn request_timeout() -> Self {
-        Self::new(408, StatusReason::Unknown, "the body of the request comes too slowly")
+        Self::new(408, StatusReason::Unknown, "the request body arrives too slowly")
     }
 
     /// 413: the body has more than `limit` bytes.

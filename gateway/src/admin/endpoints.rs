@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::admin::AdminApi;
-use crate::admin::stats_json::figures;
+use crate::admin::stats_json::stats;
 use crate::admin::top_report::TopReport;
 use crate::auth::identity::{OPERATORS, RequestIdentity, SHARDS};
 use crate::pipeline::RequestView;
@@ -84,12 +84,12 @@ impl AdminApi {
     }
 
     /// Responds with statistics of requests since the process began.
-    pub(crate) async fn figures(&self, identity: &RequestIdentity) -> LocalResponse {
-        if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/figures").await {
+    pub(crate) async fn stats(&self, identity: &RequestIdentity) -> LocalResponse {
+        if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/stats").await {
             return refused;
         }
-        let figures = figures(&self.pipeline.forwarder.telemetry.metrics.families(), SystemTime::now());
-        let mut response = LocalResponse::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
+        let stats = stats(&self.pipeline.forwarder.telemetry.metrics.families(), SystemTime::now());
+        let mut response = LocalResponse::json(StatusCode::OK, stats.to_string().into_bytes(), "stats");
         response.set_no_store();
         response
     }
@@ -154,7 +154,7 @@ impl AdminApi {
         };
         match self.scheduler.pick(&request, Instant::now().into_std()) {
             Ok(pick) => match serde_json::to_vec(&pick) {
-                Ok(body) => LocalResponse::json(StatusCode::OK, body, "pick"),
+                Ok(body) => LocalResponse::json(StatusCode::OK, body, "placement"),
                 Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
             },
             Err(error @ (PlacementError::Invalid(_) | PlacementError::Selector(_))) => {

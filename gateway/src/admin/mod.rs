@@ -24,7 +24,7 @@ use http::request::Parts;
 use tokio::time::Instant;
 
 use crate::auth::identity::RequestIdentity;
-use crate::pipeline::dispatch::authenticates_first;
+use crate::pipeline::dispatch::authenticates_before_routing;
 use crate::pipeline::{RequestPipeline, RequestView};
 use crate::policy::connection::Connection;
 use crate::policy::connection_backlog::BacklogBudget;
@@ -179,7 +179,7 @@ impl AdminApi {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.respond_to_probe(view).await,
             LocalEndpoint::Metrics => self.metrics(&identify().await?).await,
             LocalEndpoint::Status => self.status(&identify().await?).await,
-            LocalEndpoint::Figures => self.figures(&identify().await?).await,
+            LocalEndpoint::Stats => self.stats(&identify().await?).await,
             LocalEndpoint::Admin(file) => {
                 let identity = identify().await?;
                 self.admin_page(view, &identity, file)?
@@ -204,7 +204,7 @@ impl AdminApi {
     /// The check details name shards and files. At a listener that authenticates before routing, unauthenticated clients get only
     /// the overall result.
     async fn respond_to_probe(&self, view: &RequestView<'_>) -> LocalResponse {
-        if authenticates_first(view) {
+        if authenticates_before_routing(view) {
             let overall_result = self.overall_result(view.uri);
             let is_plain_probe =
                 matches!(view.uri.path(), "/livez" | "/readyz") && view.uri.query().is_none();

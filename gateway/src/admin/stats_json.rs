@@ -19,8 +19,8 @@ const EXPORTED: [&str; 9] = [
     "proxy_request_duration_seconds",
 ];
 
-/// The response of `/services/fairlead/v1/figures`.
-pub(crate) fn figures(families: &[MetricFamily], now: SystemTime) -> Value {
+/// The response of `/services/fairlead/v1/stats`.
+pub(crate) fn stats(families: &[MetricFamily], now: SystemTime) -> Value {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let exported = families.iter().filter(|family| EXPORTED.contains(&family.name()));
     let series = |family: &MetricFamily| {
@@ -75,7 +75,7 @@ mod tests {
         registry.register(Box::new(stages)).unwrap();
         registry.register(Box::new(exported)).unwrap();
         registry.register(Box::new(other)).unwrap();
-        let found = figures(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));
+        let found = stats(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));
         let expected = json!({"time": 1.5, "families": {
             EXPORTED[0]: [{"labels": {}, "value": 3.0}],
             EXPORTED[4]: [{"labels": {"stage": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],

@@ -13,7 +13,7 @@ use crate::forward::downstream::DownstreamExchange;
 use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::stream_deadline::StreamDeadline;
-use crate::forward::{CLIENT_LEFT, Forwarder};
+use crate::forward::{CLIENT_CLOSED_REQUEST, Forwarder};
 use crate::request::response::LocalResponse;
 use crate::telemetry::tail::{Filter, LogSubscription, TooManySubscribers};
 
@@ -36,7 +36,7 @@ impl AdminApi {
         match lines {
             Ok(lines) => stream(forwarder, client, context, lines).await,
             Err(error @ TooManySubscribers) => {
-                let response = LocalResponse::unavailable(&error.to_string(), "busy");
+                let response = LocalResponse::unavailable(&error.to_string(), "too_many_subscribers");
                 send_local_response(forwarder, client, context, &head.method, response).await
             }
         }
@@ -59,7 +59,7 @@ async fn stream<C: DownstreamExchange>(
         sent = send(forwarder, client, &mut lines) => {
             if sent.is_none() {
                 client.abort();
-                return CLIENT_LEFT;
+                return CLIENT_CLOSED_REQUEST;
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct ListenerAuthentication {
     listener: String,
     config: ArcSwap<ListenerConfig>,
     /// Replaced together with the settings, so that a rebuild between two reloads uses a consistent pair.
-    as_kcp: ArcSwap<Vec<KcpBehaviour>>,
+    kcp_compatibility: ArcSwap<Vec<KcpBehaviour>>,
     lookup: Arc<dyn ServiceAccountLookup>,
     /// Held from reading the settings until the policy is in force, so that an older policy never replaces a newer one.
     turn: Mutex<()>,
@@ -39,7 +39,7 @@ pub(crate) struct ListenerAuthentication {
 /// A policy that can be applied.
 pub(crate) struct PreparedPolicy {
     config: Arc<ListenerConfig>,
-    as_kcp: Arc<Vec<KcpBehaviour>>,
+    kcp_compatibility: Arc<Vec<KcpBehaviour>>,
     policy: RequestPolicy,
     issuers: Option<Arc<JwtAuthenticator>>,
 }
@@ -80,13 +80,13 @@ impl ListenerAuthentication {
     /// The authentication of a listener with these settings.
     pub(crate) fn new(
         config: ListenerConfig,
-        as_kcp: &[KcpBehaviour],
+        kcp_compatibility: &[KcpBehaviour],
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
         Arc::new(Self {
             listener: config.name.clone(),
             config: ArcSwap::from_pointee(config),
-            as_kcp: ArcSwap::from_pointee(as_kcp.to_vec()),
+            kcp_compatibility: ArcSwap::from_pointee(kcp_compatibility.to_vec()),
             lookup,
             turn: Mutex::default(),
             issuers: ArcSwapOption::empty(),
@@ -110,7 +110,7 @@ impl ListenerAuthentication {
         let made = Arc::clone(&first);
         reloads.register_naming(&what, files, move || {
             let _turn = this.turn.lock();
-            let prepared = this.prepared(this.config.load_full(), this.as_kcp.load_full())?;
+            let prepared = this.prepared(this.config.load_full(), this.kcp_compatibility.load_full())?;
             this.begin(prepared.issuers);
             // The reload holds a weak reference, so that it does not keep the listener open.
             match target.get().map(Weak::upgrade) {
@@ -135,16 +135,16 @@ impl ListenerAuthentication {
     pub(crate) fn prepare(
         &self,
         config: &ListenerConfig,
-        as_kcp: &[KcpBehaviour],
+        kcp_compatibility: &[KcpBehaviour],
     ) -> Result<PreparedPolicy, AuthenticationError> {
-        self.prepared(Arc::new(config.clone()), Arc::new(as_kcp.to_vec()))
+        self.prepared(Arc::new(config.clone()), Arc::new(kcp_compatibility.to_vec()))
     }
 
     /// Applies a prepared policy.
     pub(crate) fn apply(&self, prepared: PreparedPolicy, listener: &Listener, reloads: &Reloads) {
         let turn = self.turn.lock();
         self.config.store(prepared.config);
-        self.as_kcp.store(prepared.as_kcp);
+        self.kcp_compatibility.store(prepared.kcp_compatibility);
         self.begin(prepared.issuers);
         listener.policy.store(Arc::new(prepared.policy));
         // A reload takes its own lock first and then this one.
@@ -170,7 +170,7 @@ impl ListenerAuthentication {
         let authentication = &config.authentication;
         let authorities = [config.client_ca.as_deref(), authentication.request_header.client_ca.as_deref()];
         let authorities = authorities.into_iter().flatten().map(Path::to_owned);
-        if self.as_kcp.load().contains(&KcpBehaviour::Reloads) {
+        if self.kcp_compatibility.load().contains(&KcpBehaviour::Reloads) {
             return authorities.collect();
         }
         let inputs = [
@@ -189,7 +189,7 @@ impl ListenerAuthentication {
     fn prepared(
         &self,
         config: Arc<ListenerConfig>,
-        as_kcp: Arc<Vec<KcpBehaviour>>,
+        kcp_compatibility: Arc<Vec<KcpBehaviour>>,
     ) -> Result<PreparedPolicy, AuthenticationError> {
         let authentication = &config.authentication;
         let mut authorities = CertificateAuthorities::none();
@@ -223,7 +223,7 @@ impl ListenerAuthentication {
         }
         let policy = RequestPolicy {
             chain: chain.filter_groups(filter).build(),
-            credentials_needed: needs_credentials(&config, &as_kcp),
+            credentials_needed: needs_credentials(&config, &kcp_compatibility),
             anonymous,
             tokens: match config.tokens {
                 TokenPolicy::PassThrough => UnauthenticatedTokenPolicy::PassOn,
@@ -240,7 +240,7 @@ impl ListenerAuthentication {
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },
         };
-        Ok(PreparedPolicy { config, as_kcp, policy, issuers })
+        Ok(PreparedPolicy { config, kcp_compatibility, policy, issuers })
     }
 
     fn tokens(
@@ -304,13 +304,13 @@ impl ListenerAuthentication {
 }
 
 /// Whether a request without a certificate is authenticated here rather than by the shard. kcp omits two of the methods.
-fn needs_credentials(config: &ListenerConfig, as_kcp: &[KcpBehaviour]) -> bool {
+fn needs_credentials(config: &ListenerConfig, kcp_compatibility: &[KcpBehaviour]) -> bool {
     let authentication = &config.authentication;
     let counted = authentication.token_file.is_some()
         || !authentication.service_accounts.key_files.is_empty()
         || authentication.oidc.is_some();
     let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
-    let forgets = as_kcp.contains(&KcpBehaviour::AuthenticationMethods);
+    let forgets = kcp_compatibility.contains(&KcpBehaviour::AuthenticationMethods);
     counted || (forgotten && !forgets)
 }
 

@@ -14,7 +14,7 @@ pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// The client has disconnected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the client has left")]
+#[error("the client has disconnected")]
 pub(crate) struct ClientDisconnected;
 
 /// The request body is incomplete.

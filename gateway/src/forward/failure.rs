@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use crate::forward::downstream::BodyError;
-use crate::forward::headers::NotForwarded;
+use crate::forward::headers::HeaderRewriteError;
 use crate::request::response::LocalResponse;
 use crate::telemetry::metrics::TlsErrorKind;
 use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamError};
@@ -15,16 +15,16 @@ use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamE
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The client's fault; it cannot get a response.
-    #[error("the client has left")]
+    #[error("the client has disconnected")]
     ClientDisconnected,
     /// The client's fault: 408.
-    #[error("the body of the request comes too slowly")]
+    #[error("the request body arrives too slowly")]
     SlowBody,
     /// The client's fault; it does not read, so it gets no response.
     #[error("the client does not read its response")]
     SlowReader,
     /// The shard reads nothing of this upload, and too many of the connection's uploads wait like this.
-    #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
+    #[error("the shard does not read the request body, and its connection has too much unread upload data")]
     StalledUpload,
     /// The client's fault: 400.
     #[error("the request is malformed: {0}")]
@@ -42,17 +42,17 @@ pub(crate) enum Failure {
     #[error("the shard does not answer pings")]
     Hung,
     /// The shard has not processed the request (RFC 9113, 6.8 and 8.7).
-    #[error("the shard takes no more requests")]
+    #[error("the shard refuses new streams")]
     Refused,
     /// The stream or its connection ended before the response did.
-    #[error("the shard broke off: {0}")]
+    #[error("the connection to the shard broke: {0}")]
     Shard(#[source] Broken),
     /// The credential has expired or the process drains.
-    #[error("the watch is over")]
-    Over,
+    #[error("the watch has ended")]
+    StreamEnded,
     /// The gateway's fault.
-    #[error("the request could not be made: {0}")]
-    Internal(#[from] NotForwarded),
+    #[error("the request cannot be written for the upstream: {0}")]
+    Internal(#[from] HeaderRewriteError),
 }
 
 /// How an upstream broke off.
@@ -62,7 +62,7 @@ pub(crate) enum Broken {
     Http2(h2::Error),
     #[error(transparent)]
     Http1(hyper::Error),
-    #[error("it switches protocols without a request to do so")]
+    #[error("the shard switches protocols without an upgrade request")]
     Switched,
 }
 
@@ -100,18 +100,19 @@ impl Failure {
                 LocalResponse::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
             }
             Self::StalledUpload => LocalResponse::unavailable(
-                "the shard takes nothing of the body, and too much of this connection waits",
-                "uploads_wait",
+                "the shard does not read the request body, and the connection has too much unread upload data",
+                "stalled_uploads",
             ),
             Self::Timeout | Self::Hung => LocalResponse::gateway_timeout(),
-            Self::Refused => LocalResponse::unavailable("the shard takes no more requests", "refused"),
+            Self::Refused => LocalResponse::unavailable("the shard refuses new streams", "refused"),
             Self::Shard(_) => match unreachable {
                 Unreachable::ServiceUnavailable => LocalResponse::bad_gateway(),
                 Unreachable::BadGateway => empty_bad_gateway("bad_gateway"),
             },
-            Self::Over => {
-                LocalResponse::unavailable("the gateway is going away or the credential has expired", "over")
-            }
+            Self::StreamEnded => LocalResponse::unavailable(
+                "the gateway shuts down or the credential has expired",
+                "stream_deadline",
+            ),
             Self::Internal(_) => {
                 let status = fairlead_process::Status::internal("the gateway could not forward the request");
                 LocalResponse::status(&status, "internal")
@@ -143,7 +144,7 @@ fn is_refusal(error: &h2::Error) -> bool {
 }
 
 /// Counts and logs a failed connection to a shard.
-pub(crate) fn note_connect(upstream: &Upstream, error: &UpstreamError) {
+pub(crate) fn record_connect_failure(upstream: &Upstream, error: &UpstreamError) {
     if let UpstreamError::Dial(cause) | UpstreamError::Tls(cause) = error
         && let Some(kind) = tls_cause(cause).map(tls_error_kind)
     {

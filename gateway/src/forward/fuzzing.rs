@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Version};
 
 use crate::auth::identity::RequestIdentity;
-use crate::forward::headers::{Forwarded, Hop, prepare};
+use crate::forward::headers::{HeaderRewrite, Hop, prepare};
 use crate::request::RequestClass;
 use crate::request::identity_headers::{IdentityHeaderNames, KcpIdentityHeaders, TrustedIdentityHeaders};
 
@@ -28,7 +28,7 @@ pub fn headers(input: &[u8]) {
     };
     for identity in [RequestIdentity::PassThrough, alice()] {
         for names in [None, Some(&custom)] {
-            let Some((outgoing, class)) = forwarded(&incoming, &identity, names) else { continue };
+            let Some((outgoing, class)) = rewrite(&incoming, &identity, names) else { continue };
             let expected: &[&str] = match (&identity, names) {
                 (RequestIdentity::PassThrough, _) => &[],
                 (_, None) => &["x-remote-extra-scopes: a", "x-remote-group: team", "x-remote-user: alice"],
@@ -46,7 +46,7 @@ pub fn headers(input: &[u8]) {
     }
 }
 
-fn forwarded(
+fn rewrite(
     incoming: &HeaderMap,
     identity: &RequestIdentity,
     names: Option<&IdentityHeaderNames>,
@@ -60,12 +60,12 @@ fn forwarded(
         trusted.add_backend(names);
         trusted
     });
-    let decided = Forwarded {
+    let decided = HeaderRewrite {
         path_and_query: &path_and_query,
         identity,
         identity_header_names: names,
         trusted: trusted.as_ref(),
-        as_kcp: KcpIdentityHeaders::default(),
+        kcp: KcpIdentityHeaders::default(),
         hops: None,
         client: IpAddr::V4(Ipv4Addr::LOCALHOST),
         class,

@@ -23,12 +23,12 @@ use crate::request::{RequestClass, is_hop_by_hop, nominated_headers};
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
 /// The decision about a request, as far as headers express it.
-pub(crate) struct Forwarded<'f> {
+pub(crate) struct HeaderRewrite<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
     pub(crate) identity: &'f RequestIdentity,
     pub(crate) identity_header_names: Option<&'f IdentityHeaderNames>,
     pub(crate) trusted: Option<&'f TrustedIdentityHeaders>,
-    pub(crate) as_kcp: KcpIdentityHeaders,
+    pub(crate) kcp: KcpIdentityHeaders,
     pub(crate) hops: Option<u32>,
     pub(crate) client: IpAddr,
     pub(crate) class: RequestClass,
@@ -36,15 +36,15 @@ pub(crate) struct Forwarded<'f> {
 
 /// The request must not be forwarded; the gateway is to blame.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotForwarded {
+pub(crate) enum HeaderRewriteError {
     /// The identity cannot be written as headers.
     #[error(transparent)]
     Identity(#[from] InvalidIdentity),
     /// The target for the upstream is invalid.
-    #[error("the server's target cannot be written")]
+    #[error("the upstream's request target is invalid")]
     Target(#[from] http::uri::InvalidUriParts),
     /// The client's address cannot be written as a header.
-    #[error("the client's address cannot be written")]
+    #[error("the client's address is no header value")]
     Address(#[from] header::InvalidHeaderValue),
 }
 
@@ -73,28 +73,28 @@ impl Hop {
 pub(crate) fn prepare(
     outgoing: &mut Parts,
     hop: &Hop,
-    forwarded: &Forwarded<'_>,
-) -> Result<usize, NotForwarded> {
-    set_path(outgoing, forwarded.path_and_query)?;
+    rewrite: &HeaderRewrite<'_>,
+) -> Result<usize, HeaderRewriteError> {
+    set_path(outgoing, rewrite.path_and_query)?;
     let headers = &mut outgoing.headers;
-    remove_hop_by_hop(headers, hop, forwarded.class);
+    remove_hop_by_hop(headers, hop, rewrite.class);
     headers.remove(header::EXPECT);
-    match forwarded.hops {
+    match rewrite.hops {
         Some(hops) => headers.insert(MOUNT_HOPS, HeaderValue::from(hops)),
         None => headers.remove(MOUNT_HOPS),
     };
-    append_forwarded_for(headers, forwarded.client)?;
-    let keeps_uid = forwarded.as_kcp.keeps_uid
-        && !forwarded.identity_header_names.is_some_and(|names| names.contains(&X_REMOTE_UID));
+    append_forwarded_for(headers, rewrite.client)?;
+    let keeps_uid = rewrite.kcp.keeps_uid
+        && !rewrite.identity_header_names.is_some_and(|names| names.contains(&X_REMOTE_UID));
     let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
-    let forged = strip_identity_headers(headers)
-        + forwarded.trusted.map_or(0, |trusted| strip_trusted_headers(headers, trusted));
-    if let RequestIdentity::Authenticated(identity) = forwarded.identity {
+    let stripped = strip_identity_headers(headers)
+        + rewrite.trusted.map_or(0, |trusted| strip_trusted_headers(headers, trusted));
+    if let RequestIdentity::Authenticated(identity) = rewrite.identity {
         // A token that was verified here is not sent on; one beside a certificate is, as in kcp.
         if identity.method().is_bearer_token() {
             remove_bearer_token(headers);
         }
-        match forwarded.identity_header_names {
+        match rewrite.identity_header_names {
             None => identity.headers().map_err(InvalidIdentity::clone)?.stamp(headers),
             // Written anew for each request: backends with header names of their own are rare.
             Some(IdentityHeaderNames { user, group, extra_prefix }) => {
@@ -105,14 +105,13 @@ pub(crate) fn prepare(
     if let Some(uid) = uid {
         headers.insert(X_REMOTE_UID, uid);
     }
-    if forwarded.as_kcp.nominations_last {
+    if rewrite.kcp.nominations_last {
         let states = |name: &&HeaderName| {
-            is_identity_header(name.as_str())
-                || forwarded.trusted.is_some_and(|trusted| trusted.contains(name))
+            is_identity_header(name.as_str()) || rewrite.trusted.is_some_and(|trusted| trusted.contains(name))
         };
         hop.nominated.iter().filter(states).for_each(|name| _ = headers.remove(name));
     }
-    Ok(forged)
+    Ok(stripped)
 }
 
 /// Removes the client's own copies of further headers that backends trust.
@@ -125,7 +124,7 @@ fn strip_trusted_headers(headers: &mut HeaderMap, trusted: &TrustedIdentityHeade
 }
 
 /// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
-fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), NotForwarded> {
+fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), HeaderRewriteError> {
     let mut parts = uri::Parts::default();
     if let Some(authority) = outgoing.uri.authority() {
         parts.scheme = outgoing.uri.scheme().cloned().or(Some(Scheme::HTTPS));
@@ -164,7 +163,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
 }
 
 /// Appends the client's address to X-Forwarded-For, as kcp does.
-fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> Result<(), NotForwarded> {
+fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> Result<(), HeaderRewriteError> {
     let mut list = Vec::with_capacity(48);
     for value in headers.get_all(X_FORWARDED_FOR) {
         list.extend_from_slice(value.as_bytes());
@@ -201,7 +200,7 @@ mod tests {
     }
 
     /// Identity and hop-by-hop fields that arrive at the shard, one line per field.
-    fn forwarded(
+    fn rewrite(
         fields: &[(&str, &str)],
         identity: &RequestIdentity,
         class: RequestClass,
@@ -210,7 +209,7 @@ mod tests {
     }
 
     fn forwarded_as(
-        as_kcp: KcpIdentityHeaders,
+        kcp: KcpIdentityHeaders,
         fields: &[(&str, &str)],
         identity: &RequestIdentity,
         class: RequestClass,
@@ -225,17 +224,17 @@ mod tests {
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
         let path_and_query = &path_and_query;
-        let decided = Forwarded {
+        let decided = HeaderRewrite {
             path_and_query,
             identity,
             identity_header_names: None,
             trusted: None,
-            as_kcp,
+            kcp,
             hops: None,
             client,
             class,
         };
-        let forged = prepare(&mut outgoing, &hop, &decided).unwrap();
+        let stripped = prepare(&mut outgoing, &hop, &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing
             .headers
@@ -244,7 +243,7 @@ mod tests {
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
             .collect();
         lines.sort();
-        (lines, forged)
+        (lines, stripped)
     }
 
     const STAMPED: [&str; 4] = [
@@ -276,17 +275,17 @@ mod tests {
             ],
         ];
         for fields in cases {
-            let (lines, _) = forwarded(fields, &alice(), RequestClass::Read);
+            let (lines, _) = rewrite(fields, &alice(), RequestClass::Read);
             assert_eq!(lines, STAMPED, "{fields:?}");
         }
     }
 
     #[test]
-    fn an_unjudged_request_carries_no_identity_and_keeps_its_token() {
+    fn an_unauthenticated_request_carries_no_identity_and_keeps_its_token() {
         let fields = [("authorization", "Bearer t"), ("x-remote-user", "root"), ("impersonate-user", "bob")];
-        let (lines, forged) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
+        let (lines, stripped) = rewrite(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
         assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
-        assert_eq!(forged, 1);
+        assert_eq!(stripped, 1);
     }
 
     #[test]
@@ -331,12 +330,12 @@ mod tests {
             };
             let (mut outgoing, ()) = http::Request::new(()).into_parts();
             outgoing.headers.insert(X_REMOTE_UID, HeaderValue::from_static("root"));
-            let decided = Forwarded {
+            let decided = HeaderRewrite {
                 path_and_query: &PathAndQuery::from_static("/"),
                 identity: &alice(),
                 identity_header_names: Some(&names),
                 trusted: None,
-                as_kcp: stamping,
+                kcp: stamping,
                 hops: None,
                 client: IpAddr::from([192, 0, 2, 1]),
                 class: RequestClass::Read,
@@ -355,9 +354,9 @@ mod tests {
     #[test]
     fn only_upgrades_keep_their_handshake() {
         let fields = [("connection", "Upgrade, x-remote-user"), ("upgrade", "SPDY/3.1"), ("te", "trailers")];
-        let (lines, _) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Upgrade);
+        let (lines, _) = rewrite(&fields, &RequestIdentity::PassThrough, RequestClass::Upgrade);
         assert_eq!(lines, ["connection: Upgrade", "te: trailers", "upgrade: SPDY/3.1"]);
-        let (lines, _) = forwarded(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
+        let (lines, _) = rewrite(&fields, &RequestIdentity::PassThrough, RequestClass::Read);
         assert_eq!(lines, ["te: trailers"]);
     }
 

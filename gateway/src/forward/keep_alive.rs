@@ -32,7 +32,7 @@ impl KeepAlive {
     }
 
     /// Restarts the timer, because data was sent.
-    pub(crate) fn begin_again(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.next.as_mut().reset(Instant::now() + self.pause);
     }
 }
@@ -42,7 +42,7 @@ pub(crate) async fn due(keep_alive: &mut Option<Box<KeepAlive>>) {
     match keep_alive {
         Some(keep_alive) => {
             keep_alive.next.as_mut().await;
-            keep_alive.begin_again();
+            keep_alive.restart();
         }
         None => std::future::pending().await,
     }

@@ -36,7 +36,7 @@ use crate::telemetry::Telemetry;
 use crate::upstream::Upstreams;
 
 /// Status code in metrics for requests whose client disconnected before there was a response.
-pub(crate) const CLIENT_LEFT: u16 = 499;
+pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// Everything that forwarded requests share.
 pub(crate) struct Forwarder {
@@ -47,9 +47,9 @@ pub(crate) struct Forwarder {
     /// Limits on clients that send or read slowly.
     pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// Where kcp-front-proxy's behaviour is wanted in place of ours.
-    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    pub(crate) kcp_compatibility: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     /// Number of long-running exchanges started so far.
-    endless: AtomicU64,
+    long_running_count: AtomicU64,
 }
 
 impl Forwarder {
@@ -58,33 +58,33 @@ impl Forwarder {
         upstreams: Arc<Upstreams>,
         telemetry: Arc<Telemetry>,
         slow_clients: SlowClientsConfig,
-        as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+        kcp_compatibility: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     ) -> Self {
         let slow_clients = ArcSwap::from_pointee(slow_clients);
-        Self { upstreams, telemetry, slow_clients, as_kcp, endless: AtomicU64::new(0) }
+        Self { upstreams, telemetry, slow_clients, kcp_compatibility, long_running_count: AtomicU64::new(0) }
     }
 
     /// Whether kcp-front-proxy's behaviour is configured here.
-    pub(crate) fn does(&self, behaviour: KcpBehaviour) -> bool {
-        self.as_kcp.load().contains(&behaviour)
+    pub(crate) fn emulates_kcp(&self, behaviour: KcpBehaviour) -> bool {
+        self.kcp_compatibility.load().contains(&behaviour)
     }
 
     /// Which of kcp's ways of stamping identity headers are configured.
-    pub(crate) fn kcp_stamping(&self) -> KcpIdentityHeaders {
-        let as_kcp = self.as_kcp.load();
+    pub(crate) fn kcp_identity_headers(&self) -> KcpIdentityHeaders {
+        let kcp_compatibility = self.kcp_compatibility.load();
         KcpIdentityHeaders {
-            nominations_last: as_kcp.contains(&KcpBehaviour::IdentityHeadersFirst),
-            keeps_uid: as_kcp.contains(&KcpBehaviour::RemoteUid),
+            nominations_last: kcp_compatibility.contains(&KcpBehaviour::IdentityHeadersFirst),
+            keeps_uid: kcp_compatibility.contains(&KcpBehaviour::RemoteUid),
         }
     }
 
     /// Ends long-running exchanges while the connection's listener drains; `None` where kcp's behaviour is configured.
     pub(crate) fn drain(&self, connection: &Connection) -> Option<Drain> {
-        (!self.does(KcpBehaviour::Drain)).then(|| connection.drain.clone())
+        (!self.emulates_kcp(KcpBehaviour::Drain)).then(|| connection.drain.clone())
     }
 
     /// A different number for every long-running exchange, which spreads their ends over a drain's window.
     pub(crate) fn number(&self) -> u64 {
-        self.endless.fetch_add(1, Ordering::Relaxed)
+        self.long_running_count.fetch_add(1, Ordering::Relaxed)
     }
 }

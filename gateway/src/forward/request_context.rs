@@ -48,7 +48,7 @@ pub(crate) type LogPath = SmallVec<[u8; 128]>;
 #[derive(Debug, Default)]
 pub(crate) struct LogFields {
     /// Version and path; `None` for bytes that are no request.
-    pub(crate) asked: Option<(Version, LogPath)>,
+    pub(crate) request: Option<(Version, LogPath)>,
     /// The user that is impersonated.
     pub(crate) impersonated: Option<HeaderValue>,
     /// Id of the trace that the request belongs to, sampled or not.

@@ -28,7 +28,7 @@ pub(crate) struct Forward {
     /// Names of the identity headers, where they are not `X-Remote-*`.
     pub(crate) identity_header_names: Option<Arc<IdentityHeaderNames>>,
     /// Shard of the logical cluster in the path, if a backend that is not that shard serves the request.
-    pub(crate) about: Option<Arc<str>>,
+    pub(crate) mapped_shard: Option<Arc<str>>,
     /// Further headers that backends trust; the client's own are removed.
     pub(crate) trusted: Option<Arc<TrustedIdentityHeaders>>,
     /// Mounts that the request has passed, for the loop limit.
@@ -80,7 +80,7 @@ impl Forward {
             path_and_query,
             identity,
             identity_header_names,
-            about: None,
+            mapped_shard: None,
             trusted: None,
             hops: None,
             allowed_origin: None,

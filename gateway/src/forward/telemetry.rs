@@ -22,7 +22,7 @@ use crate::telemetry::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 /// Bytes of a path that are logged.
-const MAX_KEPT: usize = 2048;
+const MAX_PATH: usize = 2048;
 /// Bytes of a method, and of a header value, that are logged.
 const MAX_METHOD: usize = 32;
 const MAX_VALUE: usize = 256;
@@ -46,8 +46,11 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
     context.trace = telemetry.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
         context.log_fields = Some(Box::new(LogFields {
-            asked: Some((head.version, LogPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()))),
-            impersonated: head.headers.get(IMPERSONATE_USER).map(own),
+            request: Some((
+                head.version,
+                LogPath::from_slice(beginning(head.uri.path(), MAX_PATH).as_bytes()),
+            )),
+            impersonated: head.headers.get(IMPERSONATE_USER).map(truncated),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
             ..LogFields::default()
         }));
@@ -64,8 +67,9 @@ pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut RequestC
 /// A request is about to be forwarded.
 pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
     if context.class == RequestClass::Watch {
-        let watch =
-            |noted: &RequestAnnotations| noted.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster));
+        let watch = |annotations: &RequestAnnotations| {
+            annotations.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster))
+        };
         context.watching = context.stats.with(watch);
     }
 }
@@ -95,7 +99,7 @@ pub(crate) fn on_response_headers(context: &RequestContext, headers: &HeaderMap)
 }
 
 /// A truncated copy of a value. A clone would keep alive the whole head, with its secrets.
-fn own(value: &HeaderValue) -> HeaderValue {
+fn truncated(value: &HeaderValue) -> HeaderValue {
     // A prefix of a valid value is valid.
     HeaderValue::from_bytes(beginning_of(value)).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -122,7 +126,7 @@ pub(crate) fn on_complete(
     let (duration, listener) = (context.began.elapsed(), &context.connection().listener.series);
     telemetry.metrics.finished(method, code, duration);
     for stage in RequestStage::OF_REQUEST {
-        if let Some(took) = context.stats.took(stage) {
+        if let Some(took) = context.stats.duration_of(stage) {
             listener.stage(stage, took);
         }
     }
@@ -130,20 +134,28 @@ pub(crate) fn on_complete(
         let metrics = &forward.upstream.metrics;
         metrics.total(listener, context.class, duration);
         metrics.body_bytes(context.request_bytes, context.response_bytes);
-        if let Some(shard) = &forward.about {
+        if let Some(shard) = &forward.mapped_shard {
             telemetry.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
         }
     }
     // The request is complete, so the lock is not contended, and nothing called here takes it again. For a log line the fields are
     // borrowed: cloning them would contend on reference counts that all threads share.
-    context.stats.with(|noted| {
-        if let Some(cluster) = &noted.cluster {
+    context.stats.with(|annotations| {
+        if let Some(cluster) = &annotations.cluster {
             let bytes = context.request_bytes + context.response_bytes;
             telemetry.top.ended(cluster, code, bytes, context.began + duration);
         }
         if let Some(log_fields) = &context.log_fields {
-            let ended =
-                CompletedRequest { telemetry, context, noted, log_fields, method, code, forward, duration };
+            let ended = CompletedRequest {
+                telemetry,
+                context,
+                annotations,
+                log_fields,
+                method,
+                code,
+                forward,
+                duration,
+            };
             ended.log();
             ended.trace();
         }
@@ -155,7 +167,7 @@ pub(crate) fn on_complete(
 struct CompletedRequest<'e> {
     telemetry: &'e Telemetry,
     context: &'e RequestContext,
-    noted: &'e RequestAnnotations,
+    annotations: &'e RequestAnnotations,
     log_fields: &'e LogFields,
     method: &'e Method,
     code: u16,
@@ -165,12 +177,12 @@ struct CompletedRequest<'e> {
 
 impl CompletedRequest<'_> {
     fn log(&self) {
-        let (context, noted, log_fields) = (self.context, self.noted, self.log_fields);
+        let (context, annotations, log_fields) = (self.context, self.annotations, self.log_fields);
         let outcome = LoggedOutcome {
             code: self.code,
             took: (!context.class.is_long_running()).then_some(self.duration),
             is_write: context.class == RequestClass::Write,
-            is_own: noted.reason.is_some(),
+            is_local: annotations.reason.is_some(),
             is_traced: context.trace.is_some(),
         };
         let (is_logged, is_watched) =
@@ -179,16 +191,16 @@ impl CompletedRequest<'_> {
             return;
         }
         let (mut times, connection) = ([("", Duration::ZERO); TIMES], context.connection());
-        let user = noted.identity.as_ref().map(|identity| identity.user());
+        let user = annotations.identity.as_ref().map(|identity| identity.user());
         let trace_id = log_fields.trace.map(|id| id.to_string());
-        let asked = log_fields.asked.as_ref();
+        let request = log_fields.request.as_ref();
         let line = Line {
             time: SystemTime::now(),
             audit_id: log_fields.audit_id.get().map(SmallVec::as_slice),
             listener: &connection.listener.name,
             client: context.client,
             connection: connection.id,
-            asked: asked.map(|(protocol, path)| LoggedRequest {
+            request: request.map(|(protocol, path)| LoggedRequest {
                 protocol: *protocol,
                 method: self.method.as_str(),
                 path: text(path),
@@ -198,11 +210,11 @@ impl CompletedRequest<'_> {
             user: user.map(|user| user.name.as_str()),
             groups: user.map_or(0, |user| user.groups.len()),
             impersonated: log_fields.impersonated.as_ref().map(HeaderValue::as_bytes),
-            cluster: noted.cluster.as_deref(),
+            cluster: annotations.cluster.as_deref(),
             shard: self.forward.map(|forward| &*forward.upstream.name),
-            reason: noted.reason,
+            reason: annotations.reason,
             request_bytes: context.request_bytes,
-            response_bytes: context.response_bytes + u64::from(noted.own_bytes),
+            response_bytes: context.response_bytes + u64::from(annotations.local_bytes),
             stages: self.times(&mut times),
             trace_id: trace_id.as_deref(),
         };
@@ -210,7 +222,7 @@ impl CompletedRequest<'_> {
             self.telemetry.access_log.log(&line);
         }
         if is_watched {
-            self.telemetry.tail.tell(&line);
+            self.telemetry.tail.publish(&line);
         }
     }
 
@@ -218,7 +230,7 @@ impl CompletedRequest<'_> {
         let Some(trace) = self.context.trace.as_ref().filter(|_| self.telemetry.traces.exports()) else {
             return;
         };
-        let path = self.log_fields.asked.as_ref().map(|(_, path)| text(path).to_owned());
+        let path = self.log_fields.request.as_ref().map(|(_, path)| text(path).to_owned());
         self.telemetry.traces.ended(Box::new(Traced {
             trace: Arc::clone(trace),
             took: self.duration,
@@ -228,9 +240,9 @@ impl CompletedRequest<'_> {
             class: self.context.class.as_str(),
             listener: Arc::clone(&self.context.connection().listener.name),
             client: self.context.client,
-            cluster: self.noted.cluster.clone(),
+            cluster: self.annotations.cluster.clone(),
             shard: self.forward.map(|forward| Arc::clone(&forward.upstream.name)),
-            reason: self.noted.reason,
+            reason: self.annotations.reason,
             stages: self.times(&mut [("", Duration::ZERO); TIMES]).to_vec(),
         }));
     }
@@ -238,7 +250,8 @@ impl CompletedRequest<'_> {
     /// The durations that were measured.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
         let seen = &self.context.stats;
-        let stages = RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), seen.took(stage)));
+        let stages =
+            RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), seen.duration_of(stage)));
         let all = stages.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
         let mut count = 0;
         for (place, (name, took)) in times.iter_mut().zip(all.filter_map(|(name, took)| Some((name, took?))))

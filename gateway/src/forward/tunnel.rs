@@ -23,14 +23,14 @@ use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::Exchange;
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
-use crate::forward::headers::{Forwarded, Hop, prepare};
+use crate::forward::headers::{HeaderRewrite, Hop, prepare};
 use crate::forward::local_response::send_local_response;
 use crate::forward::request_context::RequestContext;
 use crate::forward::response_body::Download;
 use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
-use crate::forward::{CLIENT_LEFT, Forwarder};
+use crate::forward::{CLIENT_CLOSED_REQUEST, Forwarder};
 use crate::request::is_hop_by_hop;
 use crate::request::response::LocalResponse;
 use http::request::Parts;
@@ -105,7 +105,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
                     };
                     send_local_response(forwarder, client, &upgrade.context, &method, response).await
                 }
-                None => CLIENT_LEFT,
+                None => CLIENT_CLOSED_REQUEST,
             },
         }
     } else {
@@ -122,14 +122,14 @@ async fn send_request<C: DownstreamExchange>(
     client: &mut C,
     upgrade: &mut Upgrade,
 ) -> Result<Response<Incoming>, Failure> {
-    let slot = {
+    let admission = {
         let Upgrade { forward, context, head } = &mut *upgrade;
         Exchange::new(forwarder, client, context, forward, head).admit_only().await?
     };
     // The response mostly waits for a container, so the time does not count as the shard's.
-    let turn = async {
-        if let Some(slot) = slot {
-            sleep(slot.rest()).await;
+    let sender = async {
+        if let Some(admission) = admission {
+            sleep(admission.remaining()).await;
         }
         pending::<Infallible>().await
     };
@@ -137,7 +137,7 @@ async fn send_request<C: DownstreamExchange>(
     let request = request(forwarder, upgrade)?;
     let exchange = async {
         let wire = forwarder.upstreams.dial_http1(&forward.upstream).await.map_err(|error| {
-            failure::note_connect(&forward.upstream, &error);
+            failure::record_connect_failure(&forward.upstream, &error);
             Failure::Unreachable
         })?;
         let broken = |error| Failure::Shard(Broken::Http1(error));
@@ -153,7 +153,7 @@ async fn send_request<C: DownstreamExchange>(
     let response = tokio::select! {
         response = exchange => response?,
         () = client.closed() => return Err(Failure::ClientDisconnected),
-        never = turn => match never {},
+        never = sender => match never {},
     };
     telemetry::on_first_byte(&upgrade.context, forward);
     Ok(response)
@@ -165,18 +165,18 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
     let (mut outgoing, ()) = Request::new(()).into_parts();
     outgoing.method = head.method.clone();
     outgoing.headers = head.headers.clone();
-    let decided = Forwarded {
+    let decided = HeaderRewrite {
         path_and_query: &forward.path_and_query,
         identity: &forward.identity,
         identity_header_names: forward.identity_header_names.as_deref(),
         trusted: forward.trusted.as_deref(),
-        as_kcp: forwarder.kcp_stamping(),
+        kcp: forwarder.kcp_identity_headers(),
         hops: forward.hops,
         client: context.client,
         class: context.class,
     };
-    let forged = prepare(&mut outgoing, &Hop::of(&head.headers), &decided)?;
-    forwarder.telemetry.metrics.forged(forged);
+    let stripped = prepare(&mut outgoing, &Hop::of(&head.headers), &decided)?;
+    forwarder.telemetry.metrics.stripped(stripped);
     telemetry::inject_traceparent(context, &mut outgoing.headers);
     for name in [header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         outgoing.headers.remove(name);

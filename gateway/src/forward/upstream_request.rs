@@ -9,7 +9,7 @@ use http::{Method, Uri};
 
 use crate::forward::Forwarder;
 use crate::forward::failure::Failure;
-use crate::forward::headers::{Forwarded, Hop, prepare};
+use crate::forward::headers::{HeaderRewrite, Hop, prepare};
 use crate::forward::target::Forward;
 use crate::request::RequestClass;
 
@@ -23,22 +23,22 @@ pub(crate) fn build_upstream_request(
 ) -> Result<usize, Failure> {
     let hop = Hop::of(&head.headers);
     name_authority(head, forward)?;
-    let decided = Forwarded {
+    let decided = HeaderRewrite {
         path_and_query: &forward.path_and_query,
         identity: &forward.identity,
         identity_header_names: forward.identity_header_names.as_deref(),
         trusted: forward.trusted.as_deref(),
-        as_kcp: forwarder.kcp_stamping(),
+        kcp: forwarder.kcp_identity_headers(),
         hops: forward.hops,
         client,
         class,
     };
-    let forged = prepare(head, &hop, &decided)?;
+    let stripped = prepare(head, &hop, &decided)?;
     head.headers.remove(header::TRANSFER_ENCODING);
     if is_safe(&head.method) {
         head.headers.remove(header::CONTENT_LENGTH);
     }
-    Ok(forged)
+    Ok(stripped)
 }
 
 /// Moves the authority into the target, where HTTP/2 expects it. An HTTP/1.0 client that names none gets the upstream's.

@@ -169,7 +169,7 @@ fn spawn_request(
     let (mut head, body) = request.into_parts();
     // The gateway sets no extensions.
     head.extensions.clear();
-    let fault = host::fault_over_http2(&head);
+    let host_error = host::host_error_over_http2(&head);
     let expects = head.headers.get(header::EXPECT);
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
@@ -188,7 +188,7 @@ fn spawn_request(
     // One async block, so that the task reserves space for each local only once.
     tokio::spawn(async move {
         // HTTP/2 has no Upgrade (RFC 9113, 8.6).
-        let _ = serve(&server, &connection, &mut client, &mut head, fault).await;
+        let _ = serve(&server, &connection, &mut client, &mut head, host_error).await;
     });
 }
 

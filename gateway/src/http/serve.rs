@@ -26,22 +26,22 @@ use crate::request::response::LocalResponse;
 /// Largest body of a request to the admin API.
 const MAX_ADMIN_BODY_BYTES: usize = 64 << 10;
 
-/// What the caller has to do after a request.
-pub(super) enum After {
-    /// Nothing: the client has its response, or has disconnected.
-    Answered,
+/// The result of serving a request.
+pub(super) enum Served {
+    /// The client has its response, or has disconnected.
+    Responded,
     /// The connection becomes a tunnel.
     Upgrade(Box<Upgrade>),
 }
 
-/// Serves one request. `fault` is the error in its host, if there is one.
+/// Serves one request. `host_error` is the error in its host, if there is one.
 pub(super) async fn serve<C: DownstreamExchange>(
     server: &HttpServer,
     connection: &Arc<Connection>,
     client: &mut C,
     head: &mut Parts,
-    fault: Option<host::HostError>,
-) -> After {
+    host_error: Option<host::HostError>,
+) -> Served {
     let forwarder = server.forwarder();
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
@@ -54,7 +54,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
         context.keep_alive = connection.listener.policy.load().responses.keep_alive;
     }
     telemetry::on_request(&forwarder.telemetry, &mut context, head);
-    let decided = match refusal(&client_address, fault, &head.method) {
+    let decided = match refusal(&client_address, host_error, &head.method) {
         Some(response) => Decided::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
@@ -87,7 +87,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
         Decided::Forward(forward) if class == RequestClass::Upgrade => {
             let (empty, ()) = Request::new(()).into_parts();
             let head = std::mem::replace(head, empty);
-            return After::Upgrade(Box::new(Upgrade { forward, head, context }));
+            return Served::Upgrade(Box::new(Upgrade { forward, head, context }));
         }
         // By reference: moving the target out would reserve space for both copies in the task of an open watch.
         Decided::Forward(ref forward) => {
@@ -95,11 +95,11 @@ pub(super) async fn serve<C: DownstreamExchange>(
             let mut exchange = Exchange::new(forwarder, client, &mut context, forward, head);
             let code = exchange.run().await;
             telemetry::on_complete(&forwarder.telemetry, &context, &head.method, code, Some(forward));
-            return After::Answered;
+            return Served::Responded;
         }
     };
     telemetry::on_complete(&forwarder.telemetry, &context, &head.method, code, None);
-    After::Answered
+    Served::Responded
 }
 
 /// The decision about a request, once the admin API has been called.
@@ -159,7 +159,7 @@ async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, Lo
             Err(BodyError::Malformed(reason)) => return Err(LocalResponse::bad_request(reason)),
             // The client has disconnected, so it does not read this.
             Err(BodyError::ClientDisconnected(_)) => {
-                return Err(LocalResponse::bad_request("the request was broken off"));
+                return Err(LocalResponse::bad_request("the request is incomplete"));
             }
         }
     }

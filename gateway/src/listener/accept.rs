@@ -30,7 +30,7 @@ use crate::upstream::read_ahead::ReadAhead;
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
-/// What the accept loop of a bound listener uses.
+/// The dependencies of the accept loop of a bound listener.
 pub(crate) struct ListenerRuntime {
     /// The listener.
     pub(crate) listener: Arc<Listener>,
@@ -39,48 +39,47 @@ pub(crate) struct ListenerRuntime {
     /// The workers that serve its connections.
     pub(crate) workers: Arc<Workers>,
     /// The limit of open connections.
-    pub(crate) slots: Arc<ConnectionLimit>,
-    /// Nothing is accepted before this is true.
-    pub(crate) gate: watch::Receiver<bool>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
+    /// Accepting starts when this becomes true.
+    pub(crate) may_accept: watch::Receiver<bool>,
 }
 
-/// Serves until the drain is complete: when it begins, nothing is accepted any more and open connections are closed
-/// gracefully. Returns when the last connection has ended or the drain window is over.
+/// Serves until the drain is complete. When the drain begins, accepting stops and open connections are closed gracefully. Returns when the last connection has ended or the drain window is over.
 pub(crate) async fn serve<A>(bound: Arc<BoundListener>, runtime: ListenerRuntime, app: Arc<A>)
 where
     A: ServerApp + Send + Sync + 'static,
 {
-    let slots = Arc::clone(&runtime.slots);
+    let connection_limit = Arc::clone(&runtime.connection_limit);
     let (drain, draining) = watch::channel(false);
     let tracker = TaskTracker::new();
-    let mut gate = runtime.gate.clone();
+    let mut may_accept = runtime.may_accept.clone();
     let runtime = Arc::new(runtime);
     tokio::select! {
         () = runtime.shutdown.draining() => {}
         // If the sender is dropped, the process ends.
-        _ = gate.wait_for(|is_open| *is_open) => {}
+        _ = may_accept.wait_for(|is_open| *is_open) => {}
     }
-    if !*gate.borrow() {
+    if !*may_accept.borrow() {
         // Clients in the accept queue belong to the predecessor, which continues.
         return drop(bound);
     }
     let mut backoff = Duration::ZERO;
-    let begin = |slot, (socket, peer): (AcceptedSocket, SocketAddr)| {
+    let spawn_connection = |connection_permit, (socket, peer): (AcceptedSocket, SocketAddr)| {
         let connection_policy = runtime.listener.connection_policy.load_full();
         if !connection_policy.peers.admit(peer.ip()) {
-            tracing::debug!(listener = %runtime.listener.name, %peer, "may not connect");
+            tracing::debug!(listener = %runtime.listener.name, %peer, "the peer is not allowed");
             return runtime.listener.metrics.peers_refused.inc();
         }
         let (runtime, app, draining) = (Arc::clone(&runtime), Arc::clone(&app), draining.clone());
-        let place = runtime.workers.assign();
-        let handle = place.handle().clone();
+        let worker = runtime.workers.assign();
+        let handle = worker.handle().clone();
         let limits = Arc::clone(&connection_policy.limits);
-        let accepted = Accepted { socket, peer, at: Instant::now(), connection_policy };
+        let accepted = Accepted { socket, peer, accepted_at: Instant::now(), connection_policy };
         let establishing = Box::pin(establish(Arc::clone(&runtime), accepted));
         // One block, so that the future of an open connection stores each of these once.
         let serve = async move {
             serve_connection(&runtime, &limits, &app, establishing, &draining).await;
-            drop((slot, place));
+            drop((connection_permit, worker));
         };
         tracker.spawn_on(serve, &handle);
     };
@@ -88,12 +87,12 @@ where
         let accepted = tokio::select! {
             biased;
             () = runtime.shutdown.draining() => break,
-            accepted = async { (slots.next().await, bound.accept().await) } => accepted,
+            accepted = async { (connection_limit.next().await, bound.accept().await) } => accepted,
         };
         match accepted {
-            (Some(slot), Ok(accepted)) => {
+            (Some(connection_permit), Ok(accepted)) => {
                 backoff = Duration::ZERO;
-                begin(Some(slot), accepted);
+                spawn_connection(Some(connection_permit), accepted);
             }
             (_, outcome) => {
                 // Mostly out of file descriptors, whose release sends no event.
@@ -108,7 +107,7 @@ where
     // Connections in the kernel's accept queue would be reset with the socket.
     if !bound.is_shared() {
         while let Ok(accepted) = bound.accept_waiting() {
-            begin(slots.now(), accepted);
+            spawn_connection(connection_limit.now(), accepted);
         }
     }
     drop(bound);
@@ -130,7 +129,7 @@ async fn serve_connection<A>(
 {
     let open = &runtime.listener.metrics.open;
     open.inc();
-    let _closed = OnDrop(open);
+    let _closed = OpenConnectionGauge(open);
     let established = tokio::select! {
         established = establishing => established,
         () = runtime.shutdown.over() => return,
@@ -147,13 +146,13 @@ async fn serve_connection<A>(
 struct Accepted {
     socket: AcceptedSocket,
     peer: SocketAddr,
-    at: Instant,
+    accepted_at: Instant,
     connection_policy: Arc<ConnectionPolicy>,
 }
 
 /// Completes the TLS handshake with a client.
 async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
-    let Accepted { socket, peer, at, connection_policy } = accepted;
+    let Accepted { socket, peer, accepted_at, connection_policy } = accepted;
     // From here on the socket is registered with its worker's runtime.
     let socket = socket.attach().ok()?;
     let (listener, metrics) = (&runtime.listener, &runtime.listener.metrics);
@@ -168,7 +167,7 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
             io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(LimitKind::Connections, wait))
         })?;
         let began = Instant::now();
-        listener.series.stage(RequestStage::Accept, began.duration_since(at));
+        listener.series.stage(RequestStage::Accept, began.duration_since(accepted_at));
         let socket = ReadAhead::new(socket);
         let stream = match &connection_policy.challenges {
             // Boxed, because few listeners use it.
@@ -177,23 +176,27 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
         };
         Ok::<_, io::Error>((stream, client, began, connected))
     };
-    let (stream, peer, began, connected) =
-        match timeout(connection_policy.limits.tls_handshake_timeout.get(), handshake).await {
-            Ok(Ok(established)) => established,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
-                tracing::debug!(listener = %listener.name, %peer, %error, "may have no more connections");
-                return None;
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(listener = %listener.name, %peer, %error, "TLS handshake failed");
-                metrics.handshakes_failed.inc();
-                return None;
-            }
-            Err(_) => {
-                metrics.handshakes_timeout.inc();
-                return None;
-            }
-        };
+    let (stream, peer, began, connected) = match timeout(
+        connection_policy.limits.tls_handshake_timeout.get(),
+        handshake,
+    )
+    .await
+    {
+        Ok(Ok(established)) => established,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            tracing::debug!(listener = %listener.name, %peer, %error, "the address has too many connections");
+            return None;
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(listener = %listener.name, %peer, %error, "TLS handshake failed");
+            metrics.handshakes_failed.inc();
+            return None;
+        }
+        Err(_) => {
+            metrics.handshakes_timeout.inc();
+            return None;
+        }
+    };
     let session = stream.get_ref().1;
     if session.alpn_protocol() == Some(ACME_PROTOCOL) {
         // An ACME authority has validated the challenge.
@@ -210,13 +213,13 @@ async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<
     let drain = runtime.shutdown.drain();
     let connection =
         Connection::new(id, (Arc::clone(listener), &connection_policy), drain, peer, &chain, name);
-    let connection = Arc::new(connection.counted(connected));
+    let connection = Arc::new(connection.with_address_permit(connected));
     Some((Box::new(DownstreamTlsStream::new(stream, Arc::clone(&connection))), connection))
 }
 
-struct OnDrop<'g>(&'g IntGauge);
+struct OpenConnectionGauge<'g>(&'g IntGauge);
 
-impl Drop for OnDrop<'_> {
+impl Drop for OpenConnectionGauge<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }

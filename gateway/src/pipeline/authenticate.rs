@@ -72,7 +72,7 @@ impl RequestPipeline {
                 addresses.failed(view.address);
             }
             // As kcp: whatever certificate was presented, the workspace's issuers saw no token.
-            if scope.is_some() && !presents_credential && self.does(KcpBehaviour::NoCredential) {
+            if scope.is_some() && !presents_credential && self.emulates_kcp(KcpBehaviour::NoCredential) {
                 LocalResponse::kcp_panic()
             } else {
                 LocalResponse::unauthorized()

@@ -34,19 +34,19 @@ impl RequestPipeline {
         }
         let paths = self.routing.paths.load();
         let path = RequestPath::parse(view.uri.path(), paths.clusters);
-        view.log_decision(Stage::Path, outcome_of(&path), || describe_path(&path));
+        view.log_decision(Stage::Path, path_result(&path), || describe_path(&path));
         match path {
             Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
-            path if view.identity.is_none() && authenticates_first(view) => {
+            path if view.identity.is_none() && authenticates_before_routing(view) => {
                 drop((path, paths));
                 view.log_decision(Stage::Credential, StageResult::Info, || {
-                    "this listener judges credentials before it looks for a workspace".to_owned()
+                    "this listener authenticates before it routes".to_owned()
                 });
                 let identity = match self.identify(view).await? {
                     // A credential that only a shard can verify authenticates nobody here.
                     RequestIdentity::PassThrough => {
                         view.log_decision(Stage::Credential, StageResult::Refused, || {
-                            "only a shard could judge it, and none is asked before".to_owned()
+                            "only a shard can verify this credential, and this listener authenticates before it routes".to_owned()
                         });
                         return Err(LocalResponse::unauthorized());
                     }
@@ -56,9 +56,9 @@ impl RequestPipeline {
                 Box::pin(self.dispatch_by_path(&RequestView { identity, ..*view })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(view, &paths, &target).await,
-            Ok(RequestPath::Other(other)) => match self.home_path(view, &paths, other) {
+            Ok(RequestPath::Other(other)) => match self.in_cluster_path(view, &paths, other) {
                 // Boxed, because it is rare.
-                Some(path) => Box::pin(self.to_home(view, &paths, &path)).await,
+                Some(path) => Box::pin(self.to_in_cluster_path(view, &paths, &path)).await,
                 None => self.to_mapping(view, &paths, other).await,
             },
             Err(PathError::Malformed(reason)) => {
@@ -71,9 +71,9 @@ impl RequestPipeline {
         }
     }
 
-    /// Path in its own workspace that a service account's client means which knows only host and port (`KUBERNETES_SERVICE_HOST`). The token
-    /// is not verified yet: its claim only selects the workspace.
-    fn home_path(&self, view: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+    /// The full path of a request by an in-cluster client. Such a client knows only host and port (`KUBERNETES_SERVICE_HOST`), so its
+    /// path names no workspace: it is that of its service account. The token is not verified yet; its claim only selects the workspace.
+    fn in_cluster_path(&self, view: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
             || begins("/clusters/")
@@ -86,12 +86,12 @@ impl RequestPipeline {
         let cluster = unverified_cluster_claim(view.headers)?;
         let path = cluster_path(&cluster, other.raw);
         view.log_decision(Stage::Path, StageResult::Info, || {
-            format!("a service account's token, not judged yet, makes it {path}")
+            format!("the unverified cluster claim of the service account token makes it {path}")
         });
         Some(path)
     }
 
-    async fn to_home(
+    async fn to_in_cluster_path(
         &self,
         view: &RequestView<'_>,
         paths: &Paths,
@@ -114,7 +114,7 @@ impl RequestPipeline {
         let (upstream, cluster) = match &route {
             Route::Shard { name, url, cluster, recently_moved, .. } => {
                 if *recently_moved {
-                    may_go_on(view)?;
+                    reject_resume_after_move(view)?;
                 }
                 (self.upstream(name, url)?, cluster)
             }
@@ -146,9 +146,7 @@ impl RequestPipeline {
         other: OtherPath<'_>,
     ) -> Result<Action, LocalResponse> {
         let Some((mapping, matched)) = paths.find(other.raw) else {
-            view.log_decision(Stage::Mapping, StageResult::Refused, || {
-                "nothing is mapped to this path".to_owned()
-            });
+            view.log_decision(Stage::Mapping, StageResult::Refused, || "no mapping has this path".to_owned());
             self.identify(view).await?;
             return Err(LocalResponse::not_found());
         };
@@ -168,7 +166,7 @@ impl RequestPipeline {
             Some(route) => self.identify_in(view, route).await?,
             None => self.identify(view).await?,
         };
-        let mut about = None;
+        let mut mapped_shard = None;
         let workspace = match &route {
             Some(Route::Shard { cluster, .. }) => Some(Arc::clone(cluster)),
             _ => None,
@@ -177,7 +175,7 @@ impl RequestPipeline {
             Target::Backend(backend) => {
                 let text = backend.path_and_query(other.raw, view.uri.query());
                 if let Some(Route::Shard { name, .. }) = route {
-                    about = Some(name);
+                    mapped_shard = Some(name);
                 }
                 (self.backend(backend)?, text)
             }
@@ -188,7 +186,7 @@ impl RequestPipeline {
             }
         };
         let forward = Forward::new(upstream, text, identity, mapping.identity_header_names.clone())?;
-        Ok(Action::Forward(Forward { about, workspace, ..forward }))
+        Ok(Action::Forward(Forward { mapped_shard, workspace, ..forward }))
     }
 
     async fn route(&self, view: &RequestView<'_>, reference: &Reference<'_>) -> Result<Route, LocalResponse> {
@@ -206,51 +204,54 @@ impl RequestPipeline {
                 Ok(route)
             }
             Route::Mount(_) => Ok(route),
-            Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(LocalResponse::plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Not available.\n",
-                "unavailable_workspace",
-            )),
+            Route::Unavailable if self.emulates_kcp(KcpBehaviour::UnavailableBody) => {
+                Err(LocalResponse::plain(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Not available.\n",
+                    "unavailable_workspace",
+                ))
+            }
             Route::Unavailable => Err(LocalResponse::unavailable("Not available.", "unavailable_workspace")),
-            Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(view)),
+            Route::NotSynced if self.emulates_kcp(KcpBehaviour::Unsynced) => Err(unknown_workspace(view)),
             Route::NotSynced => Err(LocalResponse::unavailable(
                 "the workspaces of all shards are not known yet",
                 "not_synced",
             )),
-            Route::TooManyWaiters => {
-                Err(LocalResponse::unavailable("too many requests wait for new workspaces", "busy"))
-            }
+            Route::TooManyWaiters => Err(LocalResponse::unavailable(
+                "too many requests wait for new workspaces",
+                "too_many_waiters",
+            )),
             Route::NotFound => Err(unknown_workspace(view)),
         }
     }
 }
 
-fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> StageResult {
+fn path_result(path: &Result<RequestPath<'_>, PathError>) -> StageResult {
     if path.is_ok() { StageResult::Passed } else { StageResult::Refused }
 }
 
 fn describe_path(path: &Result<RequestPath<'_>, PathError>) -> String {
     match path {
-        Ok(RequestPath::Local(_)) => "the gateway answers it itself".to_owned(),
+        Ok(RequestPath::Local(_)) => "an endpoint of the gateway".to_owned(),
         Ok(RequestPath::Cluster(target)) => {
-            let rest = if target.rest.is_empty() { "nothing more" } else { &*target.rest };
-            format!("workspace {}, and in it {rest}", target.reference)
+            let rest = if target.rest.is_empty() { "/" } else { &*target.rest };
+            format!("workspace {}, path {rest}", target.reference)
         }
-        Ok(RequestPath::Other(_)) => "no workspace's own: mapped paths are looked through".to_owned(),
-        Err(PathError::Unclean(location)) => format!("not clean: clients are sent to {location}"),
+        Ok(RequestPath::Other(_)) => "no workspace in it: the mappings decide".to_owned(),
+        Err(PathError::Unclean(location)) => format!("not canonical: redirect to {location}"),
         Err(error) => error.to_string(),
     }
 }
 
-pub(crate) fn authenticates_first(view: &RequestView<'_>) -> bool {
-    view.connection.listener.policy.load().request_filter.authenticates_first
+pub(crate) fn authenticates_before_routing(view: &RequestView<'_>) -> bool {
+    view.connection.listener.policy.load().request_filter.authenticates_before_routing
 }
 
 /// Set by clients that know logical clusters: their paths are not rewritten.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 
 /// Refuses a watch or page that resumes from a resourceVersion of the shard on which the logical cluster was before.
-fn may_go_on(view: &RequestView<'_>) -> Result<(), LocalResponse> {
+fn reject_resume_after_move(view: &RequestView<'_>) -> Result<(), LocalResponse> {
     if resumes_from_revision(view.class, view.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";
         return Err(LocalResponse::status(&Status::expired(message), "moved"));

@@ -25,7 +25,7 @@ use crate::policy::client_address::InvalidClientAddress;
 use crate::policy::connection::Connection;
 use crate::policy::cors::Cors;
 use crate::policy::quota::{Exceeded, QuotaIdentity, QuotaSubject, RequestKind};
-use crate::policy::request_filter::{Rejection, is_of_another_site};
+use crate::policy::request_filter::{Rejection, is_cross_site};
 use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::request::host;
 use crate::request::response::LocalResponse;
@@ -121,7 +121,7 @@ impl RequestPipeline {
         let quotas = &view.connection.listener.quotas;
         let admitted = match is_probe {
             true => quotas.probe(view.address, view.counting()),
-            false => quotas.arrive(view.counting()),
+            false => quotas.admit_request(view.counting()),
         };
         if let Err(exceeded) = admitted {
             let response = self.limited(view, exceeded);
@@ -136,17 +136,17 @@ impl RequestPipeline {
         }
         let origin = match local {
             Some(_) => None,
-            None => self.cors.load().judge(view.headers),
+            None => self.cors.load().evaluate(view.headers),
         };
         if let Some(response) = origin.as_ref().and_then(|origin| origin.preflight(view.method)) {
             return Action::Respond(response);
         }
         if origin.is_none()
-            && may_act(view, local.as_ref())
-            && is_of_another_site(view.headers, view.authority())
+            && is_csrf_target(view, local.as_ref())
+            && is_cross_site(view.headers, view.authority())
         {
-            view.log_decision(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
-            return Action::Respond(LocalResponse::from(Rejection::OtherSite));
+            view.log_decision(Stage::Credential, StageResult::Refused, || Rejection::CrossSite.to_string());
+            return Action::Respond(LocalResponse::from(Rejection::CrossSite));
         }
         let decision = match self.dispatch_by_path(view).await {
             Ok(Action::Forward(mut forward)) => {
@@ -214,7 +214,7 @@ impl RequestPipeline {
             self.forwarder.telemetry.metrics.limited(
                 &listener.name,
                 exceeded.scope.as_str(),
-                exceeded.what.as_str(),
+                exceeded.limit.as_str(),
             );
         }
         view.log_decision(Stage::Quota, StageResult::Refused, || exceeded.to_string());
@@ -222,8 +222,8 @@ impl RequestPipeline {
     }
 
     /// Whether kcp-front-proxy's behaviour is configured here.
-    fn does(&self, behaviour: KcpBehaviour) -> bool {
-        self.forwarder.does(behaviour)
+    fn emulates_kcp(&self, behaviour: KcpBehaviour) -> bool {
+        self.forwarder.emulates_kcp(behaviour)
     }
 
     fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, LocalResponse> {
@@ -248,9 +248,9 @@ fn check_request_filter(view: &RequestView<'_>) -> Result<(), Rejection> {
     policy.request_filter.headers(view.headers)
 }
 
-/// Whether a request that presents a client certificate changes something or reads from the gateway itself. Browsers send the
-/// certificate unasked, so such requests from pages of other sites are refused (CSRF).
-fn may_act(view: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
+/// Whether a request presents a client certificate and changes something or reads from the gateway itself. Browsers send
+/// certificates by themselves, so such requests are refused when another site's page sends them (CSRF).
+fn is_csrf_target(view: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
     let shows_certificate = view.connection.credentials.is_presented();
     let reads = matches!(*view.method, Method::GET | Method::HEAD | Method::OPTIONS)
         && view.class != RequestClass::Upgrade;
@@ -258,15 +258,15 @@ fn may_act(view: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
     shows_certificate && !is_page && (local.is_some() || !reads)
 }
 
-/// The response to a request that is invalid whatever its path: unclear client address, bad host, or CONNECT.
+/// The response to a request that is invalid whatever its path: ambiguous client address, invalid host, or CONNECT.
 pub(crate) fn refusal(
     client_address: &Result<IpAddr, InvalidClientAddress>,
-    fault: Option<host::HostError>,
+    host_error: Option<host::HostError>,
     method: &Method,
 ) -> Option<LocalResponse> {
-    match (client_address, fault) {
-        (Err(unclear), _) => Some(LocalResponse::bad_request(unclear.to_string())),
-        (_, Some(fault)) => Some(LocalResponse::bad_request(fault)),
+    match (client_address, host_error) {
+        (Err(error), _) => Some(LocalResponse::bad_request(error.to_string())),
+        (_, Some(host_error)) => Some(LocalResponse::bad_request(host_error)),
         _ if *method == Method::CONNECT => {
             Some(LocalResponse::status(&fairlead_process::Status::unknown_method(), "method"))
         }

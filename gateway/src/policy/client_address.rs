@@ -189,7 +189,7 @@ fn may_be_word(name: &str) -> bool {
 
 /// The reported client address is invalid; the peer is to blame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("it is not clear which client the request comes from")]
+#[error("the client address of the request is ambiguous")]
 pub(crate) struct InvalidClientAddress;
 
 #[cfg(test)]

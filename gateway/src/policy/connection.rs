@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// The same connection with this guard, which counts it until it is closed.
-    pub(crate) fn counted(self, connected: Option<ConnectionGuard>) -> Self {
+    pub(crate) fn with_address_permit(self, connected: Option<ConnectionGuard>) -> Self {
         Self { _connected: connected, ..self }
     }
 

@@ -34,7 +34,7 @@ impl Cors {
     }
 
     /// The origin of a request, if it is allowed. Costs nothing where CORS is off.
-    pub(crate) fn judge(&self, headers: &HeaderMap) -> Option<AllowedOrigin> {
+    pub(crate) fn evaluate(&self, headers: &HeaderMap) -> Option<AllowedOrigin> {
         if self.allowed.is_empty() {
             return None;
         }
@@ -108,9 +108,9 @@ mod tests {
             ("null", false),
         ] {
             let headers = [(header::ORIGIN, HeaderValue::from_static(origin))].into_iter().collect();
-            assert_eq!(cors.judge(&headers).is_some(), allowed, "{origin}");
+            assert_eq!(cors.evaluate(&headers).is_some(), allowed, "{origin}");
         }
-        assert_eq!(cors.judge(&HeaderMap::new()), None);
+        assert_eq!(cors.evaluate(&HeaderMap::new()), None);
         let error = Cors::new(&["fine".to_owned(), "[".to_owned()]).unwrap_err().to_string();
         assert_eq!(error, r#""[" is no regular expression: unclosed character class"#);
     }

@@ -58,20 +58,20 @@ pub(crate) enum LimitKind {
 
 /// A quota is exceeded. A retry helps after `wait`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("too many {}: {} may have no more {}", what.noun(), scope.noun(), what.unit())]
+#[error("too many {}: {} may have no more {}", limit.noun(), scope.noun(), limit.unit())]
 pub(crate) struct Exceeded {
     /// The scope of the quota.
     pub(crate) scope: LimitScope,
     /// The limit.
-    pub(crate) what: LimitKind,
+    pub(crate) limit: LimitKind,
     /// Time after which it may be available again.
     pub(crate) wait: Duration,
 }
 
 impl Exceeded {
     /// The quota of an address.
-    pub(crate) fn of_address(what: LimitKind, wait: Duration) -> Self {
-        Self { scope: LimitScope::Address, what, wait }
+    pub(crate) fn of_address(limit: LimitKind, wait: Duration) -> Self {
+        Self { scope: LimitScope::Address, limit, wait }
     }
 }
 
@@ -248,14 +248,14 @@ impl ListenerQuotas {
     ///
     /// # Errors
     /// [`Exceeded`], at nearly no cost.
-    pub(crate) fn arrive(&self, counting: Counting) -> Result<(), Exceeded> {
+    pub(crate) fn admit_request(&self, counting: Counting) -> Result<(), Exceeded> {
         if !self.count() {
             return Ok(());
         }
         match self.rules.load().all.requests {
             Some(pace) => self.all.requests.take(pace, self.now(), counting).map_err(|wait| Exceeded {
                 scope: LimitScope::All,
-                what: LimitKind::Rate,
+                limit: LimitKind::Rate,
                 wait,
             }),
             None => Ok(()),
@@ -270,7 +270,7 @@ impl ListenerQuotas {
     pub(crate) fn probe(&self, address: IpAddr, counting: Counting) -> Result<(), Exceeded> {
         let (now, pace) = (self.now(), Rate::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
         let taken = self.probes.of(&network_of(address), now).requests.take(pace, now, counting);
-        taken.map_err(|wait| Exceeded { scope: LimitScope::Address, what: LimitKind::Rate, wait })
+        taken.map_err(|wait| Exceeded { scope: LimitScope::Address, limit: LimitKind::Rate, wait })
     }
 
     /// Counts a request of this subject until the guard is dropped; `None` where nothing is counted. An upgrade request counts as a
@@ -330,7 +330,7 @@ impl ListenerQuotas {
         };
         describe(LimitScope::All, &self.all, &rules.all);
         if rules.exempt(subject) {
-            descriptions.push("a group of the user is exempt from quotas of its own".to_owned());
+            descriptions.push("a group of the user is exempt from identity quotas".to_owned());
             return descriptions;
         }
         if !rules.identity.is_none() {
@@ -373,7 +373,7 @@ impl Admission {
             return Ok(None);
         }
         let Self { kind, now, counting } = self;
-        let exceeded = |what, wait| Exceeded { scope, what, wait };
+        let exceeded = |limit, wait| Exceeded { scope, limit, wait };
         // Dropped, and so closed again, if another limit of the quota is exceeded.
         let mut held = MeterGuard { meter: meter(), open: &[], bytes: quota.bytes };
         if let Some(pace) = quota.bytes {
@@ -461,13 +461,13 @@ mod tests {
     fn exceeded(outcome: Result<Option<QuotaGuard>, Exceeded>) -> (LimitScope, LimitKind) {
         let exceeded = outcome.unwrap_err();
         assert!(!exceeded.wait.is_zero());
-        (exceeded.scope, exceeded.what)
+        (exceeded.scope, exceeded.limit)
     }
 
     #[test]
     fn without_a_quota_nothing_is_counted() {
         let quotas = quotas(ListenerQuotasConfig::default());
-        assert!(quotas.arrive(Counting::Real).is_ok());
+        assert!(quotas.admit_request(Counting::Real).is_ok());
         assert!(quotas.admit(RequestKind::Watch, &subject("bob", "a"), Counting::Real).unwrap().is_none());
     }
 
@@ -517,10 +517,10 @@ mod tests {
         assert_eq!((0..10).filter(|_| ask("bob").is_ok()).count(), 3);
         assert_eq!(exceeded(ask("bob")), (LimitScope::Identity, LimitKind::Rate));
         assert_eq!((0..10).filter(|_| ask("eve").is_ok()).count(), 3);
-        let arrived = (0..200).filter(|_| quotas.arrive(Counting::Real).is_ok()).count();
+        let arrived = (0..200).filter(|_| quotas.admit_request(Counting::Real).is_ok()).count();
         assert!((20..=25).contains(&arrived), "{arrived}");
-        let exceeded = (0..100).find_map(|_| quotas.arrive(Counting::Real).err()).unwrap();
-        assert_eq!((exceeded.scope, exceeded.what), (LimitScope::All, LimitKind::Rate));
+        let exceeded = (0..100).find_map(|_| quotas.admit_request(Counting::Real).err()).unwrap();
+        assert_eq!((exceeded.scope, exceeded.limit), (LimitScope::All, LimitKind::Rate));
     }
 
     #[test]

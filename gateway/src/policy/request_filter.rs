@@ -20,29 +20,29 @@ pub(crate) struct RequestFilter {
     refused_users: Vec<Box<str>>,
     refused_groups: Vec<Box<str>>,
     /// Whether a request is authenticated before its workspace is resolved.
-    pub(crate) authenticates_first: bool,
+    pub(crate) authenticates_before_routing: bool,
 }
 
 /// The reason for rejecting a request. The client is to blame, and a retry does not help.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Rejection {
     /// 421: the request is for another server (RFC 9110, 15.5.20).
-    #[error("the request is for a host that is not served here")]
+    #[error("this listener does not serve the host of the request")]
     Misdirected,
     /// It impersonates a user.
     #[error("impersonation is not allowed here")]
     Impersonates,
     /// A page of another site caused it, and the browser sent its user's certificate (CSRF).
-    #[error("a page of another site cannot act with its reader's certificate")]
-    OtherSite,
+    #[error("cross-site requests with a client certificate are not allowed")]
+    CrossSite,
     /// The upgrade protocol is not allowed.
     #[error("upgrades to this protocol are not allowed here")]
     Upgrades,
     /// The user is denied.
-    #[error("this user is not let in here")]
+    #[error("this listener denies the user")]
     User,
     /// A group of the user is denied.
-    #[error("members of this group are not let in here")]
+    #[error("this listener denies a group of the user")]
     Group,
 }
 
@@ -60,7 +60,7 @@ impl RequestFilter {
             refuses_impersonation: config.deny.impersonation,
             refused_users: all(&config.deny.users),
             refused_groups: all(&config.deny.groups),
-            authenticates_first: config.authenticate_before_routing,
+            authenticates_before_routing: config.authenticate_before_routing,
         }
     }
 
@@ -121,7 +121,7 @@ impl RequestFilter {
 /// without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot change either.
 /// Browsers send a client certificate with every request, and a body without a content type, and a WebSocket, need no permission by
 /// CORS.
-pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
+pub(crate) fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => return true,
         Some(b"same-origin" | b"none") => return false,
@@ -284,7 +284,7 @@ mod tests {
                 site.map(|site| (HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static(site)));
             headers.extend(says);
             headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
-            let found = |headers: &HeaderMap| is_of_another_site(headers, Some("api.example.com"));
+            let found = |headers: &HeaderMap| is_cross_site(headers, Some("api.example.com"));
             let by_word = matches!(site, Some("same-site" | "cross-site"));
             assert_eq!(found(&headers), by_word, "{site:?} {origin:?}, by no browser");
             headers.insert(USER_AGENT, HeaderValue::from_static("Mozilla/5.0 (X11; Linux x86_64)"));

@@ -259,8 +259,8 @@ impl Gateway {
         gateway_metrics.set_connections_limit(config.limits.max_connections);
         let clients = shard_clients(config, reloads, names)?;
         warn_of_holes(config);
-        let as_kcp = Arc::new(ArcSwap::from_pointee(config.kcp_compatibility.clone()));
-        let (paths, credential) = paths(config, &as_kcp, clients.root.endpoint(), reloads)?;
+        let kcp_compatibility = Arc::new(ArcSwap::from_pointee(config.kcp_compatibility.clone()));
+        let (paths, credential) = paths(config, &kcp_compatibility, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -287,9 +287,10 @@ impl Gateway {
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
         let seen = ready.subscribe();
-        let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
+        let (kcp_compatibility_now, shards) = (Arc::clone(&kcp_compatibility), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
-            let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
+            let is_enough =
+                kcp_compatibility_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
             if is_enough || *seen.borrow() { Ok(()) } else { Err(describe_missing_lists(&shards.load())) }
         });
         if let Some(limit) = config.index.max_age {
@@ -302,9 +303,9 @@ impl Gateway {
             let failures: Vec<String> = failing.failures().into_iter().map(public_failure).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
-        let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
+        let (kcp_compatibility_now, leaving) = (Arc::clone(&kcp_compatibility), shutdown.clone());
         health.check("shutdown", &[Probe::Ready], move || {
-            let stays_ready = as_kcp_now.load().contains(&KcpBehaviour::Drain);
+            let stays_ready = kcp_compatibility_now.load().contains(&KcpBehaviour::Drain);
             if leaving.is_announced() && !stays_ready {
                 Err("process is shutting down".to_owned())
             } else {
@@ -323,7 +324,7 @@ impl Gateway {
             ready,
             report: Arc::clone(&report),
             authentication: authentication.clone(),
-            as_kcp: Arc::clone(&as_kcp),
+            kcp_compatibility: Arc::clone(&kcp_compatibility),
         };
 
         let telemetry = Arc::new(Telemetry {
@@ -340,7 +341,12 @@ impl Gateway {
         telemetry.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
         let slow_clients = config.slow_clients.clone();
         let pipeline = Arc::new(RequestPipeline {
-            forwarder: Arc::new(Forwarder::new(upstreams, Arc::clone(&telemetry), slow_clients, as_kcp)),
+            forwarder: Arc::new(Forwarder::new(
+                upstreams,
+                Arc::clone(&telemetry),
+                slow_clients,
+                kcp_compatibility,
+            )),
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             workspaces: authentication.map(WorkspaceAuthenticators::new),
             header_limits: ArcSwap::from_pointee(header_limits(config)),
@@ -377,7 +383,7 @@ impl Gateway {
             tasks: tasks.clone(),
             inherited: Arc::clone(inherited),
             // The predecessor serves until the successor's index is synced.
-            gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
+            may_accept: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
         });
         let prepared = listeners.prepare(config, sockets);
         let prepared = prepared.map_err(|(key, error)| StartError::Listener { key, error })?;
@@ -441,7 +447,7 @@ impl Gateway {
             warn_of_holes(&config);
         }
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
-        self.pipeline.forwarder.as_kcp.store(Arc::new(config.kcp_compatibility.clone()));
+        self.pipeline.forwarder.kcp_compatibility.store(Arc::new(config.kcp_compatibility.clone()));
         // Identity headers of the new configuration are stripped from now on; those of the old one until no listener trusts them.
         let trusted = listener_trusted_headers(&config);
         let mut meanwhile = listener_trusted_headers(&self.config);

@@ -108,7 +108,7 @@ pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
 /// The path mappings and the client certificate for shards: both from the mapping file, if there is one.
 pub(super) fn paths(
     config: &GatewayConfig,
-    as_kcp: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    kcp_compatibility: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
     root_shard: &Endpoint,
     reloads: &Reloads,
 ) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
@@ -128,9 +128,9 @@ pub(super) fn paths(
         Some(file) => {
             let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
             let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
-            let (root_shard, as_kcp) = (root_shard.clone(), Arc::clone(as_kcp));
+            let (root_shard, kcp_compatibility) = (root_shard.clone(), Arc::clone(kcp_compatibility));
             reloads.register_naming("mapping file", watched, move || {
-                let is_alone = as_kcp.load().contains(&KcpBehaviour::RootPath);
+                let is_alone = kcp_compatibility.load().contains(&KcpBehaviour::RootPath);
                 let read = read_by.read(&file, if is_alone { RootPathPolicy::Refuse } else { RootPathPolicy::Allow });
                 if read.is_ok() && read_by.load().maps_services_to(&root_shard) {
                     tracing::warn!(

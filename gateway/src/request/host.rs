@@ -16,7 +16,7 @@ const INVALID: HostError = "the Host header is not a host with an optional port"
 const CONTRADICTION: HostError = "the request names two different authorities";
 
 /// HTTP/2 (RFC 9113, 8.3.1): `:authority`, `Host`, or both and the same.
-pub(crate) fn fault_over_http2(head: &Parts) -> Option<HostError> {
+pub(crate) fn host_error_over_http2(head: &Parts) -> Option<HostError> {
     match (host_header(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
         (Ok(None), None) => Some(NO_AUTHORITY),
@@ -27,7 +27,7 @@ pub(crate) fn fault_over_http2(head: &Parts) -> Option<HostError> {
 }
 
 /// HTTP/1 (RFC 9112, 3.2): one `Host`, the same as the authority of the target if that has one. HTTP/1.0 does without.
-pub(crate) fn fault_over_http1(head: &Parts) -> Option<HostError> {
+pub(crate) fn host_error_over_http1(head: &Parts) -> Option<HostError> {
     match (host_header(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
         (Ok(None), None) => (head.version == http::Version::HTTP_11).then_some(MISSING),
@@ -92,7 +92,7 @@ mod tests {
             ("/x", &["u@a"], Some(INVALID)),
             ("/x", &["a b"], Some(INVALID)),
         ] {
-            let fault = fault_over_http2(&head(target, hosts, Version::HTTP_2));
+            let fault = host_error_over_http2(&head(target, hosts, Version::HTTP_2));
             assert_eq!(fault, expected, "{target} {hosts:?}");
         }
     }
@@ -111,7 +111,7 @@ mod tests {
             ("http://a/x", &["b"], Version::HTTP_11, Some(CONTRADICTION)),
             ("http://a/x", &[], Version::HTTP_10, Some(MISSING)),
         ] {
-            let fault = fault_over_http1(&head(target, hosts, version));
+            let fault = host_error_over_http1(&head(target, hosts, version));
             assert_eq!(fault, expected, "{target} {hosts:?}");
         }
     }

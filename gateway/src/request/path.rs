@@ -63,8 +63,8 @@ pub(crate) enum LocalEndpoint {
     Admin(AdminFile),
     /// `/services/fairlead/v1/explain`.
     Explain,
-    /// `/services/fairlead/v1/figures`.
-    Figures,
+    /// `/services/fairlead/v1/stats`.
+    Stats,
     /// `/services/fairlead/v1/shard-picks`.
     ShardPicks,
     /// `/services/fairlead/v1/status`.
@@ -203,7 +203,7 @@ impl LocalEndpoint {
             "/services/fairlead/admin/style.css" => Self::Admin(AdminFile::Style),
             "/services/fairlead/admin/script.js" => Self::Admin(AdminFile::Script),
             "/services/fairlead/v1/explain" => Self::Explain,
-            "/services/fairlead/v1/figures" => Self::Figures,
+            "/services/fairlead/v1/stats" => Self::Stats,
             "/services/fairlead/v1/shard-picks" => Self::ShardPicks,
             "/services/fairlead/v1/status" => Self::Status,
             "/services/fairlead/v1/tail" => Self::Tail,

@@ -7,7 +7,7 @@ pub(crate) enum PathError {
     #[error("malformed request path: {0}")]
     Malformed(&'static str),
     /// The same resource has a clean path: 307. Percent-encoded, without the query.
-    #[error("the path is not clean")]
+    #[error("the path is not canonical")]
     Unclean(String),
     /// The segment after `/clusters/` cannot name a logical cluster (or is `*`, which only shards serve).
     /// The response is that for an unknown workspace.

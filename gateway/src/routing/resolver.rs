@@ -290,7 +290,7 @@ impl WorkspaceResolver {
                     .to_owned()
             }),
             Resolution::NotSynced => trace.record(Stage::Workspace, StageResult::Refused, || {
-                "it is not there, but not all shards have been read yet".to_owned()
+                "it is not in the index, but not all shards are listed yet".to_owned()
             }),
             Resolution::NotFound(missing) => trace.record(Stage::Workspace, StageResult::Refused, || match missing.shard {
                 Some(_) => "the logical cluster has no workspace of that name".to_owned(),
@@ -320,16 +320,16 @@ impl WorkspaceResolver {
 
 fn no_wait_message(caller: CallerKind) -> String {
     match caller {
-        CallerKind::Anonymous => "requests without a credential do not wait for it to appear".to_owned(),
+        CallerKind::Anonymous => "requests without a credential do not wait for the index".to_owned(),
         CallerKind::WithCredentials(_) | CallerKind::Gateway => {
-            "the first label is not a generated id, so it is not about to appear".to_owned()
+            "the first label is not a generated ID, so the request does not wait for the index".to_owned()
         }
     }
 }
 
 fn wait_message(wait: Duration, is_cached_miss: bool) -> String {
     let reason = if is_cached_miss { ", less than usual because it was not found recently" } else { "" };
-    format!("it may be about to appear: waits up to {} ms{reason}", wait.as_millis())
+    format!("it may not be indexed yet: waits up to {} ms{reason}", wait.as_millis())
 }
 
 /// A waiting request; deregistered when dropped, also when its client has disconnected.

@@ -17,7 +17,7 @@ use crate::telemetry::metrics::RequestStage;
 pub(crate) struct RequestStats {
     stages: [Span; RequestStage::OF_REQUEST.len()],
     first_byte: Span,
-    noted: Mutex<RequestAnnotations>,
+    annotations: Mutex<RequestAnnotations>,
 }
 
 /// Properties of a request that were found while it was served.
@@ -30,7 +30,7 @@ pub(crate) struct RequestAnnotations {
     /// Reason of the gateway's own response, if it did not forward the request.
     pub(crate) reason: Option<&'static str>,
     /// Body size of that response in bytes.
-    pub(crate) own_bytes: u32,
+    pub(crate) local_bytes: u32,
 }
 
 impl RequestStats {
@@ -42,7 +42,7 @@ impl RequestStats {
     }
 
     /// The duration of a stage, if the request went through it.
-    pub(crate) fn took(&self, stage: RequestStage) -> Option<Duration> {
+    pub(crate) fn duration_of(&self, stage: RequestStage) -> Option<Duration> {
         self.span(stage)?.get()
     }
 
@@ -53,12 +53,12 @@ impl RequestStats {
 
     /// Records the client's identity.
     pub(crate) fn identity(&self, identity: &Arc<Identity>) {
-        self.noted.lock().identity = Some(Arc::clone(identity));
+        self.annotations.lock().identity = Some(Arc::clone(identity));
     }
 
     /// Records the logical cluster of the path.
     pub(crate) fn cluster(&self, cluster: &Arc<str>) {
-        self.noted.lock().cluster = Some(Arc::clone(cluster));
+        self.annotations.lock().cluster = Some(Arc::clone(cluster));
     }
 
     /// The time to the first byte of the shard's response, if it came.
@@ -68,14 +68,14 @@ impl RequestStats {
 
     /// Records a response of the gateway itself and its body size.
     pub(crate) fn answered(&self, reason: &'static str, bytes: usize) {
-        let mut noted = self.noted.lock();
-        noted.reason = Some(reason);
-        noted.own_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut annotations = self.annotations.lock();
+        annotations.reason = Some(reason);
+        annotations.local_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// Reads the annotations. `what` holds a lock: it must be short and must not call methods of these statistics.
     pub(crate) fn with<T>(&self, what: impl FnOnce(&RequestAnnotations) -> T) -> T {
-        what(&self.noted.lock())
+        what(&self.annotations.lock())
     }
 
     fn span(&self, stage: RequestStage) -> Option<&Span> {
@@ -126,8 +126,8 @@ mod tests {
             (RequestStage::Tls, Duration::from_secs(1), None),
         ] {
             seen.stage(stage, took);
-            assert_eq!(seen.took(stage), expected, "{stage:?} {took:?}");
+            assert_eq!(seen.duration_of(stage), expected, "{stage:?} {took:?}");
         }
-        assert_eq!(seen.took(RequestStage::Route), None);
+        assert_eq!(seen.duration_of(RequestStage::Route), None);
     }
 }

@@ -132,7 +132,7 @@ impl Addresses {
         options: &HealthOptions,
     ) -> Option<Instant> {
         let until = self.health_of(address).failed(fault, options)?;
-        self.judge(options);
+        self.evaluate(options);
         Some(until)
     }
 
@@ -140,14 +140,14 @@ impl Addresses {
     pub(super) fn succeeded(&self, health: &AddressHealth, options: &HealthOptions) {
         if health.succeeded() && !self.excludes_ejected() {
             health.put_back();
-            self.judge(options);
+            self.evaluate(options);
         }
     }
 
     /// Ends the ejection of an endpoint.
     pub(super) fn put_back(&self, address: SocketAddr, options: &HealthOptions) {
         self.health_of(address).put_back();
-        self.judge(options);
+        self.evaluate(options);
     }
 
     /// The end of an endpoint's ejection, if it is ejected.
@@ -171,7 +171,7 @@ impl Addresses {
     }
 
     /// The present health of the addresses.
-    pub(super) fn standing(&self) -> EndpointStatus {
+    pub(super) fn status(&self) -> EndpointStatus {
         let known = self.known.load();
         let health = self.health.lock();
         let ejected =
@@ -184,8 +184,8 @@ impl Addresses {
     }
 
     /// Decides whether the ejected addresses are skipped.
-    fn judge(&self, options: &HealthOptions) {
-        let EndpointStatus { known, ejected, .. } = self.standing();
+    fn evaluate(&self, options: &HealthOptions) {
+        let EndpointStatus { known, ejected, .. } = self.status();
         let excludes_ejected = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
         if self.excludes_ejected.swap(excludes_ejected, Ordering::Relaxed)
             && !excludes_ejected
@@ -215,7 +215,7 @@ impl Addresses {
             addresses.contains(address) || health.is_out() || Arc::strong_count(health) > 1
         });
         self.known.store(Arc::new(KnownAddress { addresses, expires }));
-        self.judge(options);
+        self.evaluate(options);
     }
 
     #[cfg(test)]
@@ -256,21 +256,21 @@ mod tests {
     #[tokio::test]
     async fn if_most_endpoints_fail_none_is_skipped_and_a_response_ends_an_ejection() {
         let addresses = Addresses::of(&[address(1), address(2), address(3)]);
-        let standing = || {
-            let EndpointStatus { ejected, excludes_ejected, .. } = addresses.standing();
+        let status = || {
+            let EndpointStatus { ejected, excludes_ejected, .. } = addresses.status();
             (ejected.len(), excludes_ejected)
         };
         assert!(addresses.failed(address(1), Fault::Connect, &options()).is_some());
-        assert_eq!(standing(), (1, true));
+        assert_eq!(status(), (1, true));
         addresses.succeeded(&addresses.health_of(address(1)), &options());
-        assert_eq!(standing(), (1, true), "of a request from before");
+        assert_eq!(status(), (1, true), "of a request from before");
         assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
-        assert_eq!((standing(), addresses.usable()), ((2, false), 3));
+        assert_eq!((status(), addresses.usable()), ((2, false), 3));
         addresses.succeeded(&addresses.health_of(address(2)), &options());
-        assert_eq!((standing(), addresses.usable()), ((1, true), 2));
+        assert_eq!((status(), addresses.usable()), ((1, true), 2));
         assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
         assert!(addresses.failed(address(3), Fault::Connect, &options()).is_some());
-        assert!(!addresses.standing().is_healthy());
+        assert!(!addresses.status().is_healthy());
     }
 
     #[tokio::test(start_paused = true)]

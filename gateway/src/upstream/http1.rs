@@ -56,7 +56,7 @@ pub(crate) enum BodyPart {
 
 /// The client left before the end of its request.
 #[derive(Debug, thiserror::Error)]
-#[error("the request was broken off")]
+#[error("the request is incomplete")]
 pub(crate) struct BrokenOff;
 
 impl Idle {

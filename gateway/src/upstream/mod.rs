@@ -122,19 +122,19 @@ pub(crate) enum UpstreamError {
     #[error("it cannot be connected to: {0}")]
     Tls(#[source] io::Error),
     /// HTTP/2 could not be started.
-    #[error("it does not speak HTTP/2 as it should: {0}")]
+    #[error("it violates HTTP/2: {0}")]
     Http2(#[from] h2::Error),
     /// HTTP/1.1 could not be started.
-    #[error("it does not speak HTTP/1.1 as it should: {0}")]
+    #[error("it violates HTTP/1.1: {0}")]
     Http1(#[from] hyper::Error),
     /// The server supports HTTP/1.1 only and must be reached by HTTP/1.1.
-    #[error("it does not speak HTTP/2")]
+    #[error("it does not support HTTP/2")]
     OnlyHttp1,
     /// The server's circuit is open after several failures.
     #[error("the circuit breaker is open after several failed connections")]
     CircuitOpen,
     /// Another request has just failed to connect.
-    #[error("it could not be connected to a moment ago")]
+    #[error("a connection attempt failed a moment ago")]
     JustFailed,
 }
 

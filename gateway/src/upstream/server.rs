@@ -138,7 +138,7 @@ impl Upstream {
     /// True if the server is probably unusable: connecting has just failed, or all its addresses are ejected.
     pub(super) fn is_failing(&self) -> bool {
         let failed = *self.failed.lock();
-        failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.standing().is_healthy()
+        failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.status().is_healthy()
     }
 
     /// True if the server is unused and its state can be dropped.
@@ -158,12 +158,12 @@ impl Upstream {
     }
 
     /// Records a response on this stream.
-    pub(crate) fn answered_over(&self, permit: &StreamPermit) {
+    pub(crate) fn record_success(&self, permit: &StreamPermit) {
         self.answers(permit.health().1);
     }
 
     /// Records a failure on this stream that the client did not cause. `whole`: its connection is broken.
-    pub(crate) fn failed_over(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
+    pub(crate) fn record_failure(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
         if !whole || permit.blame_connection() {
             self.fails(permit.health().0, fault);
         }

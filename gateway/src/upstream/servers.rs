@@ -157,26 +157,26 @@ impl Upstreams {
     }
 
     /// True if the number of concurrent requests to it is limited.
-    pub(crate) fn limits(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn limits_concurrency(&self, upstream: &Upstream) -> bool {
         upstream.is_shard && self.options.load().admission.is_limited()
     }
 
     /// Admits a request if there is capacity now.
-    pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: FlowKey) -> Option<ConcurrencyPermit> {
-        upstream.admission.enter_at_once(share, self.options.load().admission)
+    pub(crate) fn try_admit(&self, upstream: &Upstream, flow_key: FlowKey) -> Option<ConcurrencyPermit> {
+        upstream.admission.try_admit(flow_key, self.options.load().admission)
     }
 
     /// Waits until the server may get one more request.
     ///
     /// # Errors
     /// [`Overloaded`]; the server has received nothing then.
-    pub(crate) async fn enter(
+    pub(crate) async fn admit(
         &self,
         upstream: &Upstream,
-        share: FlowKey,
+        flow_key: FlowKey,
     ) -> Result<ConcurrencyPermit, Overloaded> {
         let options = self.options.load().admission;
-        upstream.admission.enter(share, options).await
+        upstream.admission.admit(flow_key, options).await
     }
 
     /// The state of a server from the point of view of a new request.
@@ -184,10 +184,11 @@ impl Upstreams {
         let options = self.options();
         let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
             (true, _) => Some("the circuit breaker is open after failed connections"),
-            (false, true) => Some("it could not be connected to a moment ago, or all its addresses fail"),
+            (false, true) => Some("a connection attempt failed a moment ago, or all its addresses fail"),
             (false, false) => None,
         };
-        let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
+        let occupancy =
+            self.limits_concurrency(upstream).then(|| upstream.admission.occupancy(options.admission));
         UpstreamStatus { trouble, occupancy }
     }
 
@@ -199,7 +200,7 @@ impl Upstreams {
             occupancy: shard.admission.occupancy(options.admission),
             circuit_open: shard.breaker.is_open(options.breaker),
             is_healthy: !shard.is_failing(),
-            addresses: shard.addresses.standing(),
+            addresses: shard.addresses.status(),
         };
         self.shards.load().iter().map(report).collect()
     }

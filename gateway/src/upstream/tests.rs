@@ -171,15 +171,15 @@ async fn a_rejected_listener_certificate_does_not_affect_other_listeners() {
     }
     assert!(upstreams.stream(&listener).await.is_err());
     assert!(!server.breaker.is_open(breaker) && !server.is_failing(), "the others are none the worse");
-    assert!(server.addresses.standing().ejected.is_empty());
+    assert!(server.addresses.status().ejected.is_empty());
 
     assert!(upstreams.dial_http1(&server).await.is_err());
-    assert_eq!(server.addresses.standing().ejected.len(), 1, "the address counts as failing");
+    assert_eq!(server.addresses.status().ejected.len(), 1, "the address counts as failing");
     server.addresses.put_back(address, &upstreams.options().health);
 
     sends_away.abort();
     assert!(sends_away.await.is_err());
     let listener = Arc::new(server.beside(credential()));
     assert!(upstreams.dial_http1(&listener).await.is_err());
-    assert_eq!(server.addresses.standing().ejected.len(), 1, "nothing listens, for any identity");
+    assert_eq!(server.addresses.status().ejected.len(), 1, "nothing listens, for any identity");
 }

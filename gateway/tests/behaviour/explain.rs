@@ -142,7 +142,7 @@ async fn every_branch_is_explained() {
         (with_alice(org), "alpha as alice", &[
             "listener passed internal at 127.0.0.1:", "client certificates authenticate",
             "proves that it has the certificate's key, is assumed",
-            "path passed workspace root:org, and in it /api",
+            "path passed workspace root:org, path /api",
             "workspace passed logical cluster root is on shard root",
             "workspace passed workspace org leads to logical cluster 0rg0000000000001",
             "workspace passed logical cluster 0rg0000000000001 is on shard alpha",
@@ -153,26 +153,26 @@ async fn every_branch_is_explained() {
         (json!({"path": org, "certificate": stranger}), "401 unauthorized", &["credential refused client certificate: not accepted"]),
         (with_alice("/clusters/root:nope/api"), "403 unknown_workspace", &["no workspace of that name", "waits up to 20 ms"]),
         (json!({"path": "/clusters/root:nope/api"}), "403 unknown_workspace", &["without a credential do not wait"]),
-        (with_alice("/clusters/unknown/api"), "403 unknown_workspace", &["no shard has a logical cluster of that id", "not about to appear"]),
+        (with_alice("/clusters/unknown/api"), "403 unknown_workspace", &["no shard has a logical cluster of that id", "not a generated ID"]),
         (with_alice("/clusters/Bad/api"), "403 unknown_workspace", &["path refused not a logical cluster"]),
-        (with_alice("/clusters/root//api"), "307 redirect", &["not clean: clients are sent to /clusters/root/api"]),
+        (with_alice("/clusters/root//api"), "307 redirect", &["not canonical: redirect to /clusters/root/api"]),
         (with_alice("/clusters/root:away/api"), "503 unavailable_workspace", &["workspace away leads to logical cluster 0rg0000000000001, and is Unavailable", "by its id it can be reached"]),
         (with_alice("/clusters/root:mount/api"), "*mount", &["workspace mount is mounted", "mount passed mounted from https://"]),
         (with_alice("/clusters/root:mount:x/api"), "403 unknown_workspace", &["no workspaces exist behind a mount"]),
         (with_alice("/services/apiexport/root:org/x/clusters/*/api"), "alpha as alice", &["/services/ leads to the virtual workspaces of the shard of its logical cluster"]),
         (with_alice("/services/x/api"), "404 no_service", &["names no logical cluster whose shard could serve it"]),
-        (with_alice("/elsewhere"), "404 unmapped", &["nothing is mapped to this path"]),
-        (with_alice("/livez"), "200 probe", &["the gateway answers it itself"]),
-        (with_alice(PATH), "403 forbidden", &["the gateway answers it itself"]),
+        (with_alice("/elsewhere"), "404 unmapped", &["no mapping has this path"]),
+        (with_alice("/livez"), "200 probe", &["an endpoint of the gateway"]),
+        (with_alice(PATH), "403 forbidden", &["an endpoint of the gateway"]),
         (json!({"path": org, "method": "CONNECT", "certificate": alice}), "405 method", &[]),
         (json!({"path": org, "certificate": alice, "headers": {"impersonate-user": "bob"}}), "alpha as alice", &["impersonates \"bob\""]),
         (strict(json!({})), "alpha as bob", &[
-            "judges credentials before it looks for a workspace", "token file: accepted as \"bob\"",
+            "authenticates before it routes", "token file: accepted as \"bob\"",
             "client certificates do not authenticate",
         ]),
         (strict(json!({"token": "bad"})), "401 unauthorized", &["token file: not accepted: the bearer token is not known"]),
-        (strict(json!({"token": "banned"})), "403 filtered", &["identity refused this user is not let in here"]),
-        (strict(json!({"host": "other.example.com"})), "421 misdirected", &["host refused the request is for a host that is not served here"]),
+        (strict(json!({"token": "banned"})), "403 filtered", &["identity refused this listener denies the user"]),
+        (strict(json!({"host": "other.example.com"})), "421 misdirected", &["host refused this listener does not serve the host of the request"]),
         (strict(json!({"serverName": "other.example.com"})), "421 misdirected", &["host refused"]),
         (strict(json!({"headers": {"impersonate-user": "bob"}})), "403 filtered", &["impersonation is not allowed here"]),
         (strict(json!({"peer": "198.51.100.1"})), "closed", &["peer refused a connection from 198.51.100.1 is closed at once"]),
@@ -320,7 +320,7 @@ async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
             .any(|one| one["object"] == "credentials of listener internal"),
         "{status}"
     );
-    let figures = client.get("/services/fairlead/v1/figures").await.json();
+    let figures = client.get("/services/fairlead/v1/stats").await.json();
     assert!(
         figures["families"]["fairlead_gateway_stage_duration_seconds"][0]["count"].as_u64().is_some(),
         "{figures}"

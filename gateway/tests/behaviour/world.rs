@@ -1,4 +1,4 @@
-//! A gateway with two shards behind it, and clients in front.
+//! The scene of the behaviour tests: a gateway, two test shards behind it, and clients.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 use crate::pki::{Authority, Leaf, client_config};
 use crate::shard::Shard;
 
-/// The id of `root:org`, which lives on alpha.
+/// The logical cluster ID of `root:org`, a workspace on the shard alpha.
 pub const ORG: &str = "0rg0000000000001";
 
 pub struct World {
@@ -40,7 +40,7 @@ pub struct World {
     pub config: GatewayConfig,
 }
 
-/// A gateway besides the world's own.
+/// A second gateway before the world's shards.
 pub struct Another {
     pub gateway: Gateway,
     pub environment: Environment,
@@ -48,20 +48,20 @@ pub struct Another {
 }
 
 impl Another {
-    /// Ends it as a signal would, and returns when nothing of it runs any more.
+    /// Ends the gateway as a signal does, and returns when all its tasks have ended.
     pub async fn end(self) {
         self.environment.shutdown.begin();
         self.environment.tasks.supervise().await.unwrap();
     }
 }
 
-/// What a test may choose before the gateway starts.
+/// Options of a test for the start of the gateway.
 #[derive(Default)]
 pub struct Choices {
     pub config: Option<fn(&mut GatewayConfig)>,
-    /// The shards' lists cannot be read yet.
+    /// The gateway cannot list the shards' workspaces yet.
     pub unsynced: bool,
-    /// The gateway is not started yet; see [`World::start`].
+    /// The test starts the gateway itself, by [`World::start`].
     pub stopped: bool,
 }
 
@@ -124,7 +124,7 @@ impl World {
         self.gateway = Some(gateway);
     }
 
-    /// Another gateway before the same shards, with another configuration.
+    /// Starts a second gateway before the same shards, with another configuration, and waits until it is ready.
     pub async fn gateway_with(&self, config: GatewayConfig) -> (Gateway, Environment, SocketAddr) {
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
@@ -133,7 +133,7 @@ impl World {
         (gateway, environment, address)
     }
 
-    /// Another gateway over the same shards, as after a restart; not ready yet.
+    /// Starts a second gateway before the same shards, as after a restart. It is not ready yet.
     pub fn another_gateway(&self, choice: impl FnOnce(&mut GatewayConfig)) -> Another {
         let mut config = self.config.clone();
         choice(&mut config);
@@ -142,19 +142,19 @@ impl World {
         Another { address: gateway.listeners[0].1, gateway, environment }
     }
 
-    /// A connection to another gateway.
+    /// Opens a connection to a second gateway.
     pub async fn client_of(&self, another: &Another) -> Http2 {
         let user = self.user();
         Http2::over(connect(another.address, &self.serving_ca, Some(&user), b"h2").await.unwrap()).await
     }
 
-    /// Tells the root shard of a shard.
+    /// Registers a shard at the root shard.
     pub fn register(&self, name: &str, url: &str) {
         let shard = json!({"metadata": {"name": name, "labels": {"name": name}}, "spec": {"baseURL": url}});
         self.root.state.put("shards", name, shard);
     }
 
-    /// A mapping file, whose entries get the files of the world.
+    /// Writes a path mapping file. Its entries get the world's certificates.
     pub fn write_mapping(&self, name: &str, mut entries: Vec<Value>) -> std::path::PathBuf {
         let path = |name: &str| self.directory.path().join(name);
         for entry in &mut entries {
@@ -171,7 +171,7 @@ impl World {
         path(name)
     }
 
-    /// A file for `shards.kubeconfig`'s user at another server.
+    /// Writes a kubeconfig with the user of `shards.kubeconfig` and the URL of `shard`.
     pub fn kubeconfig_of(&self, shard: &Shard) -> std::path::PathBuf {
         let text = fs::read_to_string(self.directory.path().join("shards.kubeconfig")).unwrap();
         let file = self.directory.path().join(format!("{}.kubeconfig", shard.state.name));
@@ -179,13 +179,13 @@ impl World {
         file
     }
 
-    /// A shard that nobody knows of yet.
+    /// Starts a shard that is not registered at the root shard.
     pub async fn another_shard(&self, name: &str) -> Shard {
         Shard::start(name, self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]))
             .await
     }
 
-    /// The same, and it speaks HTTP/1.1 only.
+    /// Starts a shard that supports HTTP/1.1 only and is not registered at the root shard.
     pub async fn shard_with_http1(&self, name: &str) -> Shard {
         let tls = self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]);
         let mut tls = rustls::ServerConfig::clone(&tls);
@@ -193,7 +193,7 @@ impl World {
         Shard::start(name, tls.into()).await
     }
 
-    /// The workspace `root:old`, on a shard that speaks HTTP/1.1 only.
+    /// Creates the workspace `root:old` on a shard that supports HTTP/1.1 only.
     pub async fn old_workspace(&self) -> Shard {
         let old = self.shard_with_http1("old").await;
         self.root.state.put(
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// A workspace of `root`, as it is once it is Ready.
+    /// Creates a workspace of `root` in the phase Ready.
     pub fn create_workspace(&self, parent: &str, name: &str, shard: &str, id: &str) {
         self.shard(shard).state.put("logicalclusters", id, logical_cluster(id, Some(name)));
         self.put_workspace(parent, name, json!({"cluster": id}), "Ready");
@@ -257,7 +257,7 @@ impl World {
         sender
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub async fn get(&self, certificate: Option<&Leaf>, path: &str) -> Answer {
         self.http2(certificate).await.get(path).await
     }
@@ -300,7 +300,7 @@ impl Http2 {
         Answer::of(self.open(request).await.unwrap()).await
     }
 
-    /// The response, its body still to come.
+    /// Sends a request and returns its response without reading the body.
     pub async fn open(&self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let mut sender = self.0.clone();
         sender.ready().await?;
@@ -316,7 +316,7 @@ pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &str)
     request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap()
 }
 
-/// A complete answer.
+/// A response with its whole body.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -329,7 +329,7 @@ impl Answer {
         Self::read(response).await.unwrap()
     }
 
-    /// The same for an answer that may break off.
+    /// Reads a response that may end before its body is complete.
     pub async fn read(response: Response<Incoming>) -> hyper::Result<Self> {
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
@@ -344,7 +344,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
-    /// The echoed headers whose names begin with `prefix`.
+    /// The request headers in a test shard's echo whose names begin with `prefix`.
     pub fn echoed(&self, prefix: &str) -> Vec<String> {
         let echo = self.json();
         let lines = echo["headers"].as_array().unwrap_or_else(|| panic!("no echo: {self:?}"));
@@ -433,44 +433,44 @@ pub async fn until<T>(counter: &tokio::sync::watch::Sender<T>, condition: impl F
     let reached = tokio::time::timeout(PATIENCE, async {
         counter.subscribe().wait_for(condition).await.unwrap();
     });
-    reached.await.expect("what is waited for does not happen");
+    reached.await.expect("the counter does not satisfy the condition");
 }
 
-/// Waits until it is so, where nothing tells when.
-pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let comes = async {
-        while !is_so().await {
-            tokio::time::sleep(MOMENT).await;
+/// Polls a condition for which there is no event.
+pub async fn eventually(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
+    let polls = async {
+        while !is_met().await {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, comes)
+    tokio::time::timeout(PATIENCE, polls)
         .await
-        .unwrap_or_else(|_| panic!("it does not come to this: {what}"));
+        .unwrap_or_else(|_| panic!("the condition is not met: {what}"));
 }
 
-/// Waits until a path has this status.
+/// Polls a path until its response has this status.
 pub async fn until_status(client: &Http2, path: &str, status: u16) {
     eventually(&format!("{path} has {status}"), async || client.get(path).await.status == status).await;
 }
 
-/// Waits until nobody listens there.
+/// Polls an address until connections to it are refused.
 pub async fn until_refused(address: SocketAddr) {
-    let what = format!("nobody listens at {address}");
+    let what = format!("connections to {address} are refused");
     eventually(&what, async || TcpStream::connect(address).await.is_err()).await;
 }
 
-/// Where nobody listens, and will not by chance for a while.
+/// An address on which no process listens. The kernel gives a port that was free a moment ago.
 pub async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// The first listener under another name.
+/// A copy of the first listener with another name.
 pub fn listener(config: &GatewayConfig, name: &str) -> ListenerConfig {
     ListenerConfig { name: name.to_owned(), ..config.listeners[0].clone() }
 }
 
-/// The same as another listener on a Unix socket, `listener.sock`, and behind a load balancer of these networks, which speaks the PROXY
-/// protocol.
+/// Two copies of a listener: one on a Unix socket, `listener.sock`, and one behind a load balancer in these networks, which sends
+/// the PROXY protocol.
 pub fn local_and_balanced(
     listener: &ListenerConfig,
     directory: &Path,
@@ -484,13 +484,13 @@ pub fn local_and_balanced(
     [local, balanced]
 }
 
-/// A settings' file.
+/// Writes a configuration file.
 pub fn write_config(file: &Path, config: &GatewayConfig) {
     // JSON is YAML.
     fs::write(file, serde_json::to_string(config).unwrap()).unwrap();
 }
 
-/// Longer than any test's own limits: only to fail instead of hanging.
+/// Longer than any limit of the gateway in a test: only to fail instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two looks at something that nobody tells of.
-const MOMENT: Duration = Duration::from_millis(1);
+/// Time between two polls of [`eventually`].
+const POLL_INTERVAL: Duration = Duration::from_millis(1);

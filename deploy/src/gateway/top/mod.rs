@@ -19,7 +19,7 @@ use table::{Interval, table};
 
 const STATUS: &str = "/services/fairlead/v1/status";
 const TOP: &str = "/services/fairlead/v1/top";
-const FIGURES: &str = "/services/fairlead/v1/figures";
+const STATS: &str = "/services/fairlead/v1/stats";
 
 /// Show rates, latency, listeners, shards and busy workspaces, redrawn every second until Ctrl-C
 #[derive(Clone, Debug, Args)]
@@ -120,7 +120,7 @@ impl TopCommand {
 impl Snapshot {
     async fn take(client: &Client) -> Result<Self, AdminClientError> {
         let (status, busy, counters) =
-            tokio::try_join!(client.get_json(STATUS), client.get_json(TOP), client.get_json(FIGURES))?;
+            tokio::try_join!(client.get_json(STATUS), client.get_json(TOP), client.get_json(STATS))?;
         Ok(Self { status, busy, counters })
     }
 }

@@ -48,7 +48,8 @@ pub(crate) async fn dry_run(
         });
     }
     let is_http2 = head.version == Version::HTTP_2;
-    let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };
+    let fault =
+        if is_http2 { host::host_error_over_http2(&head) } else { host::host_error_over_http1(&head) };
     let decision = match refusal(&client_address, fault, &head.method) {
         Some(response) => Action::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {

@@ -1,7 +1,7 @@
 //! Explain: a dry run of a request through the code that serves requests, with a trace of the decisions.
 //!
 //! Nothing is counted, cached or forwarded. Authenticators make their calls as for a real request (issuer keys, webhooks,
-//! shards for service accounts), and a workspace that may be about to appear is waited for. Endpoints of the gateway itself do
+//! shards for service accounts), and a workspace that may not be indexed yet is waited for. Endpoints of the gateway itself do
 //! respond: for metrics, the root shard authorizes the user, and its decision is cached.
 
 mod dry_run;

@@ -116,14 +116,14 @@ async function poll() {
   state.polling = true;
   try {
     const wantsTop = state.polls++ % 2 === 0;
-    const [status, figures, top] = await Promise.all([
-      requestJson(`${API}status`), requestJson(`${API}figures`), wantsTop ? requestJson(`${API}top`) : state.top,
+    const [status, stats, top] = await Promise.all([
+      requestJson(`${API}status`), requestJson(`${API}stats`), wantsTop ? requestJson(`${API}top`) : state.top,
     ]);
     Object.assign(state, { status, top, failing: 0 });
     const last = samples[samples.length - 1];
     // Counters start at zero when the gateway restarts.
-    if (last && total(figures, 'proxy_request_duration_seconds') < total(last, 'proxy_request_duration_seconds')) samples.length = 0;
-    samples.push(figures);
+    if (last && total(stats, 'proxy_request_duration_seconds') < total(last, 'proxy_request_duration_seconds')) samples.length = 0;
+    samples.push(stats);
     if (samples.length > MAX_SAMPLES) samples.shift();
     show();
     setLiveState('live', status.draining ? 'live, draining' : 'live');
@@ -149,10 +149,10 @@ function alarm(text) {
 
 // ---- Statistics
 
-const family = (figures, name) => figures.families[name] || [];
+const family = (stats, name) => stats.families[name] || [];
 const fits = (labels, wanted) => Object.entries(wanted).every(([key, value]) => labels[key] === value);
-const total = (figures, name, wanted = {}, test = () => true) =>
-  family(figures, name).filter((one) => fits(one.labels, wanted) && test(one.labels)).reduce((sum, one) => sum + (one.count ?? one.value), 0);
+const total = (stats, name, wanted = {}, test = () => true) =>
+  family(stats, name).filter((one) => fits(one.labels, wanted) && test(one.labels)).reduce((sum, one) => sum + (one.count ?? one.value), 0);
 
 function perSecond(name, wanted, test) {
   if (samples.length < 2) return 0;
@@ -164,8 +164,8 @@ function perSecond(name, wanted, test) {
 function histogramDelta(then, now, name, wanted) {
   const bounds = [], counts = [];
   let all = 0;
-  const add = (figures, sign) => {
-    for (const one of family(figures, name)) {
+  const add = (stats, sign) => {
+    for (const one of family(stats, name)) {
       if (!fits(one.labels, wanted)) continue;
       all += sign * one.count;
       one.buckets.forEach(([bound, sum], place) => {

@@ -29,7 +29,7 @@ use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
 use crate::forward::upload::{Sink, Upload};
-use crate::forward::{CLIENT_LEFT, Forwarder, upstream_request};
+use crate::forward::{CLIENT_CLOSED_REQUEST, Forwarder, upstream_request};
 use crate::request::RequestClass;
 use crate::telemetry::metrics::RequestStage;
 use crate::upstream::ConcurrencyPermit;
@@ -43,7 +43,7 @@ pub(crate) struct Exchange<'e, C> {
     /// The request; emptied when the response starts, except for the method.
     request: &'e mut Parts,
     /// A compact copy of its headers, while they are in use by an attempt.
-    spare: RetryHeaders,
+    retry_headers: RetryHeaders,
     /// Resolves when the watch's deadline has passed; `None` for requests without one.
     deadline: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The watch ends as soon as the event is complete that is being sent.
@@ -51,7 +51,7 @@ pub(crate) struct Exchange<'e, C> {
     /// Time for which the upstream may be silent; `None` for watches.
     limit: Option<Duration>,
     /// Held while the request counts among those that the shard works on.
-    slot: Option<ConcurrencyPermit>,
+    admission: Option<ConcurrencyPermit>,
     /// Writes to idle watches, so that intermediaries do not time them out.
     keep_alive: Option<Box<KeepAlive>>,
 }
@@ -87,11 +87,11 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             context,
             forward,
             request,
-            spare: RetryHeaders::default(),
+            retry_headers: RetryHeaders::default(),
             deadline,
             is_ending: false,
             limit,
-            slot: None,
+            admission: None,
             keep_alive: None,
         }
     }
@@ -106,7 +106,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 
     /// Reports a failure to the client, as far as that is still possible.
     async fn fail(&mut self, failure: &Failure) -> u16 {
-        tracing::debug!(%failure, "a request did not come to its end");
+        tracing::debug!(%failure, "an exchange failed");
         match failure {
             Failure::SlowBody => self.forwarder.telemetry.metrics.slow_body(),
             Failure::SlowReader => self.forwarder.telemetry.metrics.slow_reader(),
@@ -131,7 +131,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
                     )
                     .await
                 }
-                None => CLIENT_LEFT,
+                None => CLIENT_CLOSED_REQUEST,
             };
         };
         // A watch may end between two events; any other response is incomplete, and must be seen to be.
@@ -148,9 +148,9 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     /// Relays a response to a request that was sent elsewhere; returns the status code that the client got.
     pub(crate) async fn relay(&mut self, response: Response<Download>) -> u16 {
         let outcome = async {
-            let mut begun = self.start_response(response)?;
-            self.relay_response(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
-            self.finish_response(begun).await
+            let mut started = self.start_response(response)?;
+            self.relay_response(&mut started, &mut Upload::new(Sink::Nowhere, true)).await?;
+            self.finish_response(started).await
         };
         match outcome.await {
             Ok(code) => code,
@@ -161,33 +161,33 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     async fn try_run(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
         let mut upload = Upload::new(Sink::Nowhere, true);
-        let mut begun = {
+        let mut started = {
             self.acquire_admission().await?;
             let response = self.send_request(&mut upload).await;
-            release_admission(self.slot.take(), &response, upload.is_sent());
+            release_admission(self.admission.take(), &response, upload.is_sent());
             let response = response?;
             telemetry::on_first_byte(self.context, self.forward);
             self.start_response(response)?
         };
-        self.relay_response(&mut begun, &mut upload).await?;
-        self.finish_response(begun).await
+        self.relay_response(&mut started, &mut upload).await?;
+        self.finish_response(started).await
     }
 
     /// Waits for admission only, for a request that is sent elsewhere (an upgrade).
     pub(crate) async fn admit_only(mut self) -> Result<Option<ConcurrencyPermit>, Failure> {
         self.acquire_admission().await?;
-        Ok(self.slot.take())
+        Ok(self.admission.take())
     }
 
     /// Waits for admission, if the shard is at its concurrency limit.
     async fn acquire_admission(&mut self) -> Result<(), Failure> {
         let upstream = &self.forward.upstream;
-        if !self.forwarder.upstreams.limits(upstream) {
+        if !self.forwarder.upstreams.limits_concurrency(upstream) {
             return Ok(());
         }
-        let share = self.forward.flow_key(self.context.class, &self.request.method, self.context.client);
-        self.slot = self.forwarder.upstreams.enter_at_once(upstream, share);
-        if self.slot.is_some() {
+        let flow_key = self.forward.flow_key(self.context.class, &self.request.method, self.context.client);
+        self.admission = self.forwarder.upstreams.try_admit(upstream, flow_key);
+        if self.admission.is_some() {
             return Ok(());
         }
         let began = Instant::now();
@@ -196,26 +196,26 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             tokio::select! {
                 biased;
                 () = self.client.closed() => Err(Failure::ClientDisconnected),
-                () = deadline_reached(&mut self.deadline) => Err(Failure::Over),
-                entered = self.forwarder.upstreams.enter(upstream, share) => Ok(entered?),
+                () = deadline_reached(&mut self.deadline) => Err(Failure::StreamEnded),
+                entered = self.forwarder.upstreams.admit(upstream, flow_key) => Ok(entered?),
             }
         });
         let entered = entered.await;
         self.context.stats.stage(RequestStage::Queue, began.elapsed());
-        self.slot = Some(entered?);
+        self.admission = Some(entered?);
         Ok(())
     }
 
     /// Rewrites the request for the upstream.
     fn prepare(&mut self) -> Result<(), Failure> {
-        let forged = upstream_request::build_upstream_request(
+        let stripped = upstream_request::build_upstream_request(
             self.forwarder,
             self.forward,
             self.request,
             self.context.client,
             self.context.class,
         )?;
-        self.forwarder.telemetry.metrics.forged(forged);
+        self.forwarder.telemetry.metrics.stripped(stripped);
         telemetry::inject_traceparent(self.context, &mut self.request.headers);
         self.request.version = Version::HTTP_2;
         Ok(())
@@ -230,18 +230,18 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 
 /// Releases the admission of a request that has a response, or will not get one. `is_sent`: the upstream has the whole request.
 fn release_admission(
-    slot: Option<ConcurrencyPermit>,
+    admission: Option<ConcurrencyPermit>,
     response: &Result<Response<Download>, Failure>,
     is_sent: bool,
 ) {
-    let Some(slot) = slot else { return };
+    let Some(admission) = admission else { return };
     match response {
-        Ok(response) if is_rejection(response) => slot.overloaded(),
+        Ok(response) if is_rejection(response) => admission.overloaded(),
         // The client may have asked for that timeout (`?timeout=1s`): it says nothing about the shard's load.
-        Ok(response) if response.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
-        Ok(_) => slot.answered(),
-        Err(Failure::Timeout) if is_sent => slot.overloaded(),
-        Err(_) => drop(slot),
+        Ok(response) if response.status() == StatusCode::GATEWAY_TIMEOUT => drop(admission),
+        Ok(_) => admission.response_started(),
+        Err(Failure::Timeout) if is_sent => admission.overloaded(),
+        Err(_) => drop(admission),
     }
 }
 

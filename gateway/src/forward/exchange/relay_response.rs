@@ -30,7 +30,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     ) -> Result<StartedResponse, Failure> {
         // There is no retry from here on, and a watch should keep little memory.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
-        self.spare = RetryHeaders::default();
+        self.retry_headers = RetryHeaders::default();
         let (mut parts, body) = response.into_parts();
         telemetry::on_response_headers(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
@@ -54,10 +54,10 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Relays the body to the client. By reference: async fns store their arguments beside the locals made from them.
     pub(super) async fn relay_response(
         &mut self,
-        begun: &mut StartedResponse,
+        started: &mut StartedResponse,
         upload: &mut Upload,
     ) -> Result<(), Failure> {
-        let StartedResponse { ended, body, .. } = begun;
+        let StartedResponse { ended, body, .. } = started;
         let (patience, stall_timeout) = {
             let slow = self.forwarder.slow_clients.load();
             (slow.request_body_timeout.get(), slow.response_stall_timeout.get())
@@ -82,7 +82,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                             continue;
                         }
                         () = keep_alive::due(&mut self.keep_alive) => {
-                            self.keep_open().await?;
+                            self.write_keep_alive().await?;
                             continue;
                         }
                         () = elapsed(self.limit) => return Err(Failure::Timeout),
@@ -106,7 +106,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 break;
             };
             if let Some(keep_alive) = &mut self.keep_alive {
-                keep_alive.begin_again();
+                keep_alive.restart();
             }
             // Checked here too, because a watch without pauses must not outlive its credential.
             if deadline_reached(&mut self.deadline).now_or_never().is_some() {
@@ -131,14 +131,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             self.context.connection().response_backlog.drained(size);
             body.release(size);
             if self.is_ending && self.context.framing.is_between() {
-                return Err(Failure::Over);
+                return Err(Failure::StreamEnded);
             }
         }
         Ok(())
     }
 
     /// Writes a space to an idle watch.
-    async fn keep_open(&mut self) -> Result<(), Failure> {
+    async fn write_keep_alive(&mut self) -> Result<(), Failure> {
         // Within an event, the space would become a part of it.
         if !self.context.framing.is_between() {
             return Ok(());
@@ -153,8 +153,8 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     }
 
     /// Completes the response; returns its status code.
-    pub(super) async fn finish_response(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
-        begun.body.finish();
+    pub(super) async fn finish_response(&mut self, started: StartedResponse) -> Result<u16, Failure> {
+        started.body.finish();
         let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
@@ -162,7 +162,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             () = elapsed(Some(stall_timeout)) => return Err(Failure::SlowReader),
         }
         drain(self.client).await;
-        Ok(begun.code)
+        Ok(started.code)
     }
 
     /// Called when the watch's deadline has passed. Within an event the watch continues for a moment, because the rest is most
@@ -172,7 +172,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// [`Failure::Over`], if it ends now.
     fn reach_deadline(&mut self) -> Result<(), Failure> {
         if self.context.framing.is_between() || self.is_ending {
-            return Err(Failure::Over);
+            return Err(Failure::StreamEnded);
         }
         self.is_ending = true;
         self.deadline = Some(Box::pin(tokio::time::sleep(REST_OF_EVENT)));
@@ -182,7 +182,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Ends a watch whose event was not completed in time.
     fn abort_event(&mut self) -> Result<(), Failure> {
         self.context.framing = WatchFraming::Lines { is_between: false };
-        Err(Failure::Over)
+        Err(Failure::StreamEnded)
     }
 }
 

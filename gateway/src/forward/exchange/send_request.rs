@@ -61,7 +61,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             }
             sent += 1;
             let (ended, done) = self.is_ended();
-            let (mut answered, body) = match sender.send_request(self.request_to_send(), ended) {
+            let (mut response_future, body) = match sender.send_request(self.request_to_send(), ended) {
                 Ok(sending) => sending,
                 Err(error) => {
                     // The connection has just ended: the request was not sent.
@@ -75,13 +75,13 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
             *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
             self.record_send(upload);
-            let answered = self.head(upload, |context| {
-                let next = std::task::ready!(Next::poll(&mut answered, context));
+            let response_future = self.head(upload, |context| {
+                let next = std::task::ready!(Next::poll(&mut response_future, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
-            let answered = answered.await;
-            self.record_health(&permit, answered.as_ref().err(), upload.is_sent());
-            match answered {
+            let response_future = response_future.await;
+            self.record_health(&permit, response_future.as_ref().err(), upload.is_sent());
+            match response_future {
                 Ok(response) => return Ok(response.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_retry(&failure, upload) => {}
                 Err(failure) => return Err(failure),
@@ -94,7 +94,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     fn request_to_send(&mut self) -> Request<()> {
         self.restore();
         let headers = std::mem::take(&mut self.request.headers);
-        self.spare = RetryHeaders::of(&headers);
+        self.retry_headers = RetryHeaders::of(&headers);
         let mut head = copy(self.request);
         *head.headers_mut() = headers;
         head
@@ -103,16 +103,16 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Restores the request from its compact copy, after an attempt.
     pub(super) fn restore(&mut self) {
         if self.request.headers.is_empty() {
-            self.request.headers = std::mem::take(&mut self.spare).unpack();
+            self.request.headers = std::mem::take(&mut self.retry_headers).unpack();
         }
     }
 
     /// Starts the clock of the concurrency permit once the request is sent.
     fn record_send(&mut self, upload: &Upload) {
-        if let Some(slot) = &mut self.slot
+        if let Some(admission) = &mut self.admission
             && upload.is_sent()
         {
-            slot.asked();
+            admission.request_sent();
         }
     }
 
@@ -120,13 +120,13 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     fn record_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
         let upstream = &self.forward.upstream;
         match failure {
-            None => upstream.answered_over(permit),
+            None => upstream.record_success(permit),
             Some(Failure::Shard(Broken::Http2(error))) => {
-                upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
+                upstream.record_failure(permit, Fault::BrokeOff, !error.is_reset());
             }
-            Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
+            Some(Failure::Hung) => upstream.record_failure(permit, Fault::Hung, true),
             // Before the request is complete, the client is the slow one.
-            Some(Failure::Timeout) if is_sent => upstream.failed_over(permit, Fault::Silent, false),
+            Some(Failure::Timeout) if is_sent => upstream.record_failure(permit, Fault::Silent, false),
             Some(_) => {}
         }
     }
@@ -157,16 +157,16 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// an attack to the shard (CVE-2023-44487).
     async fn open_stream(&mut self) -> Result<UpstreamStream, Failure> {
         let upstream = &self.forward.upstream;
-        let place = tokio::select! {
+        let stream = tokio::select! {
             biased;
             () = self.client.closed() => return Err(Failure::ClientDisconnected),
-            place = self.forwarder.upstreams.stream(upstream) => place,
+            stream = self.forwarder.upstreams.stream(upstream) => stream,
         };
-        match place {
+        match stream {
             Ok(permit) => Ok(UpstreamStream::Http2(permit)),
             Err(UpstreamError::OnlyHttp1) => Ok(UpstreamStream::Http1),
             Err(error) => {
-                failure::note_connect(upstream, &error);
+                failure::record_connect_failure(upstream, &error);
                 Err(Failure::Unreachable)
             }
         }
@@ -181,8 +181,8 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         let patience = self.forwarder.slow_clients.load().request_body_timeout.get();
         let mut silent = Duration::ZERO;
         loop {
-            let pause = match &self.slot {
-                Some(slot) => Some(slot.rest().min(self.limit.unwrap_or(Duration::MAX))),
+            let pause = match &self.admission {
+                Some(admission) => Some(admission.remaining().min(self.limit.unwrap_or(Duration::MAX))),
                 None => self.limit.map(|limit| limit.saturating_sub(silent)),
             };
             silent = Duration::ZERO;
@@ -197,18 +197,18 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     self.record_send(upload);
                     continue;
                 }
-                () = elapsed(pause) => match self.slot.take() {
+                () = elapsed(pause) => match self.admission.take() {
                     // The upstream was silent for the whole time, which counts as overload; the request may take longer.
-                    Some(slot) => {
+                    Some(admission) => {
                         silent = pause.unwrap_or_default();
-                        slot.expired();
+                        admission.expired();
                         continue;
                     }
                     None => return Err(Failure::Timeout),
                 },
                 () = deadline_reached(&mut self.deadline) => {
                     if self.is_ending {
-                        return Err(Failure::Over);
+                        return Err(Failure::StreamEnded);
                     }
                     // A watch that arrives while the gateway drains gets its response head and an orderly end: a refusal would look like a
                     // failure to the client.
@@ -229,17 +229,17 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 impl Next<h2::RecvStream> {
     /// Polls for the next response head on a stream.
     fn poll(
-        answered: &mut h2::client::ResponseFuture,
+        response_future: &mut h2::client::ResponseFuture,
         context: &mut std::task::Context<'_>,
     ) -> Poll<Result<Self, h2::Error>> {
         // Polled first, because the final response hides interim ones.
-        if let Poll::Ready(Some(interim)) = answered.poll_informational(context) {
+        if let Poll::Ready(Some(interim)) = response_future.poll_informational(context) {
             return Poll::Ready(interim.map(|mut interim| {
                 remove_hop_by_hop(interim.headers_mut());
                 Self::Interim(interim)
             }));
         }
-        Pin::new(answered).poll(context).map(|response| response.map(Self::Final))
+        Pin::new(response_future).poll(context).map(|response| response.map(Self::Final))
     }
 }
 

@@ -36,21 +36,23 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;
-            let answered = self.head(upload, |context| {
+            let response_future = self.head(upload, |context| {
                 // Polled first, so that every interim response from before is in the channel when the final one arrives.
-                if let Poll::Ready(answered) = sending.as_mut().poll(context) {
-                    final_answer = Some(answered);
+                if let Poll::Ready(response_future) = sending.as_mut().poll(context) {
+                    final_answer = Some(response_future);
                 }
                 if let Poll::Ready(Some(interim)) = interims.poll_recv(context) {
                     return Poll::Ready(Ok(Next::Interim(interim)));
                 }
-                let Some(answered) = final_answer.take() else { return Poll::Pending };
-                Poll::Ready(answered.map(Next::Final).map_err(|mut error| match error.take_message() {
-                    Some(_) => Failure::Refused,
-                    None => Failure::Shard(Broken::Http1(error.into_error())),
-                }))
+                let Some(response_future) = final_answer.take() else { return Poll::Pending };
+                Poll::Ready(response_future.map(Next::Final).map_err(
+                    |mut error| match error.take_message() {
+                        Some(_) => Failure::Refused,
+                        None => Failure::Shard(Broken::Http1(error.into_error())),
+                    },
+                ))
             });
-            match answered.await {
+            match response_future.await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Failure::Shard(Broken::Switched));
                 }
@@ -76,7 +78,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             biased;
             () = self.client.closed() => Err(Failure::ClientDisconnected),
             lease = lease => lease.map_err(|error| {
-                failure::note_connect(upstream, &error);
+                failure::record_connect_failure(upstream, &error);
                 Failure::Unreachable
             }),
         }

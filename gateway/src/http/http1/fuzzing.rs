@@ -55,7 +55,7 @@ fn parse(input: &[u8]) -> Option<Parsed> {
     }
     let end = fields::end(input, 0).ok()??;
     let head = request_head::parse(&input[..end]).ok()?;
-    if host::fault_over_http1(&head.parts).is_some() || head.parts.method == Method::CONNECT {
+    if host::host_error_over_http1(&head.parts).is_some() || head.parts.method == Method::CONNECT {
         return None;
     }
     let mut body = Body::new(head.framing);

@@ -30,7 +30,7 @@ use crate::forward::local_response::own_head;
 use crate::forward::request_context::RequestContext;
 use crate::forward::{telemetry, tunnel};
 use crate::http::HttpServer;
-use crate::http::serve::{After, serve};
+use crate::http::serve::{Served, serve};
 use crate::policy::connection::Connection;
 use crate::request::RequestClass;
 use crate::request::host;
@@ -154,9 +154,9 @@ async fn one_request(
     last: bool,
 ) -> AfterRequest {
     let Head { mut parts, framing, keep_alive, expects_continue } = head;
-    let fault = host::fault_over_http1(&parts);
+    let host_error = host::host_error_over_http1(&parts);
     // The host of such a request is ambiguous, and so may be the bytes after it: the connection is closed.
-    let is_ambiguous = fault.is_some() || parts.method == Method::CONNECT;
+    let is_ambiguous = host_error.is_some() || parts.method == Method::CONNECT;
     let mut client = Http1 {
         wire,
         body: Body::new(framing),
@@ -168,10 +168,10 @@ async fn one_request(
         aborted: false,
         no_store: connection.listener.policy.load().responses.no_store,
     };
-    match serve(server, connection, &mut client, &mut parts, fault).await {
-        After::Answered => client.outcome().await,
+    match serve(server, connection, &mut client, &mut parts, host_error).await {
+        Served::Responded => client.outcome().await,
         // Boxed, because it is rare.
-        After::Upgrade(upgrade) => {
+        Served::Upgrade(upgrade) => {
             match Box::pin(tunnel::open(server.forwarder(), &mut client, upgrade)).await {
                 None => client.outcome().await,
                 Some(tunnel) => {

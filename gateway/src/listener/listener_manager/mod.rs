@@ -58,7 +58,7 @@ pub(crate) struct ListenerParts {
     /// Sockets that were open before the process started.
     pub(crate) inherited: Arc<InheritedSockets>,
     /// Nothing is accepted before this is true.
-    pub(crate) gate: watch::Receiver<bool>,
+    pub(crate) may_accept: watch::Receiver<bool>,
 }
 
 /// All listeners.
@@ -103,7 +103,7 @@ struct ServedSocket {
     /// Exists while it accepts connections.
     socket: Weak<BoundListener>,
     /// The limit of open connections.
-    slots: Arc<ConnectionLimit>,
+    connection_limit: Arc<ConnectionLimit>,
     /// Ends it before the process ends.
     end: Shutdown,
 }
@@ -132,7 +132,7 @@ impl ListenerManager {
                     authentication.apply(*policy, listener, &self.parts.reloads);
                     listener.quotas.set(&config.quotas);
                     if let Some(connection_policy) = connection_policy {
-                        known.listening.slots.resize(connection_policy.limits.max_connections);
+                        known.listening.connection_limit.resize(connection_policy.limits.max_connections);
                         listener.connection_policy.store(Arc::new(connection_policy));
                     }
                     (Arc::clone(listener), Arc::clone(authentication))
@@ -168,14 +168,15 @@ impl ListenerManager {
             bound.own();
         }
         let (bound, end) = (Arc::new(bound), self.parts.shutdown.part());
-        let slots = Arc::new(ConnectionLimit::new(listener.connection_policy.load().limits.max_connections));
+        let connection_limit =
+            Arc::new(ConnectionLimit::new(listener.connection_policy.load().limits.max_connections));
         let socket = Arc::downgrade(&bound);
         let serving = ListenerRuntime {
             listener: Arc::clone(listener),
             shutdown: end.clone(),
             workers: Arc::clone(&self.parts.workers),
-            slots: Arc::clone(&slots),
-            gate: self.parts.gate.clone(),
+            connection_limit: Arc::clone(&connection_limit),
+            may_accept: self.parts.may_accept.clone(),
         };
         self.serving.fetch_add(1, Ordering::AcqRel);
         let (left, shutdown) = (Arc::clone(&self.serving), self.parts.shutdown.clone());
@@ -189,7 +190,7 @@ impl ListenerManager {
                 let _ = tokio::task::spawn_blocking(move || log.flush(MAX_FLUSH)).await;
             }
         });
-        ServedSocket { wanted, address, socket, slots, end }
+        ServedSocket { wanted, address, socket, connection_limit, end }
     }
 
     /// Stops accepting, and drains the open connections.

@@ -54,6 +54,9 @@ pub enum FlagError {
     /// An expression for origins is invalid.
     #[error("--cors-allowed-origins: {0}")]
     Origin(#[source] BadOrigin),
+    /// An earlier name of a flag.
+    #[error("--{0} is now --{1}")]
+    Renamed(&'static str, &'static str),
     /// A flag is combined with a configuration file.
     #[error("--{0} beside --config: settings come from flags or from a file, not from both")]
     Mixed(&'static str),
@@ -94,7 +97,10 @@ impl FrontProxyFlags {
     /// [`FlagError`] names the flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Parsed, FlagError> {
         let name = std::iter::once("fairlead-gateway".to_owned());
-        let arguments = name.chain(arguments.into_iter().map(table::normalise));
+        let arguments: Vec<_> = name.chain(arguments.into_iter().map(table::normalise)).collect();
+        if let Some((old, new)) = table::renamed(&arguments) {
+            return Err(FlagError::Renamed(old, new));
+        }
         let matches = match table::command().try_get_matches_from(arguments) {
             Ok(matches) => matches,
             Err(shown) if matches!(shown.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -135,20 +141,21 @@ impl Given {
         let mapping_file = self.text("mapping-file").ok_or(FlagError::Missing("mapping-file"))?;
         let shards = self.text("shards-kubeconfig").ok_or(FlagError::Missing("shards-kubeconfig"))?;
         let (serving, self_signed) = self.serving()?;
-        let as_kcp = self.as_kcp()?;
+        let kcp_compatibility = self.kcp_compatibility()?;
         let listener = ListenerConfig {
             name: "secure".to_owned(),
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
             authentication: AuthenticationConfig {
                 workspaces: self.gate("WorkspaceAuthentication"),
-                ..self.authentication(&as_kcp)?
+                ..self.authentication(&kcp_compatibility)?
             },
             tls: self.tls()?,
             ..ListenerConfig::default()
         };
         let streams = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
-        let delay = if as_kcp.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
+        let delay =
+            if kcp_compatibility.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
         let config = GatewayConfig {
             listeners: vec![listener],
             index: IndexConfig {
@@ -168,7 +175,7 @@ impl Given {
                 ..PathsConfig::default()
             },
             cors_allowed_origins: self.origins()?,
-            kcp_compatibility: as_kcp,
+            kcp_compatibility,
             limits: ConnectionLimits {
                 max_streams_per_connection: streams.map_or(100, |streams| streams.min(1000) as u32),
                 ..ConnectionLimits::default()
@@ -211,8 +218,8 @@ impl Given {
         Ok(origins)
     }
 
-    fn as_kcp(&self) -> Result<Vec<KcpBehaviour>, FlagError> {
-        let flag = "as-kcp";
+    fn kcp_compatibility(&self) -> Result<Vec<KcpBehaviour>, FlagError> {
+        let flag = "kcp-compatibility";
         let known = |name: &String| {
             let behaviour = serde_json::from_value(name.as_str().into());
             behaviour.map_err(|_| value(flag, name, "behaviour such as unreachable"))
@@ -281,11 +288,15 @@ impl Given {
         })
     }
 
-    fn authentication(&self, as_kcp: &[KcpBehaviour]) -> Result<AuthenticationConfig, FlagError> {
+    fn authentication(&self, kcp_compatibility: &[KcpBehaviour]) -> Result<AuthenticationConfig, FlagError> {
         let default = AuthenticationConfig::default();
         let groups = |flag| {
             let values = self.list(flag);
-            if as_kcp.contains(&KcpBehaviour::QuotedGroups) { values } else { values::groups(values) }
+            if kcp_compatibility.contains(&KcpBehaviour::QuotedGroups) {
+                values
+            } else {
+                values::groups(values)
+            }
         };
         let drop_groups = if self.is_given("authentication-drop-groups") {
             groups("authentication-drop-groups")

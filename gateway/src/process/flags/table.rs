@@ -88,10 +88,10 @@ use Use::{Idle, Ignored, Obeyed};
 /// All flags: those of the recorded version, those announced since, and one of Fairlead's own.
 pub(super) const FLAGS: &[Flag] = &[
     flag(
-        "as-kcp",
+        "kcp-compatibility",
         List,
         Obeyed,
-        "What to do as kcp's front proxy does instead of better; by name, as kcpCompatibility of the configuration",
+        "Behaviours of kcp-front-proxy to keep, by name, as kcpCompatibility of the configuration",
     ),
     flag("mapping-file", Text, Obeyed, "Path mapping file (required)"),
     flag(
@@ -204,6 +204,16 @@ pub(super) const FLAGS: &[Flag] = &[
         "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
     ),
 ];
+
+/// Fairlead's own flags whose names have changed: the earlier and the present name.
+const RENAMED: [(&str, &str); 1] = [("as-kcp", "kcp-compatibility")];
+
+/// The first argument that is an earlier name of a flag, and the present name.
+pub(super) fn renamed(arguments: &[String]) -> Option<(&'static str, &'static str)> {
+    let flags = arguments.iter().filter_map(|argument| argument.strip_prefix("--"));
+    let mut names = flags.map(|flag| flag.split_once('=').map_or(flag, |(name, _)| name));
+    names.find_map(|name| RENAMED.into_iter().find(|(old, _)| *old == name))
+}
 
 /// The command line parser for these flags.
 pub(super) fn command() -> Command {

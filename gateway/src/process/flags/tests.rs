@@ -96,7 +96,8 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
 fn kcp_behaviours_are_selected_by_name() {
     use KcpBehaviour::{Retries, UnavailableBody, Unreachable};
     assert_eq!(config(&[]).kcp_compatibility, []);
-    let named = config(&["--as-kcp=unreachable,retries", "--as-kcp=unavailableBody"]).kcp_compatibility;
+    let named = config(&["--kcp-compatibility=unreachable,retries", "--kcp-compatibility=unavailableBody"])
+        .kcp_compatibility;
     assert_eq!(named, [Unreachable, Retries, UnavailableBody]);
 }
 
@@ -105,14 +106,14 @@ fn kcp_behaviours_are_selected_by_name() {
 fn quoted_groups_are_several_or_as_kcp_one() {
     let quoted = |flag: &str| format!("--authentication-{flag}-groups=\"system:masters,system:kcp:x:*\"");
     let (drop, pass_on) = (quoted("drop"), quoted("pass-on"));
-    for (as_kcp, expected) in [
+    for (kcp_compatibility, expected) in [
         ("", &["system:masters", "system:kcp:x:*"][..]),
         ("quotedGroups", &["system:masters,system:kcp:x:*"]),
     ] {
-        let config = config(&[&drop, &pass_on, &format!("--as-kcp={as_kcp}")]);
+        let config = config(&[&drop, &pass_on, &format!("--kcp-compatibility={kcp_compatibility}")]);
         let authentication = &config.listeners[0].authentication;
-        assert_eq!(authentication.drop_groups, expected, "{as_kcp}");
-        assert_eq!(authentication.pass_on_groups, expected, "{as_kcp}");
+        assert_eq!(authentication.drop_groups, expected, "{kcp_compatibility}");
+        assert_eq!(authentication.pass_on_groups, expected, "{kcp_compatibility}");
     }
 }
 
@@ -182,7 +183,11 @@ fn wrong_command_lines_are_refused_in_one_sentence() {
         (&["--oidc-issuer-url=https://x"], "--oidc-issuer-url needs --oidc-client-id"),
         (&["--tls-cert-file=x"], "--tls-cert-file needs --tls-private-key-file"),
         (&["--feature-gates=A"], r#"--feature-gates: "A" is no list such as Name=true,Other=false"#),
-        (&["--as-kcp=retries,slow"], r#"--as-kcp: "slow" is no behaviour such as unreachable"#),
+        (
+            &["--kcp-compatibility=retries,slow"],
+            r#"--kcp-compatibility: "slow" is no behaviour such as unreachable"#,
+        ),
+        (&["--as-kcp=retries"], "--as-kcp is now --kcp-compatibility"),
         (&["--tls-min-version=SSL"], r#"--tls-min-version: "SSL" is no version such as VersionTLS12"#),
     ] {
         assert_eq!(parse(arguments).unwrap_err().to_string(), expected, "{arguments:?}");
@@ -241,7 +246,9 @@ fn the_index_is_kept_in_the_root_directory_that_is_named() {
 
 #[test]
 fn the_drain_is_announced_unless_kcp_behaviour_is_selected() {
-    for (arguments, delay) in [(&[][..], "3s"), (&["--as-kcp=retries"], "3s"), (&["--as-kcp=drain"], "0s")] {
+    for (arguments, delay) in
+        [(&[][..], "3s"), (&["--kcp-compatibility=retries"], "3s"), (&["--kcp-compatibility=drain"], "0s")]
+    {
         let drain = config(arguments).drain;
         assert_eq!((drain.delay.to_string(), drain.window.to_string()), (delay.to_owned(), "1m".to_owned()));
     }

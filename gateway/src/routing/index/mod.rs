@@ -154,7 +154,7 @@ pub(crate) struct IndexParts {
     /// Receives authentication configurations, if workspace authentication is enabled.
     pub(crate) authentication: Option<Arc<WorkspaceAuthentication>>,
     /// kcp behaviours that the configuration enables.
-    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    pub(crate) kcp_compatibility: Arc<ArcSwap<Vec<KcpBehaviour>>>,
 }
 
 /// The index; [`Index::run`] is its task.
@@ -344,7 +344,7 @@ impl Index {
     }
 
     fn emulates(&self, behaviour: KcpBehaviour) -> bool {
-        self.parts.as_kcp.load().contains(&behaviour)
+        self.parts.kcp_compatibility.load().contains(&behaviour)
     }
 
     /// Whether kcp would have lost the shard's URL: it differs from the previous one, and this process has seen both.

@@ -51,7 +51,7 @@ pub(crate) struct Mount<'t> {
 pub(crate) struct Missing {
     /// The key of the record that a later batch would have to add.
     pub(crate) key: TableKey,
-    /// Whether everything above it is known, so that it may be about to appear.
+    /// Whether its parents are known, so that it may be created at this moment.
     pub(crate) below_known: bool,
     /// The shard that would have to report it; `None` for any shard.
     pub(crate) shard: Option<ShardIndex>,

@@ -22,7 +22,7 @@ pub(crate) struct StoredRecord<'r> {
 
 /// A snapshot holds a record that this version cannot have written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("it holds something that this version does not know")]
+#[error("it has content of a newer version")]
 pub(crate) struct InvalidRecord;
 
 impl Root {

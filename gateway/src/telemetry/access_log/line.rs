@@ -27,7 +27,7 @@ pub(crate) struct Line<'l> {
     pub(crate) client: IpAddr,
     pub(crate) connection: u64,
     /// The request line; `None` for a malformed request.
-    pub(crate) asked: Option<LoggedRequest<'l>>,
+    pub(crate) request: Option<LoggedRequest<'l>>,
     pub(crate) class: &'static str,
     pub(crate) code: u16,
     pub(crate) user: Option<&'l str>,
@@ -66,7 +66,7 @@ impl Line<'_> {
         // Writing to a vector does not fail.
         let _ = write!(out, "\"{}\"", self.client);
         number(out, "connection", self.connection);
-        if let Some(LoggedRequest { protocol, method, path }) = self.asked {
+        if let Some(LoggedRequest { protocol, method, path }) = self.request {
             plain(out, "protocol", protocol_name(protocol));
             text(out, "method", method, MAX_NAME);
             text(out, "path", path, MAX_PATH);
@@ -80,7 +80,7 @@ impl Line<'_> {
         if let Some(name) = self.impersonated {
             text(out, "impersonated", &String::from_utf8_lossy(name), MAX_NAME);
         }
-        let workspace = self.asked.and_then(|asked| workspace(asked.path));
+        let workspace = self.request.and_then(|request| workspace(request.path));
         if let Some(workspace) = workspace.filter(|workspace| self.cluster != Some(workspace)) {
             text(out, "workspace", workspace, MAX_NAME);
         }
@@ -216,7 +216,7 @@ pub(crate) fn a_line(path: &str, code: u16) -> Line<'_> {
         listener: "internal",
         client: IpAddr::from([192, 0, 2, 1]),
         connection: 7,
-        asked: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
+        request: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
         class: "read",
         code,
         user: Some("alice"),
@@ -251,7 +251,7 @@ mod tests {
             listener: "internal",
             client: IpAddr::from([192, 0, 2, 1]),
             connection: 7,
-            asked: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
+            request: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
             class: "read",
             code: 200,
             user: Some(user),

@@ -52,7 +52,7 @@ pub(crate) struct LoggedOutcome {
     /// `None` if the request's duration is not limited.
     pub(crate) took: Option<Duration>,
     pub(crate) is_write: bool,
-    pub(crate) is_own: bool,
+    pub(crate) is_local: bool,
     pub(crate) is_traced: bool,
 }
 
@@ -189,7 +189,7 @@ impl AccessLog {
             AlwaysLogged::Errors => outcome.code >= 400,
             AlwaysLogged::ServerErrors => outcome.code >= 500,
             AlwaysLogged::Slow => outcome.took.is_some_and(|took| took >= rules.slow),
-            AlwaysLogged::LocalResponses => outcome.is_own,
+            AlwaysLogged::LocalResponses => outcome.is_local,
             AlwaysLogged::Writes => outcome.is_write,
         };
         outcome.is_traced || rules.always.iter().any(is_always) || sample(rules.sample)
@@ -382,7 +382,7 @@ mod tests {
             code: 200,
             took: Some(Duration::from_millis(1)),
             is_write: false,
-            is_own: false,
+            is_local: false,
             is_traced: false,
         };
         let rules = r#", "sample": 0, "always": ["#;
@@ -396,7 +396,7 @@ mod tests {
             (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 404, ..ordinary }, false),
             (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 503, ..ordinary }, true),
             (&format!("{rules}]"), LoggedOutcome { code: 503, took: Some(LONG), ..ordinary }, false),
-            (&format!(r#"{rules}"localResponses"]"#), LoggedOutcome { is_own: true, ..ordinary }, true),
+            (&format!(r#"{rules}"localResponses"]"#), LoggedOutcome { is_local: true, ..ordinary }, true),
             (&format!(r#"{rules}"writes"]"#), LoggedOutcome { is_write: true, ..ordinary }, true),
         ] {
             assert_eq!(log_to(&file, more).wants(outcome), expected, "{more} {outcome:?}");
@@ -454,7 +454,7 @@ mod tests {
                 listener: "internal",
                 client: [192, 0, 2, 1].into(),
                 connection: u64::from(number),
-                asked: Some(LoggedRequest {
+                request: Some(LoggedRequest {
                     protocol: http::Version::HTTP_2,
                     method: "GET",
                     path: "/clusters/root:org:team/api/v1/namespaces/default/configmaps/one",

@@ -512,7 +512,7 @@ impl GatewayMetrics {
     }
 
     /// Counts identity headers that a client sent.
-    pub(crate) fn forged(&self, count: usize) {
+    pub(crate) fn stripped(&self, count: usize) {
         if count > 0 {
             self.forged_headers.inc_by(count as u64);
         }

@@ -117,7 +117,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
         }
         metrics.answered(code, "probe");
     }
-    metrics.forged(1);
+    metrics.stripped(1);
     let top = TopWorkspaces::new(std::time::Instant::now());
     let workspaces = (0..10_000).map(|number| Arc::from(format!("c{number}")));
     let watches: Vec<_> = workspaces

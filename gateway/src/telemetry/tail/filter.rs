@@ -74,7 +74,7 @@ impl Filter {
     fn is_workspace(&self, line: &Line<'_>) -> bool {
         let Some(wanted) = self.workspace.as_deref() else { return true };
         // The workspace matches by its path or by its id.
-        let named = line.asked.and_then(|asked| workspace(asked.path));
+        let named = line.request.and_then(|request| workspace(request.path));
         named == Some(wanted)
             || line.cluster == Some(wanted)
             || (self.cluster.is_some() && line.cluster == self.cluster.as_deref())

@@ -76,7 +76,7 @@ impl Tail {
     }
 
     /// Sends a line to all subscribers whose filter matches.
-    pub(crate) fn tell(&self, line: &Line<'_>) {
+    pub(crate) fn publish(&self, line: &Line<'_>) {
         let mut written = None;
         for reader in self.readers.load().iter().filter(|reader| reader.filter.wants(line)) {
             let written = written.get_or_insert_with(|| {
@@ -130,7 +130,7 @@ mod tests {
         let mut slow = tail.read(Filter::default()).unwrap();
         let mut quick = tail.read(Filter::of_query("status=5xx").unwrap()).unwrap();
         for number in 0..QUEUE + 10 {
-            tail.tell(&a_line("/x", if number == QUEUE + 9 { 503 } else { 200 }));
+            tail.publish(&a_line("/x", if number == QUEUE + 9 { 503 } else { 200 }));
         }
         let told = String::from_utf8(quick.next().await.to_vec()).unwrap();
         assert_eq!((told.lines().count(), told.contains("\"code\":503")), (1, true));
@@ -147,7 +147,7 @@ mod tests {
         }
         assert_eq!((lines, lost), (QUEUE, 10));
         drop((slow, quick));
-        tail.tell(&a_line("/x", 200));
+        tail.publish(&a_line("/x", 200));
         assert!(!tail.is_read(), "a removed subscriber costs nothing");
     }
 

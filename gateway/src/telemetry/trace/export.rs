@@ -86,14 +86,14 @@ impl Spans {
     }
 
     /// Adds a request. False if the queue is full.
-    pub(super) fn tell(&self, traced: Box<Traced>) -> bool {
-        let told = self.sender.try_send(traced).is_ok();
+    pub(super) fn enqueue(&self, traced: Box<Traced>) -> bool {
+        let count = self.sender.try_send(traced).is_ok();
         let most = self.sender.max_capacity();
         // The task holds the first request of its batch, so the batch is then full; a queue that is half full is drained as well.
         if most - self.sender.capacity() >= (MAX_BATCH - 1).min(most / 2) {
             self.bell.0.notify_one();
         }
-        told
+        count
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     async fn a_batch_is_sent_when_it_is_full_or_old_or_when_there_are_no_more() {
         let (spans, mut waiting) = Spans::new(4096);
         let at_once = Duration::ZERO;
-        for (told, expected) in [
+        for (count, expected) in [
             (3, (3, HOUR)),
             (600, (512, at_once)),
             (3, (91, HOUR)),
@@ -288,10 +288,10 @@ mod tests {
             (0, (512, at_once)),
             (0, (176, HOUR)),
         ] {
-            (0..told).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
-            assert_eq!(next(&mut waiting).await, expected, "{told}");
+            (0..count).for_each(|_| assert!(spans.enqueue(Box::new(a_request()))));
+            assert_eq!(next(&mut waiting).await, expected, "{count}");
         }
-        assert!(spans.tell(Box::new(a_request())));
+        assert!(spans.enqueue(Box::new(a_request())));
         drop(spans);
         assert_eq!(next(&mut waiting).await, (1, Duration::ZERO));
         assert_eq!(next(&mut waiting).await, (0, Duration::ZERO));
@@ -300,10 +300,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_becomes_full_while_it_waits_is_sent_at_once() {
         let (spans, mut waiting) = Spans::new(4096);
-        assert!(spans.tell(Box::new(a_request())));
+        assert!(spans.enqueue(Box::new(a_request())));
         let more = async {
             tokio::time::sleep(HOUR / 2).await;
-            (0..MAX_BATCH).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
+            (0..MAX_BATCH).for_each(|_| assert!(spans.enqueue(Box::new(a_request()))));
         };
         let (seen, ()) = tokio::join!(next(&mut waiting), more);
         assert_eq!(seen, (MAX_BATCH, HOUR / 2));
@@ -312,20 +312,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_waits_adds_to_the_capacity_of_a_small_queue() {
         let (spans, mut waiting) = Spans::new(16);
-        let told = async {
+        let count = async {
             for _ in 0..100 {
-                assert!(spans.tell(Box::new(a_request())));
+                assert!(spans.enqueue(Box::new(a_request())));
                 tokio::task::yield_now().await;
             }
         };
-        let (seen, ()) = tokio::join!(next(&mut waiting), told);
+        let (seen, ()) = tokio::join!(next(&mut waiting), count);
         assert_eq!(seen, (100, HOUR));
     }
 
     #[tokio::test]
     async fn a_full_queue_drops_requests() {
         let (spans, _waiting) = Spans::new(16);
-        assert_eq!((0..20).filter(|_| spans.tell(Box::new(a_request()))).count(), 16);
+        assert_eq!((0..20).filter(|_| spans.enqueue(Box::new(a_request()))).count(), 16);
     }
 
     #[test]

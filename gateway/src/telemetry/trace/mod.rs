@@ -57,10 +57,10 @@ pub(crate) struct Trace {
     /// The gateway's span.
     pub(crate) span: SpanId,
     /// The span of the upstream request.
-    pub(crate) asking: SpanId,
+    pub(crate) upstream_span: SpanId,
     pub(crate) began: SystemTime,
     /// Time of the upstream request, since the start of the request.
-    pub(crate) asked: OnceLock<Duration>,
+    pub(crate) sent_after: OnceLock<Duration>,
 }
 
 impl Tracing {
@@ -124,9 +124,9 @@ impl Tracing {
             id: parent.map_or_else(|| TraceId(random_id()), |parent| parent.trace),
             parent: parent.map(|parent| parent.span),
             span: SpanId(random_id()),
-            asking: SpanId(random_id()),
+            upstream_span: SpanId(random_id()),
             began: SystemTime::now(),
-            asked: OnceLock::new(),
+            sent_after: OnceLock::new(),
         })
     }
 
@@ -144,7 +144,7 @@ impl Tracing {
     pub(crate) fn ended(&self, traced: Box<Traced>) {
         if let Some(active) = &*self.active.load()
             && let Some(spans) = &active.spans
-            && !spans.tell(traced)
+            && !spans.enqueue(traced)
         {
             self.results.dropped.inc_by(Traced::SPANS);
         }
@@ -163,9 +163,9 @@ impl Trace {
             // It belongs to the client's `traceparent`, which is missing or invalid.
             headers.remove(TRACESTATE);
         }
-        let told = Parent { trace: self.id, span: self.asking, is_sampled: true };
-        headers.insert(TRACEPARENT, told.to_header());
+        let upstream_parent = Parent { trace: self.id, span: self.upstream_span, is_sampled: true };
+        headers.insert(TRACEPARENT, upstream_parent.to_header());
         // A retry belongs to the same span.
-        let _ = self.asked.set(after);
+        let _ = self.sent_after.set(after);
     }
 }

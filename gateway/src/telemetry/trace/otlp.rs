@@ -40,7 +40,7 @@ impl Traced {
 
     /// The gateway's span and that of the upstream request.
     fn spans(&self) -> impl Iterator<Item = Span<'_>> {
-        let Trace { id, parent, span, asking, began, asked } = &*self.trace;
+        let Trace { id, parent, span, upstream_span, began, sent_after } = &*self.trace;
         let ended = *began + self.took;
         let own = Span {
             trace_id: AsText(*id),
@@ -53,13 +53,13 @@ impl Traced {
             attributes: Attributes::OfRequest(self),
             status: (self.code >= 500).then_some(State { code: ERROR }),
         };
-        let of_shard = asked.get().map(|asked| Span {
+        let of_shard = sent_after.get().map(|sent_after| Span {
             trace_id: AsText(*id),
-            span_id: AsText(*asking),
+            span_id: AsText(*upstream_span),
             parent_span_id: Some(AsText(*span)),
             name: &self.method,
             kind: CLIENT,
-            start_time_unix_nano: nanos(*began + *asked),
+            start_time_unix_nano: nanos(*began + *sent_after),
             end_time_unix_nano: nanos(ended),
             attributes: Attributes::OfAsking(self),
             status: None,
@@ -255,9 +255,9 @@ pub(super) fn a_request() -> Traced {
             id: TraceId([1; 16]),
             parent: None,
             span: SpanId([2; 8]),
-            asking: SpanId([3; 8]),
+            upstream_span: SpanId([3; 8]),
             began: UNIX_EPOCH,
-            asked: std::sync::OnceLock::new(),
+            sent_after: std::sync::OnceLock::new(),
         }),
         took: Duration::ZERO,
         method: "GET".to_owned(),

@@ -41,8 +41,8 @@ const PROBE_FOR: u32 = 10;
 const KINDS: usize = 2 * Priority::ALL.len();
 
 /// The index of a request's kind.
-pub(super) fn kind(share: FlowKey) -> usize {
-    2 * share.priority as usize + usize::from(share.writes)
+pub(super) fn kind(flow_key: FlowKey) -> usize {
+    2 * flow_key.priority as usize + usize::from(flow_key.writes)
 }
 
 /// The limit of one server. Counting a response costs about six atomic operations; ending a window costs a lock.
@@ -274,8 +274,8 @@ mod tests {
 
     fn times(of: &[(FlowKey, u64, f64)]) -> [(u64, f64); KINDS] {
         let mut times = [(0, 0.0); KINDS];
-        for (share, count, mean) in of {
-            times[kind(*share)] = (*count, *mean);
+        for (flow_key, count, mean) in of {
+            times[kind(*flow_key)] = (*count, *mean);
         }
         times
     }
@@ -299,8 +299,8 @@ mod tests {
         for capacity in [20.0, 100.0, 700.0] {
             for asked in [10_000.0, capacity * 4.0] {
                 let settled = settle(known(), capacity, asked, 250).limit;
-                let share = settled / capacity;
-                assert!((1.0..2.6).contains(&share), "{settled} for {capacity}");
+                let flow_key = settled / capacity;
+                assert!((1.0..2.6).contains(&flow_key), "{settled} for {capacity}");
             }
         }
         let slower = settle(settle(known(), 500.0, 10_000.0, 250), 50.0, 10_000.0, 40).limit;

@@ -45,16 +45,16 @@ impl Scene {
     /// Sends one request and returns its duration.
     async fn ask(&self, flow: u64, priority: Priority) -> Duration {
         let began = tokio::time::Instant::now();
-        let share = FlowKey { flow, priority, writes: false };
-        let slot = match self.admission.enter_at_once(share, self.options) {
-            Some(slot) => slot,
-            None => self.admission.enter(share, self.options).await.unwrap(),
+        let flow_key = FlowKey { flow, priority, writes: false };
+        let permit = match self.admission.try_admit(flow_key, self.options) {
+            Some(permit) => permit,
+            None => self.admission.admit(flow_key, self.options).await.unwrap(),
         };
         let _worker = self.workers.acquire().await.unwrap();
         let number = self.number.fetch_add(1, Ordering::SeqCst);
         // Durations vary, because otherwise requests that began together would always end together.
         sleep(Duration::from_micros(5_000 + u64::from(number) * 3_701 % 10_000)).await;
-        slot.answered();
+        permit.response_started();
         began.elapsed()
     }
 

@@ -133,21 +133,21 @@ pub(crate) struct ConcurrencyPermit {
     options: AdmissionOptions,
     began: Instant,
     /// Time at which the server had received the whole request.
-    asked: Option<Instant>,
-    share: FlowKey,
+    sent_at: Option<Instant>,
+    flow_key: FlowKey,
 }
 
 impl Admission {
     /// Admits a request if the limit allows it and no request waits.
-    pub(crate) fn enter_at_once(
+    pub(crate) fn try_admit(
         self: &Arc<Self>,
-        share: FlowKey,
+        flow_key: FlowKey,
         options: AdmissionOptions,
     ) -> Option<ConcurrencyPermit> {
-        if self.waiting.load(Ordering::SeqCst) > 0 || !self.may_have_more(share.flow, options) {
+        if self.waiting.load(Ordering::SeqCst) > 0 || !self.may_have_more(flow_key.flow, options) {
             return None;
         }
-        self.take(options).then(|| self.slot(share, options))
+        self.take(options).then(|| self.permit(flow_key, options))
     }
 
     /// The present load.
@@ -183,16 +183,22 @@ impl Admission {
         &self.open_of[(flow ^ (flow >> 32)) as usize % COUNTERS]
     }
 
-    fn slot(self: &Arc<Self>, share: FlowKey, options: AdmissionOptions) -> ConcurrencyPermit {
-        self.open_of(share.flow).fetch_add(1, Ordering::SeqCst);
-        ConcurrencyPermit { admission: Arc::clone(self), options, began: Instant::now(), asked: None, share }
+    fn permit(self: &Arc<Self>, flow_key: FlowKey, options: AdmissionOptions) -> ConcurrencyPermit {
+        self.open_of(flow_key.flow).fetch_add(1, Ordering::SeqCst);
+        ConcurrencyPermit {
+            admission: Arc::clone(self),
+            options,
+            began: Instant::now(),
+            sent_at: None,
+            flow_key,
+        }
     }
 
     /// Replaces the options, also for waiting requests.
     pub(crate) fn set_options(self: &Arc<Self>, options: AdmissionOptions) {
         *self.latest.lock() = Some(options);
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.let_in(options);
+            self.admit_waiting(options);
         }
     }
 
@@ -200,15 +206,15 @@ impl Admission {
     ///
     /// # Errors
     /// [`Overloaded`]; the server has received nothing then.
-    pub(crate) async fn enter(
+    pub(crate) async fn admit(
         self: &Arc<Self>,
-        share: FlowKey,
+        flow_key: FlowKey,
         options: AdmissionOptions,
     ) -> Result<ConcurrencyPermit, Overloaded> {
-        let (turn, mut admitted) = oneshot::channel();
+        let (sender, mut admitted) = oneshot::channel();
         let place = {
             let mut queue = self.queue.lock();
-            let pushed = queue.push(share, (share, turn), options.waiting as usize);
+            let pushed = queue.push(flow_key, (flow_key, sender), options.waiting as usize);
             self.note(&queue);
             match pushed {
                 Pushed::Waits(place) => place,
@@ -220,13 +226,13 @@ impl Admission {
             }
         };
         // A request that completed meanwhile may not have noticed that this one waits.
-        self.let_in(self.latest.lock().unwrap_or(options));
+        self.admit_waiting(self.latest.lock().unwrap_or(options));
         let waiting = Waiting { admission: self, place };
         let outcome =
             tokio::time::timeout(Duration::from_millis(options.patience.into()), &mut admitted).await;
         drop(waiting);
         match outcome {
-            Ok(Ok(Some(slot))) => Ok(slot),
+            Ok(Ok(Some(permit))) => Ok(permit),
             Ok(_) => Err(Overloaded::Full),
             // It may have been admitted just now.
             Err(_) => admitted.try_recv().ok().flatten().ok_or(Overloaded::Late),
@@ -234,7 +240,7 @@ impl Admission {
     }
 
     /// Admits waiting requests up to the limit.
-    fn let_in(self: &Arc<Self>, options: AdmissionOptions) {
+    fn admit_waiting(self: &Arc<Self>, options: AdmissionOptions) {
         loop {
             let next = {
                 let mut queue = self.queue.lock();
@@ -243,9 +249,9 @@ impl Admission {
                 self.note(&queue);
                 next
             };
-            let Some((_, (share, turn))) = next else { return };
+            let Some((_, (flow_key, sender))) = next else { return };
             // A request that stops waiting leaves the queue. If it stops at this moment, its permit is returned.
-            let _ = turn.send(Some(self.slot(share, options)));
+            let _ = sender.send(Some(self.permit(flow_key, options)));
         }
     }
 
@@ -256,30 +262,30 @@ impl Admission {
 
 impl ConcurrencyPermit {
     /// Remaining time for which the request counts.
-    pub(crate) fn rest(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
     }
 
     /// The server has received the whole request: the response time is measured from now on.
-    pub(crate) fn asked(&mut self) {
-        self.asked = Some(Instant::now());
+    pub(crate) fn request_sent(&mut self) {
+        self.sent_at = Some(Instant::now());
     }
 
     /// The response has begun. If it began before the end of the request, its time says nothing about the server.
-    pub(crate) fn answered(self) {
+    pub(crate) fn response_started(self) {
         if self.options.policy == ConcurrencyPolicy::Adaptive
-            && let Some(asked) = self.asked
+            && let Some(sent_at) = self.sent_at
         {
             let open = self.admission.open.load(Ordering::Relaxed);
-            let kind = adaptive::kind(self.share);
-            self.admission.adaptive.answered(kind, asked.elapsed(), open, self.options.bounds);
+            let kind = adaptive::kind(self.flow_key);
+            self.admission.adaptive.answered(kind, sent_at.elapsed(), open, self.options.bounds);
         }
     }
 
     /// The request has counted for the maximum time.
     pub(crate) fn expired(self) {
         // Before that the client causes the delay.
-        if self.asked.is_some() && self.options.policy == ConcurrencyPolicy::Adaptive {
+        if self.sent_at.is_some() && self.options.policy == ConcurrencyPolicy::Adaptive {
             let open = self.admission.open.load(Ordering::Relaxed);
             self.admission.adaptive.expired(open, self.options.bounds);
         }
@@ -296,11 +302,11 @@ impl ConcurrencyPermit {
 
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        self.admission.open_of(self.share.flow).fetch_sub(1, Ordering::SeqCst);
+        self.admission.open_of(self.flow_key.flow).fetch_sub(1, Ordering::SeqCst);
         self.admission.open.fetch_sub(1, Ordering::SeqCst);
         if self.admission.waiting.load(Ordering::SeqCst) > 0 {
             let latest = *self.admission.latest.lock();
-            self.admission.let_in(latest.unwrap_or(self.options));
+            self.admission.admit_waiting(latest.unwrap_or(self.options));
         }
     }
 }
@@ -337,7 +343,7 @@ mod tests {
         })
     }
 
-    fn share(flow: u64) -> FlowKey {
+    fn flow_key(flow: u64) -> FlowKey {
         FlowKey { flow, priority: Priority::Normal, writes: false }
     }
 
@@ -349,15 +355,15 @@ mod tests {
     #[tokio::test]
     async fn a_request_above_the_limit_waits_in_order() {
         let (admission, options) = (Arc::<Admission>::default(), options(2, 100));
-        let mut open: Vec<_> = (0..2).map(|_| admission.enter_at_once(share(1), options).unwrap()).collect();
-        assert!(admission.enter_at_once(share(2), options).is_none());
+        let mut open: Vec<_> = (0..2).map(|_| admission.try_admit(flow_key(1), options).unwrap()).collect();
+        assert!(admission.try_admit(flow_key(2), options).is_none());
         let mut waiting: Vec<_> =
-            [1, 1, 1, 2].map(|flow| Box::pin(admission.enter(share(flow), options))).into();
+            [1, 1, 1, 2].map(|flow| Box::pin(admission.admit(flow_key(flow), options))).into();
         assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
         assert_eq!(state(&admission), (2, 4));
         drop(open.pop());
         let first = waiting.remove(0).now_or_never().unwrap().unwrap();
-        assert!(admission.enter_at_once(share(3), options).is_none(), "no request overtakes waiting ones");
+        assert!(admission.try_admit(flow_key(3), options).is_none(), "no request overtakes waiting ones");
         drop(first);
         let other = waiting.pop().unwrap().now_or_never().unwrap().unwrap();
         assert_eq!(state(&admission), (2, 2));
@@ -372,11 +378,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_waiting_time_and_the_queue_are_bounded() {
         let (admission, options) = (Arc::<Admission>::default(), options(1, 2));
-        let open = admission.enter_at_once(share(1), options).unwrap();
-        let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(admission.enter(share(1), options))).collect();
+        let open = admission.try_admit(flow_key(1), options).unwrap();
+        let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(admission.admit(flow_key(1), options))).collect();
         assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
-        assert_eq!(admission.enter(share(1), options).await.unwrap_err(), Overloaded::Full);
-        let mut other = Box::pin(admission.enter(share(2), options));
+        assert_eq!(admission.admit(flow_key(1), options).await.unwrap_err(), Overloaded::Full);
+        let mut other = Box::pin(admission.admit(flow_key(2), options));
         assert!((&mut other).now_or_never().is_none(), "of another flow there are fewer");
         let last = waiting.pop().unwrap();
         assert_eq!(last.await.unwrap_err(), Overloaded::Full);
@@ -392,9 +398,9 @@ mod tests {
     #[tokio::test]
     async fn the_permit_of_a_cancelled_request_goes_to_the_next() {
         let (admission, options) = (Arc::<Admission>::default(), options(1, 10));
-        let open = admission.enter_at_once(share(1), options).unwrap();
-        let mut first = Box::pin(admission.enter(share(1), options));
-        let mut second = Box::pin(admission.enter(share(1), options));
+        let open = admission.try_admit(flow_key(1), options).unwrap();
+        let mut first = Box::pin(admission.admit(flow_key(1), options));
+        let mut second = Box::pin(admission.admit(flow_key(1), options));
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         drop(open);
         // The first waiter has been admitted but was not polled again.
@@ -409,8 +415,8 @@ mod tests {
         fn admitted(waiting: &mut Vec<Waiting<'_>>) -> Vec<ConcurrencyPermit> {
             let mut slots = Vec::new();
             waiting.retain_mut(|one| match one.now_or_never() {
-                Some(slot) => {
-                    slots.push(slot.unwrap());
+                Some(permit) => {
+                    slots.push(permit.unwrap());
                     false
                 }
                 None => true,
@@ -418,9 +424,9 @@ mod tests {
             slots
         }
         let (admission, one) = (Arc::<Admission>::default(), options(1, 100));
-        let open = admission.enter_at_once(share(1), one).unwrap();
+        let open = admission.try_admit(flow_key(1), one).unwrap();
         let mut waiting: Vec<Waiting<'_>> =
-            (0..5).map(|flow| admission.enter(share(flow), one).boxed()).collect();
+            (0..5).map(|flow| admission.admit(flow_key(flow), one).boxed()).collect();
         assert_eq!(admitted(&mut waiting).len(), 0);
         admission.set_options(options(3, 100));
         let held = admitted(&mut waiting);
@@ -437,11 +443,11 @@ mod tests {
     #[tokio::test]
     async fn one_flow_never_uses_the_whole_limit() {
         let (admission, options) = (Arc::<Admission>::default(), options(8, 100));
-        let hanging: Vec<_> = std::iter::from_fn(|| admission.enter_at_once(share(1), options)).collect();
+        let hanging: Vec<_> = std::iter::from_fn(|| admission.try_admit(flow_key(1), options)).collect();
         assert_eq!(hanging.len(), 6);
-        let mut more = Box::pin(admission.enter(share(1), options));
+        let mut more = Box::pin(admission.admit(flow_key(1), options));
         assert!((&mut more).now_or_never().is_none());
-        let other = Box::pin(admission.enter(share(2), options)).now_or_never();
+        let other = Box::pin(admission.admit(flow_key(2), options)).now_or_never();
         assert!(other.unwrap().is_ok(), "although others wait");
         drop(hanging);
         assert!(more.await.is_ok());
@@ -459,18 +465,18 @@ mod tests {
                     let (admission, most, total) =
                         (Arc::clone(&admission), Arc::clone(&most), Arc::clone(&total));
                     tokio::spawn(async move {
-                        for turn in 0..50 {
-                            let share = share(task % 13);
-                            let slot = match admission.enter_at_once(share, options) {
-                                Some(slot) => slot,
-                                None => admission.enter(share, options).await.unwrap(),
+                        for sender in 0..50 {
+                            let flow_key = flow_key(task % 13);
+                            let permit = match admission.try_admit(flow_key, options) {
+                                Some(permit) => permit,
+                                None => admission.admit(flow_key, options).await.unwrap(),
                             };
                             most.fetch_max(admission.occupancy(options).open, Ordering::Relaxed);
-                            if turn % 3 == 0 {
+                            if sender % 3 == 0 {
                                 tokio::task::yield_now().await;
                             }
                             total.fetch_add(1, Ordering::Relaxed);
-                            drop(slot);
+                            drop(permit);
                         }
                     })
                 })

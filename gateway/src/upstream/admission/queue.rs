@@ -37,7 +37,7 @@ const fn cost(priority: Priority) -> u64 {
 /// The position of a request in the queue, by which it can be removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct QueueSlot {
-    share: FlowKey,
+    flow_key: FlowKey,
     number: u64,
 }
 
@@ -119,10 +119,10 @@ impl<T> FairQueue<T> {
 
     /// Adds a request. If `most` already wait, the last one of the lowest priority of the longest flow is removed; that
     /// may be the new request.
-    pub(super) fn push(&mut self, share: FlowKey, who: T, most: usize) -> Pushed<T> {
+    pub(super) fn push(&mut self, flow_key: FlowKey, who: T, most: usize) -> Pushed<T> {
         let mut displaced = None;
         if self.len >= most {
-            match self.last_of_the_longest(share) {
+            match self.last_of_the_longest(flow_key) {
                 Some(place) => displaced = self.remove(place),
                 None => return Pushed::Refused,
             }
@@ -131,19 +131,19 @@ impl<T> FairQueue<T> {
         self.next += 1;
         self.len += 1;
         let (turns, owed, time) = (&mut self.turns, &mut self.owed, self.time);
-        let flow = self.flows.entry(share.flow).or_insert_with(|| {
+        let flow = self.flows.entry(flow_key.flow).or_insert_with(|| {
             let anew = time + ANEW;
-            let turn = (owed.remove(&share.flow).map_or(anew, |next| next.max(anew)), number);
-            turns.insert(turn, share.flow);
+            let turn = (owed.remove(&flow_key.flow).map_or(anew, |next| next.max(anew)), number);
+            turns.insert(turn, flow_key.flow);
             Flow { turn, levels: Default::default(), time: 0, len: 0 }
         });
         flow.len += 1;
-        let level = &mut flow.levels[share.priority as usize];
+        let level = &mut flow.levels[flow_key.priority as usize];
         if level.waiting.is_empty() {
             level.start = level.start.max(flow.time);
         }
         level.waiting.push_back((number, who));
-        let place = QueueSlot { share, number };
+        let place = QueueSlot { flow_key, number };
         match displaced {
             Some(last) => Pushed::InPlaceOf(place, last),
             None => Pushed::Waits(place),
@@ -175,11 +175,11 @@ impl<T> FairQueue<T> {
 
     /// Removes a request, if it still waits.
     pub(super) fn remove(&mut self, place: QueueSlot) -> Option<T> {
-        let flow = self.flows.get_mut(&place.share.flow)?;
-        let waiting = &mut flow.levels[place.share.priority as usize].waiting;
+        let flow = self.flows.get_mut(&place.flow_key.flow)?;
+        let waiting = &mut flow.levels[place.flow_key.priority as usize].waiting;
         let at = waiting.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
         let (_, who) = waiting.remove(at)?;
-        self.left(place.share.flow);
+        self.left(place.flow_key.flow);
         Some(who)
     }
 
@@ -221,7 +221,7 @@ impl<T> FairQueue<T> {
             return None;
         }
         let (number, _) = flow.levels[goes as usize].waiting.back()?;
-        Some(QueueSlot { share: FlowKey { flow: id, priority: goes, writes: false }, number: *number })
+        Some(QueueSlot { flow_key: FlowKey { flow: id, priority: goes, writes: false }, number: *number })
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
 
     const NORMAL: Priority = Priority::Normal;
 
-    fn share(flow: u64, priority: Priority) -> FlowKey {
+    fn flow_key(flow: u64, priority: Priority) -> FlowKey {
         FlowKey { flow, priority, writes: false }
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let mut queue = FairQueue::default();
         for (flow, priority, count) in flows {
             for one in 0..*count {
-                assert!(matches!(queue.push(share(*flow, *priority), one, usize::MAX), Pushed::Waits(_)));
+                assert!(matches!(queue.push(flow_key(*flow, *priority), one, usize::MAX), Pushed::Waits(_)));
             }
         }
         queue
@@ -270,7 +270,7 @@ mod tests {
     fn a_new_flow_waits_for_one_request_of_each_other_flow() {
         let mut queue = filled(&[(1, NORMAL, 1000), (2, NORMAL, 1000)]);
         served(&mut queue, 500);
-        let _ = queue.push(share(3, NORMAL), 0, usize::MAX);
+        let _ = queue.push(flow_key(3, NORMAL), 0, usize::MAX);
         assert_eq!(served(&mut queue, 3).get(&3), Some(&1));
     }
 
@@ -282,7 +282,7 @@ mod tests {
             // Both send their next request as soon as the previous one is served.
             for flow in [2, 3] {
                 if !queue.flows.contains_key(&flow) {
-                    let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
+                    let _ = queue.push(flow_key(flow, NORMAL), 0, usize::MAX);
                 }
             }
             for (flow, count) in served(&mut queue, 1) {
@@ -291,7 +291,7 @@ mod tests {
         }
         assert!(turns.values().all(|count| (33..=34).contains(count)), "{turns:?}");
         for flow in 10..10_000 {
-            let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
+            let _ = queue.push(flow_key(flow, NORMAL), 0, usize::MAX);
             *turns.entry(1).or_insert(0) += served(&mut queue, 1).remove(&1).unwrap_or_default();
         }
         // Served once whenever all earlier new flows were served; each time there is one more of them.
@@ -312,7 +312,7 @@ mod tests {
         let mut queue = FairQueue::default();
         for priority in Priority::ALL {
             for _ in 0..100 {
-                let _ = queue.push(share(1, priority), priority, usize::MAX);
+                let _ = queue.push(flow_key(1, priority), priority, usize::MAX);
             }
         }
         let mut served = [0; 3];
@@ -323,14 +323,14 @@ mod tests {
         // Lists that were served alone for a long time leave no debt.
         let mut queue = FairQueue::default();
         for _ in 0..1000 {
-            let _ = queue.push(share(1, Priority::List), Priority::List, usize::MAX);
+            let _ = queue.push(flow_key(1, Priority::List), Priority::List, usize::MAX);
         }
         let pop = |queue: &mut FairQueue<_>| queue.pop(|_| true, || true).unwrap().1;
         for _ in 0..900 {
             pop(&mut queue);
         }
-        let _ = queue.push(share(1, NORMAL), NORMAL, usize::MAX);
-        let _ = queue.push(share(1, Priority::Urgent), Priority::Urgent, usize::MAX);
+        let _ = queue.push(flow_key(1, NORMAL), NORMAL, usize::MAX);
+        let _ = queue.push(flow_key(1, Priority::Urgent), Priority::Urgent, usize::MAX);
         let next = [pop(&mut queue), pop(&mut queue), pop(&mut queue)];
         assert!(next.contains(&NORMAL) && next.contains(&Priority::Urgent), "{next:?}");
     }
@@ -348,7 +348,7 @@ mod tests {
         // A flow that was served alone for a long time has no debt.
         let mut queue = filled(&[(1, Priority::List, 1000)]);
         served(&mut queue, 900);
-        let _ = queue.push(share(2, NORMAL), 0, usize::MAX);
+        let _ = queue.push(flow_key(2, NORMAL), 0, usize::MAX);
         assert!(served(&mut queue, 2).contains_key(&2));
     }
 
@@ -367,22 +367,25 @@ mod tests {
     #[test]
     fn a_full_queue_drops_the_last_request_of_the_longest_flow() {
         let mut queue = filled(&[(1, NORMAL, 6), (2, NORMAL, 3)]);
-        assert!(matches!(queue.push(share(1, NORMAL), 99, 9), Pushed::Refused));
-        assert!(matches!(queue.push(share(3, NORMAL), 0, 9), Pushed::InPlaceOf(_, 5)), "the last of flow 1");
-        assert!(matches!(queue.push(share(2, NORMAL), 3, 9), Pushed::InPlaceOf(_, 4)));
+        assert!(matches!(queue.push(flow_key(1, NORMAL), 99, 9), Pushed::Refused));
+        assert!(
+            matches!(queue.push(flow_key(3, NORMAL), 0, 9), Pushed::InPlaceOf(_, 5)),
+            "the last of flow 1"
+        );
+        assert!(matches!(queue.push(flow_key(2, NORMAL), 3, 9), Pushed::InPlaceOf(_, 4)));
         assert_eq!(queue.len(), 9);
-        assert!(matches!(FairQueue::default().push(share(1, NORMAL), 0, 0), Pushed::Refused));
+        assert!(matches!(FairQueue::default().push(flow_key(1, NORMAL), 0, 0), Pushed::Refused));
         // Within its own flow the request with the lowest priority is removed.
         let mut queue = filled(&[(1, Priority::List, 2), (1, NORMAL, 2)]);
-        assert!(matches!(queue.push(share(1, Priority::List), 9, 4), Pushed::Refused));
-        assert!(matches!(queue.push(share(1, NORMAL), 9, 4), Pushed::InPlaceOf(_, 1)), "the last list");
+        assert!(matches!(queue.push(flow_key(1, Priority::List), 9, 4), Pushed::Refused));
+        assert!(matches!(queue.push(flow_key(1, NORMAL), 9, 4), Pushed::InPlaceOf(_, 1)), "the last list");
     }
 
     #[test]
     fn a_removed_request_costs_its_flow_nothing() {
         let mut queue = FairQueue::default();
         let places: Vec<_> = (0..10)
-            .map(|one| match queue.push(share(one % 2, NORMAL), 7, usize::MAX) {
+            .map(|one| match queue.push(flow_key(one % 2, NORMAL), 7, usize::MAX) {
                 Pushed::Waits(place) => place,
                 _ => unreachable!(),
             })

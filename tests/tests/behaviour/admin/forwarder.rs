@@ -110,7 +110,7 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
             "certificates": [{"object": word, "notAfter": null, "error": word}],
             "reloads": [{"object": word, "loaded": 1, "failure": word}],
         }),
-        "/services/fairlead/v1/figures" => json!({"time": 1.0, "families": {
+        "/services/fairlead/v1/stats" => json!({"time": 1.0, "families": {
             "fairlead_gateway_request_duration_seconds": histogram, "proxy_request_duration_seconds": histogram,
             "fairlead_gateway_stage_duration_seconds": histogram,
         }}),

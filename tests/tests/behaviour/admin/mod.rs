@@ -144,7 +144,7 @@ async fn only_operators_have_access_and_only_on_listeners_with_the_page() {
     for path in [
         PAGE,
         "/services/fairlead/admin/script.js",
-        "/services/fairlead/v1/figures",
+        "/services/fairlead/v1/stats",
         "/services/fairlead/v1/tail",
     ] {
         assert_eq!(code(gateway(installation.anonymous()), path).await, 401, "{path}");
