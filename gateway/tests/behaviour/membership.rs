@@ -1,4 +1,4 @@
-//! Shards that join, leave, move, go down and come back (front-proxy.md 2.6), while requests and watches are under way.
+//! Shards that join, leave, change their URL, fail and recover (front-proxy.md 2.6) while requests and watches are open.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::world::{Answer, Http2, ORG, World, eventually, logical_cluster, reque
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What alpha is doing for its clients when something happens to it.
-struct UnderWay {
+/// A watch, a read and a write that are open at alpha when its registration or that of the root shard changes.
+struct OpenRequests {
     watch: Response<Incoming>,
     read: JoinHandle<Answer>,
     write: JoinHandle<Answer>,
 }
 
-impl UnderWay {
+impl OpenRequests {
     async fn at_alpha(world: &World, client: &Http2) -> Self {
-        let ask = |method: Method| {
+        let send = |method: Method| {
             let client = client.clone();
             tokio::spawn(
                 async move { client.send(request(method, "/clusters/root:org/wait", &[], "x")).await },
             )
         };
-        let (read, write) = (ask(Method::GET), ask(Method::POST));
+        let (read, write) = (send(Method::GET), send(Method::POST));
         let watch = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
         let watch = client.open(watch).await.unwrap();
         until(&world.alpha.state.waiting, |waiting| *waiting == 2).await;
@@ -40,14 +40,14 @@ impl UnderWay {
         Self { watch, read, write }
     }
 
-    /// It goes on, where it was, to a good end.
-    async fn ends_well(mut self, alpha: &Shard) {
+    /// The watch gets an event from alpha, and the read and the write get their responses from it.
+    async fn assert_completed(mut self, alpha: &Shard) {
         alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
         let event = timeout(LIMIT, self.watch.body_mut().frame()).await.expect("no event").unwrap().unwrap();
         assert_eq!(event.into_data().unwrap(), "{}\n");
         alpha.state.release.send_replace(true);
-        for asked in [self.read, self.write] {
-            let answer = timeout(LIMIT, asked).await.expect("no answer").unwrap();
+        for task in [self.read, self.write] {
+            let answer = timeout(LIMIT, task).await.expect("no response").unwrap();
             assert_eq!((answer.status, &answer.json()["released"]), (200, &json!(true)));
         }
         assert_eq!((*alpha.state.waiting.borrow(), *alpha.state.streams.borrow()), (0, 1));
@@ -58,30 +58,30 @@ impl UnderWay {
 async fn a_removed_shard_completes_its_open_requests() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
-    let under_way = UnderWay::at_alpha(&world, &client).await;
+    let open_requests = OpenRequests::at_alpha(&world, &client).await;
     world.root.state.delete("shards", "alpha");
     eventually("the workspace is refused", async || client.get("/clusters/root:org/api").await.status == 403)
         .await;
     assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.status, 403);
-    under_way.ends_well(&world.alpha).await;
+    open_requests.assert_completed(&world.alpha).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_requests_complete_at_the_old_url_of_a_shard() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
-    let under_way = UnderWay::at_alpha(&world, &client).await;
+    let open_requests = OpenRequests::at_alpha(&world, &client).await;
     let moved = world.another_shard("alpha-moved").await;
     moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
     world.register("alpha", &moved.url());
-    eventually("the new address is asked", async || {
+    eventually("requests are forwarded to the new URL", async || {
         let answer = client.get("/clusters/root:org/api").await;
-        assert_eq!(answer.status, 200, "nothing is lost meanwhile");
+        assert_eq!(answer.status, 200, "no request fails meanwhile");
         answer.json()["shard"] == "alpha-moved"
     })
     .await;
-    under_way.ends_well(&world.alpha).await;
-    // What happens at the new place is seen.
+    open_requests.assert_completed(&world.alpha).await;
+    // The index follows the shard at its new URL.
     let id = "after00000000001";
     moved.state.put("logicalclusters", id, logical_cluster(id, Some("after")));
     eventually("the workspace is served", async || {
@@ -94,17 +94,17 @@ async fn open_requests_complete_at_the_old_url_of_a_shard() {
 async fn without_the_root_shard_known_workspaces_are_served() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
-    // Asked before and after; the answer to the first is remembered.
+    // The decision of the first SubjectAccessReview is cached and used while the root shard is down.
     let reader = world.client_ca.client("metrics-reader", &[]);
     assert_eq!(world.get(Some(&reader), "/metrics").await.status, 200);
-    let under_way = UnderWay::at_alpha(&world, &client).await;
+    let open_requests = OpenRequests::at_alpha(&world, &client).await;
     world.root.kill().await;
     for (path, expected) in [
         ("/clusters/root:org/api", 200),
         ("/clusters/0rg0000000000001/api", 200),
-        // Known where it is; nobody is there.
+        // The workspace is in the index, but its shard is down.
         ("/clusters/root/api", 503),
-        // It may have been created since.
+        // The workspace may have been created since the root shard went down.
         ("/clusters/root:new/api", 503),
         ("/clusters/nope000000000001/api", 503),
         ("/clusters/Nope/api", 403),
@@ -113,21 +113,21 @@ async fn without_the_root_shard_known_workspaces_are_served() {
     ] {
         assert_eq!(client.get(path).await.status, expected, "{path}");
     }
-    // The root shard decides who may read metrics, except for operators, who may read everything.
-    let stranger = world.client_ca.client("somebody", &[]);
-    for (certificate, expected) in [(&world.operator(), 200), (&reader, 200), (&stranger, 500)] {
+    // The root shard authorizes readers of metrics; operators need no authorization.
+    let unauthorized = world.client_ca.client("unauthorized", &[]);
+    for (certificate, expected) in [(&world.operator(), 200), (&reader, 200), (&unauthorized, 500)] {
         let answer = world.get(Some(certificate), "/metrics").await;
         assert_eq!(answer.status, expected, "{}", answer.text);
     }
-    under_way.ends_well(&world.alpha).await;
-    // The others are heard: what comes there is routed to.
+    open_requests.assert_completed(&world.alpha).await;
+    // The index follows the other shards: new workspaces there are served.
     let id = "late000000000001";
     world.alpha.state.put("logicalclusters", id, logical_cluster(id, Some("late")));
     eventually("the workspace is served", async || {
         client.get(&format!("/clusters/{id}/api")).await.status == 200
     })
     .await;
-    // Back at its place, it is asked again.
+    // A root shard at the old address: it is listed, and authorizes readers of metrics again.
     let tls = world.serving_ca.server().server_config(&[&world.client_ca, &world.front_proxy_ca]);
     let back = Shard::start_at("root", tls, world.root.address).await;
     for (name, shard) in [("root", &back), ("alpha", &world.alpha)] {
@@ -139,8 +139,8 @@ async fn without_the_root_shard_known_workspaces_are_served() {
         client.get("/clusters/root:new/api").await.status == 403
     })
     .await;
-    eventually("the stranger is refused", async || {
-        world.get(Some(&stranger), "/metrics").await.status == 403
+    eventually("the unauthorized reader is refused", async || {
+        world.get(Some(&unauthorized), "/metrics").await.status == 403
     })
     .await;
 }

@@ -1,11 +1,11 @@
-//! What can be seen of requests: phases by listener.
+//! Metrics of requests: stages by listener, upstream time by shard and class, the busiest workspaces.
 
 use http::Method;
 
 use crate::world::{Answer, World, eventually, request};
 
-/// The metrics once they have all of these lines: what a request took is told when it has ended, which its client may
-/// notice first.
+/// The metrics once they have all of these lines: a request is recorded when it has ended, and the client may receive the end of
+/// the response before that.
 pub async fn metrics_with(world: &World, lines: &[&str]) -> String {
     let client = world.http2(Some(&world.operator())).await;
     let mut text = String::new();
@@ -31,7 +31,7 @@ async fn stages_are_measured_by_listener_and_upstream_time_by_shard_and_class() 
     let text = metrics_with(
         &world,
         &[
-            // The unknown workspace is found nowhere, and nobody asks who it is.
+            // The request for the unknown workspace has a route stage, but no connection to a shard.
             "fairlead_gateway_stage_duration_seconds_count{listener=\"internal\",stage=\"route\"} 3\n",
             "fairlead_gateway_stage_duration_seconds_count{listener=\"internal\",stage=\"upstream_connect\"} 2\n",
             "fairlead_gateway_first_byte_duration_seconds_count{class=\"read\",listener=\"internal\",shard=\"alpha\"} 1\n",
@@ -41,11 +41,11 @@ async fn stages_are_measured_by_listener_and_upstream_time_by_shard_and_class() 
         ],
     )
     .await;
-    for phase in ["accept", "tls", "auth"] {
+    for stage in ["accept", "tls", "auth"] {
         let name = "fairlead_gateway_stage_duration_seconds_count";
-        let line = format!("{name}{{listener=\"internal\",stage=\"{phase}\"}} ");
+        let line = format!("{name}{{listener=\"internal\",stage=\"{stage}\"}} ");
         let count = text.lines().find_map(|found| found.strip_prefix(&line)).unwrap();
-        assert!(count.parse::<u64>().unwrap() >= 2, "{phase}: {count}");
+        assert!(count.parse::<u64>().unwrap() >= 2, "{stage}: {count}");
     }
 }
 
@@ -77,8 +77,8 @@ async fn the_busiest_workspaces_of_many_are_reported() {
     let watches_of_w3 = format!("fairlead_gateway_top_workspace_watches{{cluster=\"{}\"}} 3\n", id(3));
     let text = metrics_with(&world, &[&watches_of_w3]).await;
     let rates = "fairlead_gateway_top_workspace_requests_per_second{";
-    let told: Vec<&str> = text.lines().filter(|line| line.starts_with(rates)).collect();
-    assert_eq!(told.len(), 10, "{told:?}");
+    let reported: Vec<&str> = text.lines().filter(|line| line.starts_with(rates)).collect();
+    assert_eq!(reported.len(), 10, "{reported:?}");
 
     let operator = world.http2(Some(&world.operator())).await;
     let path = "/services/fairlead/v1/top";
@@ -92,12 +92,12 @@ async fn the_busiest_workspaces_of_many_are_reported() {
     assert_eq!(report["watches"][0]["cluster"], id(3));
     assert_eq!(report["watches"][0]["open"], 3);
     drop(open);
-    eventually("no watch is shown any more", async || {
+    eventually("no watch is reported any more", async || {
         operator.get(path).await.json()["watches"].as_array().unwrap().is_empty()
     })
     .await;
 
-    // A user who may not read the metrics may not read this either.
+    // Reading the report takes the same rights as reading the metrics.
     let reader = world.client_ca.client("metrics-reader", &[]);
     assert_eq!(world.get(Some(&reader), path).await.status, 200);
     assert_eq!(world.get(Some(&world.user()), path).await.status, 403);

@@ -1,4 +1,4 @@
-//! The matrix of outcomes: what each situation answers.
+//! Outcomes of requests: the route or the local response of each case.
 
 use http::Method;
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn routing_of_requests() {
         ("/clusters/0rg0000000000001/api/v1/", "alpha", "/clusters/0rg0000000000001/api/v1/"),
         ("/clusters/root%3Aorg/a%20b%2Fc%3Ad", "alpha", "/clusters/0rg0000000000001/a%20b/c:d"),
         ("/clusters/root/clusters/root/api", "root", "/clusters/root/clusters/root/api"),
-        // Virtual workspaces are with the logical cluster that they are asked about, or were made in.
+        // A virtual workspace is served by the shard of the logical cluster after `clusters`, else of the one after its name.
         ("/services/x/clusters/root:org/a%2fb", "alpha", "/services/x/clusters/root:org/a%2fb"),
         ("/services/x/root/e/clusters/root:org/api", "alpha", "/services/x/root/e/clusters/root:org/api"),
         ("/services/x/root/e/clusters/*/api", "root", "/services/x/root/e/clusters/*/api"),
@@ -29,7 +29,7 @@ async fn routing_of_requests() {
     }
 }
 
-/// A stream whose body is not read is reset, and a client may see the reset before the answer.
+/// A stream whose request body is not read is reset, and the client could receive the reset before the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_local_response_arrives_although_the_request_has_a_body() {
     let world = World::new().await;
@@ -54,7 +54,7 @@ async fn local_responses_of_the_gateway() {
         json!({"mount": {"ref": {}}, "URL": "https://x/clusters/y"}),
         "Ready",
     );
-    // A later change of the same shard that is visible means that the earlier ones are.
+    // Once a change of a shard is visible, the earlier changes of that shard are visible, too.
     world.create_workspace("root", "marker", "root", "marker0000000001");
     let user = world.user();
     for certificate in [Some(&user), None] {
@@ -137,7 +137,7 @@ async fn health_metrics_and_status_by_identity() {
             assert_eq!(world.get(certificate.as_ref(), path).await.status, expected, "{path}");
         }
     }
-    // A shard's rules may allow others.
+    // The access rules of the root shard allow this user to read metrics.
     let metrics = world.get(Some(&reader), "/metrics").await;
     assert_eq!(metrics.status, 200);
     for line in [
@@ -166,7 +166,7 @@ async fn before_the_first_sync_no_workspace_is_403() {
     }
     assert_eq!(world.get(None, "/readyz").await.status, 500);
     assert_eq!(world.get(None, "/livez").await.status, 200);
-    // The shards move to where they can be reached.
+    // The shards are registered with URLs at which they can be reached.
     for shard in [&world.root, &world.alpha] {
         let name = shard.state.name.as_str();
         let object = json!({"metadata": {"name": name}, "spec": {"baseURL": shard.url()}});
@@ -190,11 +190,11 @@ async fn too_much_header_is_431_and_the_connection_stays_open() {
         let answer = client.send(request(Method::GET, "/clusters/root/api", headers, "")).await;
         assert_eq!((answer.status, answer.json()["kind"].as_str()), (431, Some("Status")));
     }
-    // What stands in the target counts, too.
+    // The request target counts towards the limit, too.
     let path = format!("/clusters/root/api?labelSelector={}", &long[..13 << 10]);
     assert_eq!(client.get(&path).await.status, 200);
     let answer = client.send(request(Method::GET, &path, &[("x-long", &long[..20 << 10])], "")).await;
-    // The shard would say it in other words.
+    // The Status shows that the response is the gateway's and not the shard's.
     assert_eq!((answer.status, answer.text.contains("Status")), (431, true));
     assert_eq!(client.get("/clusters/root/api").await.status, 200);
 }
@@ -208,28 +208,28 @@ async fn shards_request_placements() {
     };
     let shard = world.client_ca.client("system:fairlead:shard:alpha", &["system:fairlead:shard"]);
     let client = world.http2(Some(&shard)).await;
-    let pick = async |body: String| client.send(request(Method::POST, path, &[], &body)).await;
-    // Shards whose watches are not open yet are avoided.
+    let place = async |body: String| client.send(request(Method::POST, path, &[], &body)).await;
+    // A shard whose watches are not open yet may be excluded.
     let all_are_watched = async || {
         let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
         status["shards"].as_array().unwrap().iter().all(|shard| shard["watching"] == true)
     };
-    eventually("everything is watched", async || all_are_watched().await).await;
+    eventually("all shards are watched", async || all_are_watched().await).await;
     // alpha has one workspace already.
-    let picked = pick(body("1", "{}")).await.json();
-    assert_eq!((picked["shard"].as_str(), picked["policy"].as_str()), (Some("root"), Some("power-of-two")));
-    assert_eq!(picked["reason"], "0 workspaces and 0 reserved, emptier than alpha; 2 of 2 fit");
-    assert_eq!(pick(body("1", "{}")).await.json()["shard"], "root");
-    assert_eq!(pick(body("3", r#"{"matchLabels":{"name":"alpha"}}"#)).await.json()["shard"], "alpha");
-    let none = pick(body("4", r#"{"matchLabels":{"name":"nobody"}}"#)).await;
+    let placed = place(body("1", "{}")).await.json();
+    assert_eq!((placed["shard"].as_str(), placed["policy"].as_str()), (Some("root"), Some("power-of-two")));
+    assert_eq!(placed["reason"], "0 workspaces and 0 reserved, emptier than alpha; 2 of 2 fit");
+    assert_eq!(place(body("1", "{}")).await.json()["shard"], "root");
+    assert_eq!(place(body("3", r#"{"matchLabels":{"name":"alpha"}}"#)).await.json()["shard"], "alpha");
+    let none = place(body("4", r#"{"matchLabels":{"name":"unknown"}}"#)).await;
     assert_eq!((none.status, none.json()["reason"].as_str()), (422, Some("NoShardFits")));
-    assert_eq!(pick("{".to_owned()).await.status, 400);
-    assert_eq!(pick("x".repeat(70_000)).await.status, 413);
+    assert_eq!(place("{".to_owned()).await.status, 400);
+    assert_eq!(place("x".repeat(70_000)).await.status, 413);
 
-    let question = body("5", "{}");
+    let placement = body("5", "{}");
     for (certificate, expected) in [(None, 401), (Some(world.user()), 403), (Some(world.operator()), 403)] {
         let client = world.http2(certificate.as_ref()).await;
-        assert_eq!(client.send(request(Method::POST, path, &[], &question)).await.status, expected);
+        assert_eq!(client.send(request(Method::POST, path, &[], &placement)).await.status, expected);
     }
     assert_eq!(client.get(path).await.status, 405);
 }
@@ -240,10 +240,10 @@ async fn a_shard_that_is_down_is_503_for_its_workspaces_only() {
     let user = world.user();
     let client = world.http2(Some(&user)).await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
-    let elsewhere =
-        crate::shard::Shard::start("nobody", world.serving_ca.server().server_config(&[&world.client_ca]))
+    let unused =
+        crate::shard::Shard::start("unused", world.serving_ca.server().server_config(&[&world.client_ca]))
             .await;
-    std::mem::replace(&mut world.alpha, elsewhere).stop().await;
+    std::mem::replace(&mut world.alpha, unused).stop().await;
     for method in [Method::GET, Method::POST] {
         let answer = client.send(request(method, "/clusters/root:org/api", &[], "body")).await;
         assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"));

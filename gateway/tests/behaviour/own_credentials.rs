@@ -1,4 +1,5 @@
-//! A shard that is not like the others: other authorities on both sides, and another name in its certificate.
+//! A shard with its own settings: other authorities for its certificate and for client certificates, and another name in its
+//! certificate.
 
 use std::fs;
 
@@ -15,7 +16,8 @@ const PATH: &str = "/clusters/root:own/api";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let [serving, successor, clients] = ["own serving", "its successor", "own clients"].map(Authority::new);
+    let [serving, successor, clients] =
+        ["own serving", "own serving successor", "own clients"].map(Authority::new);
     let tls = serving.server_named("own.shards").server_config(&[&clients]);
     let own = Shard::start("own", tls).await;
     own.state.put("logicalclusters", ID, logical_cluster(ID, Some("own")));
@@ -26,7 +28,7 @@ async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
     let authorities = directory.join("own-serving-ca.crt");
     fs::write(&authorities, &serving.pem).unwrap();
     let (certificate, private_key) = clients.client("kcp-front-proxy", &[]).write(directory, "own-proxy");
-    let (reader, readers_key) =
+    let (reader, reader_key) =
         clients.client("shard-admin", &["system:masters"]).write(directory, "own-reader");
     let kubeconfig = directory.join("own.kubeconfig");
     let text = json!({
@@ -36,7 +38,7 @@ async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
             "server": "https://nowhere.invalid", "certificate-authority": authorities,
             "tls-server-name": "own.shards",
         }}],
-        "users": [{"name": "u", "user": {"client-certificate": reader, "client-key": readers_key}}],
+        "users": [{"name": "u", "user": {"client-certificate": reader, "client-key": reader_key}}],
     });
     fs::write(&kubeconfig, text.to_string()).unwrap();
     world.config.upstream.shards = vec![ShardUpstreamConfig {
@@ -55,7 +57,7 @@ async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     }
 
-    // Its authority is replaced: what it shows now is believed as soon as the file says so, and not before.
+    // The shard's authority is replaced. Its new certificate is trusted once the file with the authorities has changed.
     own.state.set_tls(successor.server_named("own.shards").server_config(&[&clients]));
     own.state.cut_connections();
     assert_eq!(world.get(Some(&user), PATH).await.status, 503);

@@ -1,4 +1,4 @@
-//! Where paths lead: kcp's mapping file, mounted workspaces, and web pages.
+//! Routing by path with kcp's mapping file, mounted workspaces, and CORS.
 
 use std::net::SocketAddr;
 
@@ -13,30 +13,30 @@ async fn client(world: &World, address: SocketAddr, certificate: Option<&Leaf>) 
     Http2::over(connect(address, &world.serving_ca, certificate, b"h2").await.unwrap()).await
 }
 
-/// An entry with the files of the world, and more.
-fn entry(world: &World, path: &str, backend: &str, more: &Value) -> Value {
+/// An entry of a mapping file with the certificates of the world, extended by the fields of `extra`.
+fn entry(world: &World, path: &str, backend: &str, extra: &Value) -> Value {
     let file = |name: &str| world.directory.path().join(name);
     let mut entry = json!({
         "path": path, "backend": backend,
         "backend_server_ca": file("serving-ca.crt"),
         "proxy_client_cert": file("front-proxy.crt"), "proxy_client_key": file("front-proxy.key"),
     });
-    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    entry.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     entry
 }
 
-/// The server that responded and the user that it got, one line each.
+/// The server that responded with the path and the identity headers that it got; the status code if it is not 200.
 fn outcome(answer: &Answer) -> String {
     if answer.status != 200 {
         return answer.status.to_string();
     }
     let echo = answer.json();
-    let mut said = answer.echoed("x-remote-");
-    said.extend(answer.echoed("x-custom-"));
-    said.extend(answer.echoed("x-custom_"));
-    said.extend(answer.echoed("x_custom"));
-    said.retain(|line| !line.contains("credential-id"));
-    format!("{} {} {}", echo["shard"].as_str().unwrap(), echo["path"].as_str().unwrap(), said.join(", "))
+    let mut identity = answer.echoed("x-remote-");
+    identity.extend(answer.echoed("x-custom-"));
+    identity.extend(answer.echoed("x-custom_"));
+    identity.extend(answer.echoed("x_custom"));
+    identity.retain(|line| !line.contains("credential-id"));
+    format!("{} {} {}", echo["shard"].as_str().unwrap(), echo["path"].as_str().unwrap(), identity.join(", "))
 }
 
 const USUAL: &str = "x-remote-group: system:authenticated, x-remote-group: team, x-remote-user: alice";
@@ -65,7 +65,7 @@ async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
     config.paths.mapping_file = Some(file.as_path().into());
     let (_gateway, environment, address) = world.gateway_with(config).await;
     let user = world.user();
-    let known = client(&world, address, Some(&user)).await;
+    let authenticated = client(&world, address, Some(&user)).await;
     let forged = [
         ("x-remote-user", "root"),
         ("x-remote-group", "system:masters"),
@@ -92,21 +92,21 @@ async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
         ("/e2e//clusters/x", "307".into()),
         ("/e2e/%2e%2e/clusters/root/api", "307".into()),
     ] {
-        let answer = known.send(request(Method::GET, path, &forged, "")).await;
+        let answer = authenticated.send(request(Method::GET, path, &forged, "")).await;
         let mut lines: Vec<&str> = expected.split(", ").collect();
         let got = outcome(&answer);
         let mut got: Vec<&str> = got.split(", ").collect();
         lines.sort_unstable();
         got.sort_unstable();
-        // In the line that names the server the first header stands, too.
+        // The first header is in the same part as the server and the path.
         assert_eq!(got.join(", ").replace("  ", " "), lines.join(", "), "{path}");
     }
-    // An unauthenticated client gets no information.
-    let unknown = client(&world, address, None).await;
-    let answer = unknown.send(request(Method::GET, "/e2e/clusters/root:org/x", &forged, "")).await;
+    // A request of an unauthenticated client is forwarded without identity headers, the forged ones included.
+    let unauthenticated = client(&world, address, None).await;
+    let answer = unauthenticated.send(request(Method::GET, "/e2e/clusters/root:org/x", &forged, "")).await;
     assert_eq!(outcome(&answer), "own /base/e2e/clusters/root:org/x?a=b ");
 
-    // Nor in trailers.
+    // Identity headers are removed from trailers, too.
     let (mut sender, connection) =
         h2::client::handshake(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap())
             .await
@@ -127,16 +127,16 @@ async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
     assert_eq!(echo["trailers"], json!(["checksum: root"]));
     driver.abort();
 
-    // Without an entry for everything, what is not mapped is not found.
+    // Without an entry for /, a path without an entry is not found.
     write(&entries[..3]);
     environment.reloads.check_now();
-    let answer = known.get("/version").await;
+    let answer = authenticated.get("/version").await;
     assert_eq!((answer.status, answer.text.as_str()), (404, "404 page not found\n"));
-    assert_eq!(known.get("/services/x/api").await.json()["shard"], "vw");
-    // A broken file changes nothing, and is told.
+    assert_eq!(authenticated.get("/services/x/api").await.json()["shard"], "vw");
+    // An invalid file has no effect and counts as a failed reload.
     std::fs::write(&file, "- path: relative\n  backend: x\n").unwrap();
     environment.reloads.check_now();
-    assert_eq!(known.get("/services/x/api").await.json()["shard"], "vw");
+    assert_eq!(authenticated.get("/services/x/api").await.json()["shard"], "vw");
     let metrics = environment.metrics.text().unwrap();
     let metrics = String::from_utf8_lossy(&metrics);
     assert!(
@@ -145,19 +145,19 @@ async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
             .any(|line| line.starts_with("fairlead_reload_total{") && line.contains("result=\"failure\"")),
         "{metrics}"
     );
-    // Without /clusters/ it is a path like any other.
+    // Without an entry for /clusters/, such a path is forwarded unchanged, like any other.
     write(&[entry(&world, "/", &rest.url(), &json!({}))]);
     environment.reloads.check_now();
-    assert_eq!(known.get("/clusters/root:org/api").await.json()["path"], "/clusters/root:org/api");
+    assert_eq!(authenticated.get("/clusters/root:org/api").await.json()["path"], "/clusters/root:org/api");
 }
 
-/// What a mounted workspace's URL leads to, as far as the first hop goes.
+/// Requests for mounted workspaces at the first gateway: the server that gets them, or the refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mounted_workspaces() {
     let world = World::new().await;
     let mounted = world.another_shard("mounted").await;
     let user = world.user();
-    let known = world.http2(Some(&user)).await;
+    let authenticated = world.http2(Some(&user)).await;
     let url = mounted.url();
     let put = |name: &str, url: &str, phase: &str| {
         world.put_workspace("root", name, json!({"mount": {"ref": {}}, "URL": url}), phase);
@@ -179,7 +179,7 @@ async fn mounted_workspaces() {
     put("cleared", &format!("{url}/clusters/there"), "Ready");
     world.put_workspace("root", "cleared", json!({}), "Ready");
     world.create_workspace("root", "marker", "root", "marker0000000001");
-    assert_eq!(known.get("/clusters/root:marker/api").await.status, 200);
+    assert_eq!(authenticated.get("/clusters/root:marker/api").await.status, 200);
     for (path, expected) in [
         ("/clusters/root:ready/api/v1?a=b", format!("mounted /clusters/there/api/v1?a=b {USUAL}")),
         ("/clusters/root:ready", format!("mounted /clusters/there {USUAL}")),
@@ -192,56 +192,59 @@ async fn mounted_workspaces() {
         ("/clusters/root:user/api", "403".into()),
         ("/clusters/root:odd/api", "403".into()),
         ("/clusters/root:cleared/api", "403".into()),
-        // kcp ignores what stands behind a mount.
+        // kcp ignores labels behind a mount; here they name an unknown workspace.
         ("/clusters/root:ready:below/api", "403".into()),
     ] {
-        assert_eq!(outcome(&known.get(path).await), expected, "{path}");
+        assert_eq!(outcome(&authenticated.get(path).await), expected, "{path}");
     }
-    let peer = known.get("/clusters/root:ready/api").await.json();
-    assert_eq!((&peer["peer"], &peer["authority"]), (&"kcp-front-proxy".into(), &"localhost".into()));
-    // Round in circles; a client can only shorten its own way.
+    let echo = authenticated.get("/clusters/root:ready/api").await.json();
+    assert_eq!((&echo["peer"], &echo["authority"]), (&"kcp-front-proxy".into(), &"localhost".into()));
+    // Too many hops are a loop. A client can only lower the number of hops that are left to its own request.
     for (hops, expected) in
         [("0", 200), ("x", 200), ("-1", 200), ("8", 508), ("4294967295", 508), ("99999999999", 200)]
     {
         let fields = [("x-fairlead-mount-hops", hops)];
-        let answer = known.send(request(Method::GET, "/clusters/root:ready/api", &fields, "")).await;
+        let answer = authenticated.send(request(Method::GET, "/clusters/root:ready/api", &fields, "")).await;
         assert_eq!(answer.status, expected, "{hops}");
         if expected == 200 {
             assert_eq!(answer.echoed("x-fairlead-mount-hops"), ["x-fairlead-mount-hops: 1"], "{hops}");
         }
     }
-    // It says nothing to those who are no mounts.
+    // Requests that are not for a mount are forwarded without the header.
     let fields = [("x-fairlead-mount-hops", "3")];
-    let answer = known.send(request(Method::GET, "/clusters/root:org/api", &fields, "")).await;
+    let answer = authenticated.send(request(Method::GET, "/clusters/root:org/api", &fields, "")).await;
     assert_eq!(answer.echoed("x-fairlead-mount-hops"), [""; 0]);
-    // Without a certificate the first hop says nothing about anybody.
-    let unknown = world.http2(None).await;
-    assert_eq!(outcome(&unknown.get("/clusters/root:ready/api").await), "mounted /clusters/there/api ");
+    // The request of a client without a certificate is forwarded without identity headers.
+    let unauthenticated = world.http2(None).await;
+    assert_eq!(
+        outcome(&unauthenticated.get("/clusters/root:ready/api").await),
+        "mounted /clusters/there/api "
+    );
     Shard::stop(mounted).await;
-    assert_eq!(outcome(&known.get("/clusters/root:ready/api").await), "503");
+    assert_eq!(outcome(&authenticated.get("/clusters/root:ready/api").await), "503");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn web_pages_of_allowed_origins_may_use_the_api() {
-    let choice: fn(&mut fairlead_config::GatewayConfig) = |config| {
+    let set_origins: fn(&mut fairlead_config::GatewayConfig) = |config| {
         config.cors_allowed_origins = vec!["^https://console\\.example$".to_owned()];
     };
-    let world = World::with(Choices { config: Some(choice), ..Choices::default() }).await;
+    let world = World::with(Choices { config: Some(set_origins), ..Choices::default() }).await;
     let client = world.http2(Some(&world.user())).await;
-    let ask = async |method: Method, path: &str, origin: &str| {
+    let send = async |method: Method, path: &str, origin: &str| {
         client.send(request(method, path, &[("origin", origin)], "")).await
     };
-    let good = "https://console.example";
-    let preflight = ask(Method::OPTIONS, "/clusters/root:org/api", good).await;
+    let allowed = "https://console.example";
+    let preflight = send(Method::OPTIONS, "/clusters/root:org/api", allowed).await;
     assert_eq!((preflight.status, preflight.text.as_str()), (204, ""));
-    let answers = [
+    let responses = [
         preflight,
-        ask(Method::GET, "/clusters/root:org/api", good).await,
-        ask(Method::GET, "/clusters/root:nope/api", good).await,
+        send(Method::GET, "/clusters/root:org/api", allowed).await,
+        send(Method::GET, "/clusters/root:nope/api", allowed).await,
     ];
-    for (number, answer) in answers.iter().enumerate() {
+    for (number, answer) in responses.iter().enumerate() {
         for (name, value) in [
-            ("access-control-allow-origin", good),
+            ("access-control-allow-origin", allowed),
             ("access-control-allow-methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH"),
             ("access-control-allow-credentials", "true"),
             ("access-control-expose-headers", "Date"),
@@ -251,8 +254,8 @@ async fn web_pages_of_allowed_origins_may_use_the_api() {
         }
     }
     for origin in ["https://console.example.evil", "https://evil", "null", ""] {
-        // Others are served like everybody, and their browsers keep the answer from them.
-        let answer = ask(Method::OPTIONS, "/clusters/root:org/api", origin).await;
+        // Requests of other origins are served without CORS headers; browsers withhold such responses from the page.
+        let answer = send(Method::OPTIONS, "/clusters/root:org/api", origin).await;
         assert_eq!((answer.status, answer.json()["method"].as_str()), (200, Some("OPTIONS")), "{origin}");
         assert!(!answer.headers.contains_key("access-control-allow-origin"), "{origin}");
     }

@@ -1,4 +1,4 @@
-//! Certificates for one test world.
+//! Certificate authorities and certificates of a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// An authority.
+/// A certificate authority.
 #[derive(Clone)]
 pub struct Authority {
     issuer: Arc<Issuer<'static, KeyPair>>,
@@ -23,9 +23,9 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// One that can only be believed: its key is somebody else's.
-    pub fn of_others(pem: &str) -> Self {
-        Self { pem: pem.to_owned(), ..Self::new("nobody") }
+    /// An authority that can only be trusted: certificates that it issues are signed with another key.
+    pub fn trusted_only(pem: &str) -> Self {
+        Self { pem: pem.to_owned(), ..Self::new("unused") }
     }
 }
 
@@ -42,7 +42,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Strict verifiers ask for it.
+        // Strict verifiers require the key usage.
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).unwrap().pem();
         Self { issuer: Arc::new(Issuer::new(params, key)), pem }
@@ -53,14 +53,14 @@ impl Authority {
         self.issue(CertificateParams::new(names).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A server that is to be called so, wherever it is.
+    /// A server certificate for one name, independent of the server's address.
     pub fn server_named(&self, name: &str) -> Leaf {
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// As authorities of the world sign them: for three months.
-    pub fn server_for_the_world(&self, name: &str, key: KeyPair) -> Leaf {
+    /// A server certificate like those of public authorities, valid for 90 days.
+    pub fn public_server(&self, name: &str, key: KeyPair) -> Leaf {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let now = std::time::SystemTime::now();
         let day = std::time::Duration::from_secs(86_400);
@@ -73,14 +73,14 @@ impl Authority {
         self.issue(subject(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// A client certificate that is good until then (whole seconds).
+    /// A client certificate that is valid until then (whole seconds).
     pub fn client_until(&self, name: &str, until: std::time::SystemTime) -> Leaf {
         let mut params = subject(name, &[]);
         params.not_after = until.into();
         self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// The same with a serial number that somebody else has as well.
+    /// A client certificate with a given serial number, which need not be unique.
     pub fn client_with_serial(&self, name: &str, serial: u64) -> Leaf {
         let mut params = subject(name, &[]);
         params.serial_number = Some(serial.into());
@@ -101,7 +101,7 @@ impl Authority {
 fn subject(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
-    // rcgen keeps one name per type, so the second organisation comes by its number.
+    // rcgen keeps one value per type, so the second organisation has its type given as an OID.
     assert!(groups.len() <= 2);
     for (group, kind) in
         groups.iter().zip([DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])])
@@ -125,7 +125,7 @@ impl Leaf {
         (chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap())
     }
 
-    /// A server that asks for client certificates of these authorities, and takes clients without one.
+    /// A server that requests client certificates of these authorities, and accepts clients without one.
     pub fn server_config(&self, clients: &[&Authority]) -> Arc<ServerConfig> {
         let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
             Arc::new(roots(clients)),
@@ -147,7 +147,7 @@ impl Leaf {
 }
 
 impl Leaf {
-    /// A server that asks nobody for certificates.
+    /// A server that requests no client certificates.
     pub fn public_server_config(&self) -> Arc<ServerConfig> {
         let (chain, key) = self.der();
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -161,12 +161,12 @@ impl Leaf {
     }
 }
 
-/// A client that believes this authority, shows this certificate and speaks this protocol.
+/// A client that trusts this authority, presents this certificate and speaks this protocol.
 pub fn client_config(server: &Authority, certificate: Option<&Leaf>, alpn: &[u8]) -> Arc<ClientConfig> {
     client_config_of(&[server], certificate, alpn)
 }
 
-/// The same, believing several.
+/// A client that trusts several authorities.
 pub fn client_config_of(
     servers: &[&Authority],
     certificate: Option<&Leaf>,
@@ -180,7 +180,9 @@ pub fn client_config_of(
         Some(leaf) => {
             let (chain, key) = leaf.der();
             let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
-            builder.with_client_cert_resolver(Arc::new(Shown(Arc::new(CertifiedKey::new(chain, key)))))
+            builder.with_client_cert_resolver(Arc::new(FixedCertificate(Arc::new(CertifiedKey::new(
+                chain, key,
+            )))))
         }
         None => builder.with_no_client_auth(),
     };
@@ -188,11 +190,11 @@ pub fn client_config_of(
     Arc::new(config)
 }
 
-/// Shows a certificate whatever it is; the usual way refuses those that it cannot read.
+/// Presents a certificate without checks; rustls' own resolver refuses certificates that it cannot parse.
 #[derive(Debug)]
-struct Shown(Arc<CertifiedKey>);
+struct FixedCertificate(Arc<CertifiedKey>);
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for FixedCertificate {
     fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
     }

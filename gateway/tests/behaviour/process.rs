@@ -1,4 +1,4 @@
-//! The program itself: starts from a file, obeys signals, says what is wrong.
+//! The gateway program: start from a configuration file or from flags, signals, and messages about errors.
 
 use http::Method;
 use rustix::process::Signal;
@@ -22,11 +22,11 @@ async fn the_program_serves_reloads_and_drains() {
     let client = Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;
     assert_eq!(client.get("/clusters/root:org/api").await.json()["shard"], "alpha");
 
-    // SIGHUP reads the configuration again; a broken one is named and not obeyed.
+    // SIGHUP reloads the configuration. An invalid configuration is logged and has no effect.
     let mut changed = world.config.clone();
     changed.index.miss_wait = "100ms".parse().unwrap();
     changed.log.level = "debug".to_owned();
-    changed.state_file = Some("elsewhere".into());
+    changed.state_file = Some("other-state".into());
     write(&changed);
     gateway.signal(Signal::HUP);
     assert!(gateway.says("needs a restart").await.contains("log"));
@@ -36,7 +36,7 @@ async fn the_program_serves_reloads_and_drains() {
     gateway.says("configuration").await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
 
-    // So is a kubeconfig, by its file.
+    // An invalid kubeconfig is logged with the path of its file.
     let kubeconfig = world.directory.path().join("shards.kubeconfig");
     std::fs::copy(without_context(&world), &kubeconfig).unwrap();
     gateway.signal(Signal::HUP);
@@ -61,16 +61,16 @@ async fn start_errors_are_one_sentence() {
     taken.listeners[0].serving.address = world.address;
     let mut missing = world.config.clone();
     missing.upstream.certificate = "/nowhere/x.crt".into();
-    let nope = without_context(&world);
+    let no_context = without_context(&world);
     let mut single = world.config.clone();
     single.upstream.shards.push(fairlead_config::ShardUpstreamConfig {
         name: "alpha".to_owned(),
-        kubeconfig: Some(nope.as_str().into()),
+        kubeconfig: Some(no_context.as_str().into()),
         ..Default::default()
     });
-    let incomplete = format!("{nope}: the kubeconfig has no context named \"nope\"");
+    let kubeconfig_error = format!("{no_context}: the kubeconfig has no context named \"missing\"");
     for (config, sentence) in [
-        (serde_json::to_string(&single).unwrap(), incomplete.as_str()),
+        (serde_json::to_string(&single).unwrap(), kubeconfig_error.as_str()),
         ("index: {shardSelector: \"a in (\"}".to_owned(), "gateway.yaml:1:24: \"a in (\" is not a term"),
         (serde_json::to_string(&taken).unwrap(), "cannot listen on 127.0.0.1"),
         (serde_json::to_string(&missing).unwrap(), "credential for shards cannot be loaded"),
@@ -88,13 +88,14 @@ async fn start_errors_are_one_sentence() {
 fn without_context(world: &World) -> String {
     let directory = world.directory.path();
     let good = std::fs::read_to_string(directory.join("shards.kubeconfig")).unwrap();
-    let file = directory.join("nope.kubeconfig");
-    std::fs::write(&file, good.replace(r#""current-context":"c""#, r#""current-context":"nope""#)).unwrap();
+    let file = directory.join("no-context.kubeconfig");
+    std::fs::write(&file, good.replace(r#""current-context":"c""#, r#""current-context":"missing""#))
+        .unwrap();
     file.display().to_string()
 }
 
-/// What a launcher of kcp writes beside its front proxy, and the command line that it starts it with.
-fn as_front_proxy(world: &World) -> Vec<String> {
+/// The arguments with which a launcher of kcp starts kcp-front-proxy. Writes the mapping file and a kubeconfig that they name.
+fn front_proxy_arguments(world: &World) -> Vec<String> {
     let directory = world.directory.path();
     let path = |file: &str| directory.join(file).display().to_string();
     let mapping = format!(
@@ -105,21 +106,21 @@ fn as_front_proxy(world: &World) -> Vec<String> {
         path("front-proxy.key"),
     );
     std::fs::write(directory.join("mapping.yaml"), mapping).unwrap();
-    // Without a server, as client-go writes it for credentials that are good for all shards.
+    // A kubeconfig with an empty server, as client-go writes it for credentials that are valid at all shards.
     let root = std::fs::read_to_string(directory.join("shards.kubeconfig")).unwrap();
-    let everywhere = root.replace(&world.root.url(), "");
-    std::fs::write(directory.join("everywhere.kubeconfig"), everywhere).unwrap();
+    let all_shards = root.replace(&world.root.url(), "");
+    std::fs::write(directory.join("all-shards.kubeconfig"), all_shards).unwrap();
     [
         "--bind-address=127.0.0.1".to_owned(),
         "--secure-port=0".to_owned(),
         format!("--root-directory={}", path("front-proxy")),
         format!("--mapping-file={}", path("mapping.yaml")),
         format!("--root-kubeconfig={}", path("shards.kubeconfig")),
-        format!("--shards-kubeconfig={}", path("everywhere.kubeconfig")),
+        format!("--shards-kubeconfig={}", path("all-shards.kubeconfig")),
         format!("--client-ca-file={}", path("client-ca.crt")),
         format!("--tls-cert-file={}", path("tls.crt")),
         format!("--tls-private-key-file={}", path("tls.key")),
-        // With the quotes that the operator writes around the whole list.
+        // kcp-operator writes quotes around the whole list.
         "--authentication-drop-groups=\"system:masters,system:kcp:logical-cluster-admin\"".to_owned(),
         "--v=4".to_owned(),
         "--profiler-address=localhost:1".to_owned(),
@@ -131,7 +132,7 @@ fn as_front_proxy(world: &World) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let mut gateway = Gateway::with(as_front_proxy(&world));
+    let mut gateway = Gateway::with(front_proxy_arguments(&world));
     gateway.says("accepted and without effect here: --profiler-address").await;
     let address = gateway.address().await;
     gateway.says("the index is synced").await;
@@ -147,20 +148,22 @@ async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
     assert_eq!(connect(None).await.get("/services/x").await.status, 404);
     assert_eq!(connect(None).await.get("/readyz").await.status, 200);
 
-    // It is not ready any more, but still takes connections and serves them: load balancers have a moment.
+    // During the shutdown delay the gateway is not ready, but accepts connections and serves them, for load balancers.
     gateway.signal(Signal::TERM);
-    eventually("it is not ready any more", async || connect(None).await.get("/readyz").await.status != 200)
-        .await;
+    eventually("the gateway is not ready any more", async || {
+        connect(None).await.get("/readyz").await.status != 200
+    })
+    .await;
     assert_eq!(connect(Some(&user)).await.get("/clusters/root:org/api").await.status, 200);
-    // There is no directory --root-directory, which costs only what would be in it.
+    // The directory of --root-directory does not exist: only the snapshot is not written.
     gateway.says("the snapshot of the index cannot be written").await;
     assert!(gateway.child.wait().await.unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn started_with_flags_it_keeps_its_index_in_the_root_directory() {
+async fn with_flags_the_index_snapshot_is_kept_in_the_root_directory() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let arguments = as_front_proxy(&world);
+    let arguments = front_proxy_arguments(&world);
     let root = world.directory.path().join("front-proxy");
     std::fs::create_dir(&root).unwrap();
     let mut gateway = Gateway::with(arguments.clone());
@@ -174,11 +177,11 @@ async fn started_with_flags_it_keeps_its_index_in_the_root_directory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_in_a_command_line_or_mapping_file_are_one_sentence() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let good = as_front_proxy(&world);
+    let good = front_proxy_arguments(&world);
     let mapping = world.directory.path().join("mapping.yaml");
     let text = std::fs::read_to_string(&mapping).unwrap();
-    let nope = without_context(&world);
-    let incomplete = format!("{nope}: the kubeconfig has no context named \"nope\"");
+    let no_context = without_context(&world);
+    let kubeconfig_error = format!("{no_context}: the kubeconfig has no context named \"missing\"");
     let with = |extra: &str| good.iter().cloned().chain([extra.to_owned()]).collect::<Vec<_>>();
     for (arguments, mapping_text, sentence) in [
         (with("--no-such-flag"), text.clone(), "unexpected argument '--no-such-flag'"),
@@ -192,9 +195,9 @@ async fn errors_in_a_command_line_or_mapping_file_are_one_sentence() {
             text.clone(),
             r#"--cors-allowed-origins: "[" is no regular expression"#,
         ),
-        (with(&format!("--root-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
-        (with(&format!("--shards-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
-        (with(&format!("--shard-peer-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
+        (with(&format!("--root-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),
+        (with(&format!("--shards-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),
+        (with(&format!("--shard-peer-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),
         (good.clone(), text.replace("/clusters/", "clusters/"), "mapping.yaml:1:9: the path \"clusters/\""),
         (good.clone(), text.replace("front-proxy.key", "none.key"), "mapping.yaml:1:9: the private key"),
         (with("--client-ca-file=/nowhere"), text.clone(), "/nowhere cannot be read"),

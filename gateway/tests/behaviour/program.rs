@@ -1,4 +1,4 @@
-//! The program itself, as a process of its own.
+//! The gateway program as a child process.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -29,32 +29,32 @@ impl Gateway {
     pub fn with(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"));
         command.args(arguments);
-        Self::by(command)
+        Self::of_command(command)
     }
 
-    /// By a command that somebody has prepared.
-    pub fn by(mut command: Command) -> Self {
+    /// Starts the gateway with a prepared command.
+    pub fn of_command(mut command: Command) -> Self {
         let mut child =
             command.env_remove("RUST_LOG").stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
         Self { child, log: Some(log) }
     }
 
-    /// The first line of the log that says this.
-    pub async fn says(&mut self, what: &str) -> String {
-        let heard = async {
+    /// Waits for the first line of the log that contains this text, and returns the line.
+    pub async fn says(&mut self, text: &str) -> String {
+        let line = async {
             while let Some(line) = self.log.as_mut().unwrap().next_line().await.unwrap() {
-                if line.contains(what) {
+                if line.contains(text) {
                     return Some(line);
                 }
             }
             None
         };
-        let heard = timeout(PATIENCE, heard).await.ok().flatten();
-        heard.unwrap_or_else(|| panic!("it never said {what}"))
+        let line = timeout(PATIENCE, line).await.ok().flatten();
+        line.unwrap_or_else(|| panic!("no line of the log contains {text}"))
     }
 
-    /// Where its first listener listens.
+    /// The address of the first listener, from the log.
     pub async fn address(&mut self) -> std::net::SocketAddr {
         let line = self.says("listening").await;
         line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
@@ -68,13 +68,13 @@ impl Gateway {
         kill_process(process(self.pid()), signal).unwrap();
     }
 
-    /// Waits for its end, which is to be a good one.
+    /// Waits for the end of the process and asserts that it is successful.
     pub async fn ends_well(&mut self) {
-        let end = timeout(PATIENCE, self.child.wait()).await.expect("it does not end");
-        assert!(end.unwrap().success());
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("the process does not end");
+        assert!(status.unwrap().success());
     }
 
-    /// Everything that it says from now on.
+    /// Collects the lines of the log from now on.
     pub fn collect_log(&mut self) -> Arc<Mutex<Vec<String>>> {
         let (mut log, collected) = (self.log.take().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let target = Arc::clone(&collected);
@@ -87,7 +87,7 @@ impl Gateway {
     }
 }
 
-/// What a process says of itself in its state file, whoever serves. That one is killed at the end.
+/// The state file of the gateway, which names the process that serves. Dropping it kills that process.
 pub struct StateFile(pub PathBuf);
 
 impl StateFile {
@@ -95,9 +95,10 @@ impl StateFile {
         ProcessState::read(&self.0).unwrap_or_default()
     }
 
+    /// Waits until the state satisfies a condition, and returns the state.
     pub async fn until(&self, condition: impl Fn(&ProcessState) -> bool) -> ProcessState {
         let mut state = ProcessState::default();
-        eventually("the state file says what is waited for", async || {
+        eventually("the state file has the expected state", async || {
             state = self.read();
             condition(&state)
         })
@@ -105,7 +106,7 @@ impl StateFile {
         state
     }
 
-    /// To whoever is in charge.
+    /// Sends a signal to the process that serves.
     pub fn signal(&self, signal: Signal) {
         kill_process(process(self.read().pid), signal).unwrap();
     }
@@ -123,7 +124,7 @@ pub fn process(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
-/// Waits for the end of a process that need not be a child of ours.
+/// Waits for the end of a process that need not be a child of this one.
 pub async fn until_gone(number: u32) {
     let descriptor = match pidfd_open(process(number), PidfdFlags::NONBLOCK) {
         Ok(descriptor) => descriptor,
@@ -132,9 +133,9 @@ pub async fn until_gone(number: u32) {
     };
     #[expect(
         deprecated,
-        reason = "the other ways are unsafe for the sake of what is no descriptor of its own"
+        reason = "the replacement is an unsafe function, because of types that do not own their descriptor"
     )]
     let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE).unwrap();
-    let gone = timeout(PATIENCE, descriptor.readable()).await;
-    drop(gone.unwrap_or_else(|_| panic!("process {number} does not end")).unwrap());
+    let ended = timeout(PATIENCE, descriptor.readable()).await;
+    drop(ended.unwrap_or_else(|_| panic!("process {number} does not end")).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Requests that are sent once more are sent whole.
+//! Retries send the complete request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::world::until;
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Reads each request to its end and refuses every other one then (REFUSED_STREAM: nothing was done with it). Counts those that
-/// have begun.
+/// Reads each request to its end, then refuses every other one with REFUSED_STREAM: the request was not processed (RFC 9113).
+/// Counts the requests when they begin.
 async fn refuse_at_the_end(stream: TlsStream<TcpStream>, requests: Arc<watch::Sender<usize>>) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
@@ -29,7 +29,7 @@ async fn refuse_at_the_end(stream: TlsStream<TcpStream>, requests: Arc<watch::Se
         tokio::spawn(async move {
             let mut body = request.into_body();
             while let Some(data) = body.data().await {
-                assert_eq!(data.unwrap(), "", "nothing was sent");
+                assert_eq!(data.unwrap(), "", "the request has no content");
             }
             let trailers = body.trailers().await.unwrap().map_or(0, |trailers: HeaderMap| trailers.len());
             if is_refused {
@@ -41,14 +41,14 @@ async fn refuse_at_the_end(stream: TlsStream<TcpStream>, requests: Arc<watch::Se
     }
 }
 
-/// How a request can be repeated depends on how much of its body the earlier attempt has read: an attempt that has read the end
-/// must not leave the next one waiting for it.
+/// A retry depends on how much of the request body the earlier attempt has read: if that attempt has read the end of the body, the
+/// next one must not wait for the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_write_without_content_is_retried_completely() {
     let requests = Arc::new(watch::Sender::new(0));
-    let seen = Arc::clone(&requests);
+    let counter = Arc::clone(&requests);
     let mapped = Mapped::new(|backend| {
-        let refusing = move |stream| refuse_at_the_end(stream, Arc::clone(&seen));
+        let refusing = move |stream| refuse_at_the_end(stream, Arc::clone(&counter));
         let backend = server(&backend.state.tls(), b"h2", refusing);
         vec![clusters(), json!({"path": "/refusing/", "backend": backend})]
     })
@@ -60,17 +60,17 @@ async fn a_refused_write_without_content_is_retried_completely() {
         let exchange = async {
             let before = *requests.borrow();
             stream.write_all(head.as_bytes()).await.unwrap();
-            // The gateway does not know yet that there is no body.
+            // The gateway has not received the end of the empty body yet.
             until(&requests, |count| *count > before).await;
             stream.write_all(body.as_bytes()).await.unwrap();
             stream.read_to_string(&mut text).await.unwrap();
         };
         timeout(LIMIT, exchange).await.expect("the request never ends");
-        let is_whole = text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("after ");
-        // Trailers that the first attempt has taken along are gone: the client is told to try again.
+        let is_complete = text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("after ");
+        // Trailers that the first attempt has consumed cannot be sent again: the client may get 503 with Retry-After.
         let is_refused =
             text.starts_with("HTTP/1.1 503 ") && text.to_ascii_lowercase().contains("\r\nretry-after: ");
-        assert!(is_whole || (is_refused && body.contains("checksum")), "{body:?}: {text}");
+        assert!(is_complete || (is_refused && body.contains("checksum")), "{body:?}: {text}");
     }
-    assert!(*requests.borrow() >= 3, "nothing was refused");
+    assert!(*requests.borrow() >= 3, "no request was refused");
 }

@@ -1,4 +1,4 @@
-//! Certificates, bundles and settings are replaced while requests and watches go on.
+//! Replacement of certificates, CA bundles and settings while requests and watches are open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,10 +26,11 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
             let (world, stop, done) = (Arc::clone(&world), Arc::clone(&stop), Arc::clone(&done));
             tokio::spawn(async move {
                 let user = world.user();
-                let kept = world.http2(Some(&user)).await;
+                let persistent = world.http2(Some(&user)).await;
                 while !stop.load(Ordering::Relaxed) {
-                    // Old connections and new ones.
-                    let client = if number % 2 == 0 { kept.clone() } else { world.http2(Some(&user)).await };
+                    // Half of the tasks use one connection, half a new one for each request.
+                    let client =
+                        if number % 2 == 0 { persistent.clone() } else { world.http2(Some(&user)).await };
                     let method = if number < 2 { Method::GET } else { Method::POST };
                     let answer = client.send(request(method, "/clusters/root:org/api", &[], "body")).await;
                     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -51,17 +52,17 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
         std::fs::write(world.directory.path().join("client-ca.crt"), &world.client_ca.pem).unwrap();
         let reloads = world.environment.reloads.clone();
         tokio::task::spawn_blocking(move || reloads.check_now()).await.unwrap();
-        eventually("requests go on", async || done.load(Ordering::Relaxed) >= target).await;
+        eventually("more requests succeed", async || done.load(Ordering::Relaxed) >= target).await;
     }
     stop.store(true, Ordering::Relaxed);
     for task in load {
         task.await.unwrap();
     }
-    // Each new credential has its own connection on each lane, one for each core. The pool now and then opens one more than needed.
-    let lanes = std::thread::available_parallelism().unwrap().get();
+    // Each new credential has its own connection on each worker; there is one worker per core. The pool sometimes opens one more.
+    let workers = std::thread::available_parallelism().unwrap().get();
     let opened = shard_connections() - before;
-    assert!((5..=5 * (lanes + 1)).contains(&opened), "{opened} connections on {lanes} lanes");
-    // The watch is still the same.
+    assert!((5..=5 * (workers + 1)).contains(&opened), "{opened} connections on {workers} workers");
+    // The watch is still open.
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     assert_eq!(events.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
 }
@@ -76,10 +77,10 @@ async fn a_removed_authority_is_no_longer_trusted_even_on_open_connections() {
     std::fs::write(world.directory.path().join("client-ca.crt"), &successor.pem).unwrap();
     world.environment.reloads.check_now();
     assert_eq!(open.get("/clusters/root:org/api").await.status, 401);
-    // A resumed session brings the old certificate along; it is judged all the same.
+    // A new connection with the same certificate is not authenticated, either.
     assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.status, 401);
-    let newcomer = successor.client("bob", &[]);
-    let answer = world.get(Some(&newcomer), "/clusters/root:org/api").await;
+    let bob = successor.client("bob", &[]);
+    let answer = world.get(Some(&bob), "/clusters/root:org/api").await;
     assert!(answer.echoed("x-remote-user").contains(&"x-remote-user: bob".to_owned()));
 }
 
@@ -98,16 +99,16 @@ async fn an_invalid_file_keeps_the_last_valid_policy() {
         metrics.contains("fairlead_reload_total{object=\"credential for shards\",result=\"failure\"} 1"),
         "{metrics}"
     );
-    // What the log says names the line.
+    // The reason of each failure names the file and the line.
     let failures = world.environment.reloads.failures();
-    for (what, file) in [
+    for (object, file) in [
         ("serving certificate of listener internal", "tls.crt"),
         ("credentials of listener internal", "client-ca.crt"),
         ("credential for shards", "serving-ca.crt"),
     ] {
-        let place = format!("{file}:1: ");
-        let named = failures.iter().any(|(failed, reason)| failed == what && reason.contains(&place));
-        assert!(named, "{what}: {failures:?}");
+        let position = format!("{file}:1: ");
+        let is_named = failures.iter().any(|(failed, reason)| failed == object && reason.contains(&position));
+        assert!(is_named, "{object}: {failures:?}");
     }
 }
 
@@ -138,7 +139,7 @@ async fn settings_change_during_an_open_watch() {
     world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     let refused = client.send(request(Method::GET, "/clusters/root:org/api", &token, "")).await;
     assert_eq!(refused.status, 401);
-    // Browsers show tokens of WebSockets as one of the protocols that they offer.
+    // Browsers send the token of a WebSocket as one of the offered protocols.
     for (protocols, expected) in [
         ("v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dA", 401),
         ("base64url.bearer.authorization.k8s.io.dA", 401),
@@ -155,15 +156,16 @@ async fn settings_change_during_an_open_watch() {
         assert_eq!(answer.status(), expected, "{protocols}");
     }
     let shard = world.client_ca.client("s", &["system:fairlead:shard"]);
-    let picks = world.http2(Some(&shard)).await;
-    let answer = picks.send(request(Method::POST, "/services/fairlead/v1/shard-picks", &[], "{}")).await;
+    let shard_client = world.http2(Some(&shard)).await;
+    let answer =
+        shard_client.send(request(Method::POST, "/services/fairlead/v1/shard-picks", &[], "{}")).await;
     assert_eq!(answer.status, 404);
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     assert_eq!(events.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
 }
 
-/// A pool that knows connections by serial numbers, or not by whom they believe, gives one tenant's connection to
-/// another.
+/// A pool whose key has only the serial number of the certificate, or lacks the trusted authorities, would reuse a connection of
+/// another credential.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_is_used_only_with_the_credential_and_authorities_it_was_opened_with() {
     let world = World::new().await;
@@ -177,8 +179,8 @@ async fn a_connection_is_used_only_with_the_credential_and_authorities_it_was_op
             assert_eq!(client.get(path).await.json()["peer"], name);
         }
     }
-    // The connections to shards are open, and nobody believes those shards any more.
-    std::fs::write(directory.join("serving-ca.crt"), &Authority::new("somebody else").pem).unwrap();
+    // The connections to shards are open, but the authority of the shards is not trusted any more.
+    std::fs::write(directory.join("serving-ca.crt"), &Authority::new("other serving authority").pem).unwrap();
     world.environment.reloads.check_now();
     let answer = client.get("/clusters/root:org/api").await;
     assert_eq!(answer.status, 503, "{}", answer.text);

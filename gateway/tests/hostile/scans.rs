@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A gateway with a listener as one at the edge is, and a certificate on this key as the world gives them out.
 async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    world.serving_ca.server_for_the_world("localhost", key).write(world.directory.path(), "tls");
+    world.serving_ca.public_server("localhost", key).write(world.directory.path(), "tls");
     let gateway = world.another_gateway(|config: &mut GatewayConfig| {
         let listener = &mut config.listeners[0];
         listener.client_ca = None;

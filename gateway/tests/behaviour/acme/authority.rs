@@ -154,7 +154,7 @@ impl Authority {
                 });
             }
         });
-        Self { root: pki::Authority::of_others(&pem), state }
+        Self { root: pki::Authority::trusted_only(&pem), state }
     }
 
     pub fn directory(&self) -> String {

@@ -60,7 +60,7 @@ impl ProcessChain {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"));
         command.arg("--config").arg(&file);
         prepare(&mut command);
-        let mut gateway = Gateway::by(command);
+        let mut gateway = Gateway::of_command(command);
         let address = gateway.address().await;
         let chain = Self { world, config, file, state: StateFile(state), gateway, address };
         chain.state.until(|state| state.phase == ProcessPhase::Ready).await;
@@ -503,7 +503,7 @@ async fn sockets_of_a_service_manager_are_matched_by_address_and_name() {
     let sockets: [OwnedFd; 3] = [foreign.into(), unix.into(), named.into()];
     let mappings = (3..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
     command.fd_mappings(mappings.collect()).unwrap();
-    let mut gateway = Gateway::by(Command::from(command));
+    let mut gateway = Gateway::of_command(Command::from(command));
     assert!(gateway.says("no listener listens where").await.contains("foreign"));
     gateway.says("the index is synced").await;
     let user = world.user();
