@@ -10,9 +10,9 @@ use crate::world::request;
 
 const STALLED: usize = 80;
 /// Streams that may stay open: the windows of the shard and of the connection hold their data.
-const BORNE: usize = 40;
+const MAX_STALLED: usize = 40;
 const SIZE: usize = 256 << 10;
-const MOST_KIB: u64 = 32 << 10;
+const MAX_KIB: u64 = 32 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uploads_to_a_stalled_shard_do_not_block_others_of_their_connection() {
@@ -32,9 +32,9 @@ async fn uploads_to_a_stalled_shard_do_not_block_others_of_their_connection() {
     };
     // All uploads are sent concurrently.
     let mut refused = 0;
-    let mut note = |answer: crate::world::Answer| {
+    let mut record_refusal = |answer: crate::world::Answer| {
         assert_eq!(answer.status, 503, "{}", answer.text);
-        assert!(answer.text.contains("too much of this connection waits"), "{}", answer.text);
+        assert!(answer.text.contains("too much unread upload data"), "{}", answer.text);
         refused += 1;
     };
     let both = async {
@@ -43,21 +43,21 @@ async fn uploads_to_a_stalled_shard_do_not_block_others_of_their_connection() {
             tokio::select! {
                 biased;
                 () = &mut others => return,
-                answer = stalled.select_next_some() => note(answer),
+                answer = stalled.select_next_some() => record_refusal(answer),
             }
         }
     };
-    timeout(LIMIT, both).await.expect("uploads of others are held up");
+    timeout(LIMIT, both).await.expect("the other uploads are blocked");
     let held = target.memory_kib().saturating_sub(before.memory_kib);
-    println!("{held} KiB with {STALLED} uploads that a shard does not take");
-    assert!(held < MOST_KIB, "{held} KiB");
+    println!("{held} KiB with {STALLED} uploads that the shard does not read");
+    assert!(held < MAX_KIB, "{held} KiB");
     // The number of stalled uploads is bounded, regardless of their time-outs.
     let bounded = async {
-        while stalled.len() > BORNE {
-            note(stalled.select_next_some().await);
+        while stalled.len() > MAX_STALLED {
+            record_refusal(stalled.select_next_some().await);
         }
     };
-    timeout(LIMIT, bounded).await.expect("all of them go on waiting");
+    timeout(LIMIT, bounded).await.expect("no stalled upload is refused");
     println!("{refused} of them were refused");
     drop(stalled);
     drop(cdn);
