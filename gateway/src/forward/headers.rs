@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn as_kcp_each_hole_is_open_only_if_asked_for() {
+    fn each_hole_of_kcp_is_open_only_with_its_switch() {
         let fields = [
             ("connection", "x-remote-group, x-remote-uid"),
             ("x-remote-uid", "0"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn as_kcp_only_what_says_who_asks_can_be_taken_away() {
+    fn with_kcp_compatibility_clients_can_remove_identity_headers_only() {
         let stamping = KcpIdentityHeaders { nominations_last: true, keeps_uid: true };
         let fields = [("connection", "te, x-forwarded-for, x-remote-user"), ("te", "trailers")];
         let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);

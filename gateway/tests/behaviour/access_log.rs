@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::observability::metrics_with;
 use crate::process::Gateway;
-use crate::world::{Another, Answer, Choices, Http2, ORG, World, connect, eventually, request, until};
+use crate::world::{Answer, Choices, Http2, ORG, SecondGateway, World, connect, eventually, request, until};
 
 const PATH: &str = "/clusters/root:org/api";
 
@@ -32,9 +32,9 @@ fn file(world: &World) -> PathBuf {
     world.directory.path().join("access.log")
 }
 
-async fn logging(world: &World, more: Value) -> Another {
+async fn logging(world: &World, more: Value) -> SecondGateway {
     let log = settings(world, more);
-    let another = world.another_gateway(|config| config.access_log = log);
+    let another = world.start_second_gateway(|config| config.access_log = log);
     another.gateway.ready().await;
     another
 }

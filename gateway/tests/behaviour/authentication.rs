@@ -62,7 +62,7 @@ async fn optional_authentication_depends_on_the_configured_methods() {
     let nothing = world(|_| ()).await;
     let token_file = world(with_token_file).await;
     let webhook = world(with_webhook).await;
-    let webhook_as_kcp = world(|world| {
+    let webhook_like_kcp = world(|world| {
         with_webhook(world);
         world.config.kcp_compatibility = vec![KcpBehaviour::AuthenticationMethods];
     })
@@ -85,8 +85,8 @@ async fn optional_authentication_depends_on_the_configured_methods() {
         // With a second space before the token the header holds no token, as for the shards.
         ("token file", &token_file, "none", " good", "401"),
         ("webhook", &webhook, "none", "", "401"),
-        ("webhook as kcp", &webhook_as_kcp, "none", "", "nobody"),
-        ("webhook as kcp", &webhook_as_kcp, "none", "any", "nobody with token"),
+        ("webhook as kcp", &webhook_like_kcp, "none", "", "nobody"),
+        ("webhook as kcp", &webhook_like_kcp, "none", "any", "nobody with token"),
         ("no authority", &no_authority, "stranger", "", "nobody"),
         ("no authority", &no_authority, "alice", "any", "nobody with token"),
     ] {

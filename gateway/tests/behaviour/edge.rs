@@ -17,18 +17,18 @@ use tokio_rustls::TlsConnector;
 
 use crate::cdn::{Options, cdn_before};
 use crate::pki::{Authority, Leaf, client_config};
-use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
+use crate::world::{Answer, Choices, Http2, SecondGateway, World, connect, request};
 
 const PATH: &str = "/clusters/root:org/api";
 const UNKNOWN: &str = "/clusters/root:nope/api";
 
 /// A gateway with one listener that accepts tokens only: `good` is bob's, `admin` system:admin's, and `lead` belongs to a user in
 /// the group system:kcp:leads.
-async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, Another) {
+async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, SecondGateway) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let file = world.directory.path().join("tokens.csv");
     fs::write(&file, "good,bob,7,\"team\"\nadmin,system:admin,8\nlead,lea,9,\"system:kcp:leads\"\n").unwrap();
-    let gateway = world.another_gateway(|config| {
+    let gateway = world.start_second_gateway(|config| {
         let listener = &mut config.listeners[0];
         listener.client_ca = None;
         listener.authentication.token_file = Some(SecretFile::from(file));
@@ -40,7 +40,11 @@ async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, Anoth
     (world, gateway)
 }
 
-async fn client(world: &World, gateway: &Another, certificate: Option<&Leaf>) -> std::io::Result<Http2> {
+async fn client(
+    world: &World,
+    gateway: &SecondGateway,
+    certificate: Option<&Leaf>,
+) -> std::io::Result<Http2> {
     let mut stream = connect(gateway.address, &world.serving_ca, certificate, b"h2").await?;
     // In TLS 1.3 the server verifies the client's certificate after the handshake has ended for the client.
     stream.write_all(b"").await?;
@@ -196,7 +200,7 @@ async fn a_listener_serves_its_host_names_only() {
     assert_eq!(ask(&client, PATH, "good", &[]).await.status, 421);
     assert_eq!(client.get("/readyz").await.status, 200, "probes use the address as host");
     assert_eq!(client.get("/metrics").await.status, 421);
-    let named = world.another_gateway(|config| config.listeners[0].hosts = vec!["LOCALHOST".to_owned()]);
+    let named = world.start_second_gateway(|config| config.listeners[0].hosts = vec!["LOCALHOST".to_owned()]);
     named.gateway.ready().await;
     let known = world.client_of(&named).await;
     assert_eq!(known.get(PATH).await.status, 200);
@@ -223,7 +227,7 @@ async fn unauthenticated_clients_cannot_find_out_which_workspaces_exist() {
     assert_eq!(ask(&first, PATH, "good", &[]).await.echoed("x-remote-user"), ["x-remote-user: bob"]);
     assert_eq!(code(&ask(&first, UNKNOWN, "good", &[]).await), (403, "Forbidden".into()));
     // A token that only a shard could verify is no credential at this listener.
-    let first = world.another_gateway(|config| config.listeners[0].authenticate_before_routing = true);
+    let first = world.start_second_gateway(|config| config.listeners[0].authenticate_before_routing = true);
     first.gateway.ready().await;
     assert_eq!(world.client_of(&first).await.get(PATH).await.status, 200);
     let nobody = client(&world, &first, None).await.unwrap();
@@ -256,7 +260,7 @@ async fn unauthenticated_clients_cannot_find_out_which_workspaces_exist() {
 async fn unauthenticated_clients_see_that_a_gateway_is_not_ready_but_not_why() {
     let mut world = World::with(Choices { unsynced: true, stopped: true, ..Choices::default() }).await;
     world.config.listeners[0].authenticate_before_routing = true;
-    let gateway = world.another_gateway(|_| ());
+    let gateway = world.start_second_gateway(|_| ());
     let nobody = client(&world, &gateway, None).await.unwrap();
     let known = world.client_of(&gateway).await;
     for path in ["/readyz", "/readyz?verbose", "/readyz/informer-sync"] {
@@ -370,7 +374,7 @@ async fn watch_keep_alive_keeps_an_idle_watch_open_through_a_cdn() {
     const WATCH: &str = "/clusters/root:org/api/v1/numbers?watch=true&resourceVersion=0";
     let (world, gateway) =
         edge(|_, listener| listener.watch_keep_alive = Some("100ms".parse().unwrap())).await;
-    let usual = world.another_gateway(|config| config.listeners[0].client_ca = None);
+    let usual = world.start_second_gateway(|config| config.listeners[0].client_ca = None);
     usual.gateway.ready().await;
     world.alpha.state.put("numbers", "one", json!({"n": 1}));
     for protocol in [&b"h2"[..], b"http/1.1"] {

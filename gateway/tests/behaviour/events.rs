@@ -240,7 +240,7 @@ async fn events_of_shards() {
 
 async fn run(steps: &[Step]) {
     let world = World::new().await;
-    let other = world.another_shard("other").await;
+    let other = world.unregistered_shard("other").await;
     let client = world.http2(Some(&world.user())).await;
     for (number, (what, happens, expected)) in steps.iter().enumerate() {
         happens(&world, &other);
@@ -255,12 +255,12 @@ async fn run(steps: &[Step]) {
 /// Shard, so results are polled.
 async fn run_with_shards(steps: &[Step]) {
     let world = World::new().await;
-    let other = world.another_shard("other").await;
+    let other = world.unregistered_shard("other").await;
     let client = world.http2(Some(&world.user())).await;
     for (number, (what, happens, expected)) in steps.iter().enumerate() {
         happens(&world, &other);
         let (name, id) = (format!("marker-{number}"), format!("ma{number:014}"));
-        let marker = world.another_shard(&name).await;
+        let marker = world.unregistered_shard(&name).await;
         put(&marker, &id, &json!({}));
         world.register(&name, &marker.url());
         let path = format!("/clusters/{id}/api");

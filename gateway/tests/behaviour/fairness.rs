@@ -9,7 +9,7 @@ use fairlead_config::{ConcurrencyConfig, ConcurrencyPolicy, GatewayConfig, Times
 use futures_util::future::join_all;
 
 use crate::shard::{WORKERS, Work};
-use crate::world::{Another, Choices, Http2, World, connect};
+use crate::world::{Choices, Http2, SecondGateway, World, connect};
 
 /// Number of quiet workspaces, with one request at a time each: half of what the shard can do.
 const QUIET: usize = 8;
@@ -31,7 +31,7 @@ fn fair(config: &mut GatewayConfig) {
 }
 
 struct Tenants {
-    gateway: Another,
+    gateway: SecondGateway,
     world: World,
     clients: Vec<Http2>,
 }
@@ -42,7 +42,7 @@ impl Tenants {
         for number in 0..=QUIET {
             world.create_workspace("root", &format!("tenant-{number}"), "alpha", &id_of(number));
         }
-        let gateway = world.another_gateway(change);
+        let gateway = world.start_second_gateway(change);
         gateway.gateway.ready().await;
         let user = world.user();
         let client = async || {

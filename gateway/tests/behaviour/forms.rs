@@ -51,7 +51,7 @@ async fn every_status_has_the_requested_format() {
     let world = World::new().await;
     world.put_workspace("root", "away", json!({"cluster": "away000000000001"}), "Unavailable");
     world.create_workspace("root", "marker", "root", "marker0000000001");
-    let nowhere = world.another_shard("down").await;
+    let nowhere = world.unregistered_shard("down").await;
     let id = "down000000000001";
     nowhere.state.put("logicalclusters", id, json!({"metadata": {"annotations": {"kcp.io/cluster": id}}}));
     world.register("down", &nowhere.url());

@@ -40,7 +40,8 @@ impl Several {
     async fn start() -> Self {
         let mut world =
             World::with(Choices { stopped: true, config: Some(quick), ..Choices::default() }).await;
-        let addresses = [world.another_shard("several").await, world.another_shard("several").await];
+        let addresses =
+            [world.unregistered_shard("several").await, world.unregistered_shard("several").await];
         let found = addresses.each_ref().map(|address| address.address);
         world.environment.names = NameResolver::from_fn(move |_, _| async move { Ok(found.into()) }.boxed());
         world.register("several", "https://localhost:6443");
@@ -156,7 +157,7 @@ async fn an_unreachable_address_is_ejected_and_used_again_after_it_recovers() {
     for _ in 0..50 {
         assert_eq!(several.write().await, 200);
     }
-    several.addresses[0].revive().await;
+    several.addresses[0].restart().await;
     several.until_ejected(0).await;
     several.until_used(0).await;
 }
@@ -283,7 +284,7 @@ async fn a_client_that_withholds_its_body_does_not_eject_a_shard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_most_shards_fail_new_workspaces_go_to_all_of_them() {
     let world = World::with(Choices { config: Some(quick), ..Choices::default() }).await;
-    let others = [world.another_shard("beta").await, world.another_shard("gamma").await];
+    let others = [world.unregistered_shard("beta").await, world.unregistered_shard("gamma").await];
     for shard in &others {
         let (name, id) = (shard.state.name.as_str(), format!("{}00000000001", shard.state.name));
         shard.state.put("logicalclusters", &id, logical_cluster(&id, Some(name)));

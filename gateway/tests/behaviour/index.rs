@@ -69,7 +69,7 @@ async fn deleted_workspaces_and_those_of_removed_shards_are_not_routed() {
 async fn a_shard_that_moves_to_another_url_keeps_its_workspaces() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
-    let moved = world.another_shard("alpha-moved").await;
+    let moved = world.unregistered_shard("alpha-moved").await;
     let logical_cluster = json!({"metadata": {"annotations": {"kcp.io/cluster": crate::world::ORG}}});
     moved.state.put("logicalclusters", crate::world::ORG, logical_cluster);
     world.root.state.put(

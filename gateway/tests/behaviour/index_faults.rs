@@ -67,7 +67,7 @@ async fn a_shard_without_its_history_is_relisted_without_any_403() {
 async fn an_added_shard_serves_its_workspaces() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
-    let beta = world.another_shard("beta").await;
+    let beta = world.unregistered_shard("beta").await;
     let id = "beta000000000001";
     beta.state.put("logicalclusters", id, logical_cluster(id, Some("b")));
     world.put_workspace("root", "b", json!({"cluster": id}), "Ready");
@@ -126,7 +126,7 @@ async fn a_shard_that_never_responds_delays_no_other_shard() {
 async fn before_a_slow_shard_was_read_a_new_gateway_is_unready_and_never_returns_403() {
     let world = World::with(Choices::default()).await;
     world.alpha.state.held.send_replace(true);
-    let another = world.another_gateway(|_| {});
+    let another = world.start_second_gateway(|_| {});
     let client = world.client_of(&another).await;
     until_status(&client, "/clusters/root/api", 200).await;
     for path in ["/clusters/root:org/api", &format!("/clusters/{ORG}/api"), "/clusters/nope/api"] {

@@ -2,18 +2,18 @@
 
 use fairlead_config::Timespan;
 
-use crate::world::{Another, Choices, Http2, ORG, World, eventually, logical_cluster, until_status};
+use crate::world::{Choices, Http2, ORG, SecondGateway, World, eventually, logical_cluster, until_status};
 
 /// A gateway that has left a snapshot, and is gone.
 async fn left_behind(world: &World, snapshot: &std::path::Path) {
-    let first = world.another_gateway(|config| config.index.snapshot = Some(snapshot.into()));
+    let first = world.start_second_gateway(|config| config.index.snapshot = Some(snapshot.into()));
     first.gateway.ready().await;
     first.end().await;
     assert!(snapshot.exists());
 }
 
-async fn with_snapshot(world: &World, snapshot: &std::path::Path) -> (Another, Http2) {
-    let another = world.another_gateway(|config| config.index.snapshot = Some(snapshot.into()));
+async fn with_snapshot(world: &World, snapshot: &std::path::Path) -> (SecondGateway, Http2) {
+    let another = world.start_second_gateway(|config| config.index.snapshot = Some(snapshot.into()));
     let client = world.client_of(&another).await;
     (another, client)
 }
@@ -22,7 +22,7 @@ async fn with_snapshot(world: &World, snapshot: &std::path::Path) -> (Another, H
 async fn without_the_root_shard_a_new_gateway_knows_nothing() {
     let world = World::new().await;
     world.root.kill().await;
-    let another = world.another_gateway(|_| {});
+    let another = world.start_second_gateway(|_| {});
     let client = world.client_of(&another).await;
     for path in ["/clusters/root/api", "/clusters/root:org/api", &format!("/clusters/{ORG}/api")] {
         assert_eq!(client.get(path).await.status, 503, "{path}");
@@ -103,7 +103,7 @@ async fn a_snapshot_that_is_damaged_or_of_other_shards_is_not_used() {
         another.end().await;
     }
     std::fs::write(&snapshot, &good).unwrap();
-    let other = world.another_gateway(|config| {
+    let other = world.start_second_gateway(|config| {
         config.index.snapshot = Some(snapshot.as_path().into());
         config.index.shards = vec!["alpha".to_owned()];
     });
@@ -151,13 +151,14 @@ async fn peers_list_shards_and_replace_each_other() {
         world.root.state.put("shards", name, object);
     }
     let first = world.kubeconfig_of(&world.alpha);
-    let another = world.another_gateway(|config| config.index.shard_peer_kubeconfigs = vec![first.into()]);
+    let another =
+        world.start_second_gateway(|config| config.index.shard_peer_kubeconfigs = vec![first.into()]);
     another.gateway.ready().await;
     let client = world.client_of(&another).await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
     // The peer in use dies; another one, found in its responses, replaces it.
     world.alpha.kill().await;
-    let beta = world.another_shard("beta").await;
+    let beta = world.unregistered_shard("beta").await;
     let id = "beta000000000001";
     beta.state.put("logicalclusters", id, logical_cluster(id, Some("b")));
     world.register("beta", &beta.url());
@@ -172,7 +173,7 @@ async fn a_gateway_of_selected_shards_indexes_no_others() {
             as fn(&mut fairlead_config::GatewayConfig),
         |config| config.index.shard_selector = "name in (alpha, beta)".parse().unwrap(),
     ] {
-        let another = world.another_gateway(choose);
+        let another = world.start_second_gateway(choose);
         another.gateway.ready().await;
         let client = world.client_of(&another).await;
         assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.json()["shard"], "alpha");

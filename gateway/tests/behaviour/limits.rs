@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 
 use crate::world::{
-    Another, Answer, Choices, Http2, World, connect, eventually, request, until, until_status,
+    Answer, Choices, Http2, SecondGateway, World, connect, eventually, request, until, until_status,
 };
 
 const ORG: &str = "/clusters/root:org";
@@ -25,7 +25,7 @@ const OTHER_ID: &str = "0ther00000000001";
 const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{object=\"limit\",shard=\"alpha\"}";
 
 /// A gateway that gives shards as much as they answer without getting slower, and a user there.
-async fn following_the_shard() -> (World, Another, Http2) {
+async fn following_the_shard() -> (World, SecondGateway, Http2) {
     let (world, gateway) = limited(|config| {
         config.upstream.concurrency.min_limit = 4;
         config.upstream.concurrency.policy = ConcurrencyPolicy::Adaptive;
@@ -36,10 +36,10 @@ async fn following_the_shard() -> (World, Another, Http2) {
 }
 
 /// A world with a second workspace on the same shard, and a gateway of its own.
-async fn limited(change: impl FnOnce(&mut GatewayConfig)) -> (World, Another) {
+async fn limited(change: impl FnOnce(&mut GatewayConfig)) -> (World, SecondGateway) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     world.create_workspace("root", "other", "alpha", OTHER_ID);
-    let gateway = world.another_gateway(change);
+    let gateway = world.start_second_gateway(change);
     gateway.gateway.ready().await;
     (world, gateway)
 }
@@ -48,7 +48,7 @@ fn quotas(change: impl FnOnce(&mut ListenerQuotasConfig)) -> impl FnOnce(&mut Ga
     |config| change(&mut config.listeners[0].quotas)
 }
 
-async fn user(world: &World, gateway: &Another, name: &str, groups: &[&str]) -> Http2 {
+async fn user(world: &World, gateway: &SecondGateway, name: &str, groups: &[&str]) -> Http2 {
     let leaf = world.client_ca.client(name, groups);
     Http2::over(connect(gateway.address, &world.serving_ca, Some(&leaf), b"h2").await.unwrap()).await
 }
@@ -80,7 +80,7 @@ fn assert_limited(answer: &Answer, says: &str) {
     assert_eq!(status["details"]["retryAfterSeconds"], seconds);
 }
 
-async fn metric(world: &World, gateway: &Another, series: &str) -> Option<f64> {
+async fn metric(world: &World, gateway: &SecondGateway, series: &str) -> Option<f64> {
     let operator = world.operator();
     let stream = connect(gateway.address, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
     let text = Http2::over(stream).await.get("/metrics").await.text;
@@ -312,7 +312,7 @@ fn one_at_a_time(config: &mut GatewayConfig) {
     };
 }
 
-async fn until_waiting(world: &World, gateway: &Another, count: f64) {
+async fn until_waiting(world: &World, gateway: &SecondGateway, count: f64) {
     let series = "fairlead_gateway_shard_concurrency{object=\"waiting\",shard=\"alpha\"}";
     let waiting = async { while metric(world, gateway, series).await != Some(count) {} };
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("so many wait");
@@ -448,7 +448,7 @@ async fn a_watch_needs_admission_to_start_and_none_to_stay_open() {
 }
 
 /// The status code of a request for an upgrade.
-async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -> JoinHandle<u16> {
+async fn ask_upgrade(world: &World, gateway: &SecondGateway, name: &str, path: &str) -> JoinHandle<u16> {
     let leaf = world.client_ca.client(name, &[]);
     let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
     let head = format!(
@@ -548,7 +548,7 @@ async fn the_circuit_of_an_unreachable_shard_opens_until_it_is_back() {
         metric(&world, &gateway, series).await == Some(1.0)
     })
     .await;
-    world.alpha.revive().await;
+    world.alpha.restart().await;
     let answer = bob.get(&path).await;
     assert_eq!(
         (answer.status, answer.json()["reason"].as_str()),
@@ -570,7 +570,7 @@ async fn a_recovered_shard_is_used_at_once() {
     let path = format!("{ORG}/api");
     world.alpha.kill().await;
     eventually("the shard is left alone", async || bob.get(&path).await.status == 503).await;
-    world.alpha.revive().await;
+    world.alpha.restart().await;
     eventually("the shard is found", async || bob.get(&path).await.status == 200).await;
     let series = "fairlead_gateway_shard_circuit_open{shard=\"alpha\"}";
     assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
@@ -626,7 +626,7 @@ async fn only_an_overloaded_shard_gets_a_lower_concurrency_limit() {
 /// A request over HTTP/1.1 whose body is sent in parts, each when the one before is on its way.
 async fn send_in_parts(
     world: &World,
-    gateway: &Another,
+    gateway: &SecondGateway,
     path: &str,
     length: usize,
     parts: &[&[u8]],

@@ -4,7 +4,6 @@
 
 mod access_log;
 mod acme;
-mod as_kcp;
 mod authentication;
 mod breaking;
 mod cdn;
@@ -29,6 +28,7 @@ mod index_faults;
 mod index_sources;
 mod interim;
 mod issuer;
+mod kcp_compatibility;
 mod limits;
 mod listeners;
 mod mapping;

@@ -19,7 +19,7 @@ impl Mapped {
     /// `entries` tells the mappings; files are added to each.
     pub async fn new(entries: impl FnOnce(&Shard) -> Vec<Value>) -> Self {
         let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-        let backend = world.another_shard("backend").await;
+        let backend = world.unregistered_shard("backend").await;
         let mut mapped = Self { world, backend };
         mapped.write(entries(&mapped.backend));
         let file = mapped.world.directory.path().join("mapping.yaml");

@@ -14,7 +14,7 @@ use crate::explain::Explanation;
 use crate::mapping::clusters;
 use crate::pki::Leaf;
 use crate::shard::Shard;
-use crate::world::{Another, Answer, Choices, Http2, World, connect, logical_cluster, request};
+use crate::world::{Answer, Choices, Http2, SecondGateway, World, connect, logical_cluster, request};
 
 /// All that can be switched back.
 pub const EVERYTHING: [KcpBehaviour; 17] = [
@@ -140,8 +140,9 @@ const ROWS_OF_A_SHARD_THAT_IS_DOWN: &[Row] = &[
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_row_of_the_matrix() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let (mapped, mounted) = (world.another_shard("mapped").await, world.another_shard("mounted").await);
-    let shards = ["gone", "moving", "down"].map(|name| world.another_shard(name));
+    let (mapped, mounted) =
+        (world.unregistered_shard("mapped").await, world.unregistered_shard("mounted").await);
+    let shards = ["gone", "moving", "down"].map(|name| world.unregistered_shard(name));
     let [gone, moving, down] = futures_util::future::join_all(shards).await.try_into().ok().unwrap();
     two_listeners(&mut world);
     let services = json!({"path": "/services/", "backend": mapped.url()});
@@ -171,15 +172,15 @@ async fn every_row_of_the_matrix() {
         place(&world, shard, name);
     }
 
-    let [here, as_kcp] =
-        [&[][..], &EVERYTHING].map(|kcp| world.another_gateway(|c| c.kcp_compatibility = kcp.to_vec()));
-    let gateways = [&here, &as_kcp];
+    let [here, kcp_compatibility] =
+        [&[][..], &EVERYTHING].map(|kcp| world.start_second_gateway(|c| c.kcp_compatibility = kcp.to_vec()));
+    let gateways = [&here, &kcp_compatibility];
     for gateway in gateways {
         gateway.gateway.ready().await;
     }
     check(&world, gateways, ROWS).await;
 
-    let new_home = world.another_shard("new-home").await;
+    let new_home = world.unregistered_shard("new-home").await;
     place(&world, &new_home, "moving");
     world.register("moving", &new_home.url());
     world.root.state.delete("shards", "gone");
@@ -195,9 +196,9 @@ async fn every_row_of_the_matrix() {
 }
 
 /// Asks everything in both protocols.
-async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
-    for (situation, listener, shown, path, here, as_kcp) in rows {
-        for (gateway, expected) in gateways.into_iter().zip([here, as_kcp]) {
+async fn check(world: &World, gateways: [&SecondGateway; 2], rows: &[Row]) {
+    for (situation, listener, shown, path, here, kcp_compatibility) in rows {
+        for (gateway, expected) in gateways.into_iter().zip([here, kcp_compatibility]) {
             for protocol in [&b"h2"[..], b"http/1.1"] {
                 let address = gateway.gateway.listeners[*listener as usize].1;
                 let certificate = certificate(world, *shown);
@@ -222,7 +223,7 @@ async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
 /// What an operator is told about the request of [`ask`].
 async fn foretell(
     world: &World,
-    gateway: &Another,
+    gateway: &SecondGateway,
     listener: Listener,
     certificate: Option<Leaf>,
     shown: Shown,

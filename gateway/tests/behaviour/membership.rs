@@ -71,7 +71,7 @@ async fn open_requests_complete_at_the_old_url_of_a_shard() {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
     let open_requests = OpenRequests::at_alpha(&world, &client).await;
-    let moved = world.another_shard("alpha-moved").await;
+    let moved = world.unregistered_shard("alpha-moved").await;
     moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
     world.register("alpha", &moved.url());
     eventually("requests are forwarded to the new URL", async || {

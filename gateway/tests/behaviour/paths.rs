@@ -46,9 +46,9 @@ const CUSTOM: &str = "x-custom-group: system:authenticated, x-custom-group: team
 async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
     let world = World::new().await;
     let (virtual_workspaces, own, rest) = (
-        world.another_shard("vw").await,
-        world.another_shard("own").await,
-        world.another_shard("rest").await,
+        world.unregistered_shard("vw").await,
+        world.unregistered_shard("own").await,
+        world.unregistered_shard("rest").await,
     );
     let names = json!({"user_header": "X-Custom-User", "group_header": "X-Custom-Group", "extra_header_prefix": "X-Custom-Extra-"});
     let file = world.directory.path().join("mapping.yaml");
@@ -155,7 +155,7 @@ async fn a_mapping_file_sets_backends_and_identity_headers_of_paths() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mounted_workspaces() {
     let world = World::new().await;
-    let mounted = world.another_shard("mounted").await;
+    let mounted = world.unregistered_shard("mounted").await;
     let user = world.user();
     let authenticated = world.http2(Some(&user)).await;
     let url = mounted.url();

@@ -132,7 +132,7 @@ async fn a_dead_shard_is_not_selected_and_requests_for_it_alone_get_503() {
     }
     let unreachable = "503 NoShardNow: of 2 shards 1 not selected, 1 out of reach";
     assert_eq!(client.place("4", only("alpha")).await, unreachable);
-    world.alpha.revive().await;
+    world.alpha.restart().await;
     client.until("alpha", "excluded", &Value::Null).await;
     assert_eq!(client.place("4", only("alpha")).await, "alpha");
     let metrics = client.metrics().await;

@@ -1,4 +1,4 @@
-//! TLS sessions that are resumed: they save a handshake and prove nothing.
+//! Resumed TLS sessions: they save a handshake and authenticate nobody.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::world::{Http2, World};
 
 const PATH: &str = "/clusters/root:org/api";
 
-/// Connects, and uses the connection, so that the tickets for the next one arrive.
+/// Connects and sends a request, so that the session tickets for the next connection arrive.
 async fn ask(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -28,7 +28,7 @@ async fn ask(
     Ok((kind, answer.status, user))
 }
 
-/// A library whose sessions know no certificates would let the second connection in as nobody, or not at all.
+/// A TLS library whose sessions lack the client's certificate would resume the second connection as anonymous, or refuse it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resumed_session_is_the_same_client() {
     let world = World::new().await;
@@ -38,13 +38,13 @@ async fn a_resumed_session_is_the_same_client() {
     for _ in 0..3 {
         assert_eq!(ask(world.address, &config).await.unwrap(), (HandshakeKind::Resumed, 200, alice.clone()));
     }
-    // Somebody else's is somebody else's.
+    // Another client's certificate does not resume the session.
     let bob = client_config(&world.serving_ca, Some(&world.client_ca.client("bob", &[])), b"h2");
     let (kind, _, user) = ask(world.address, &bob).await.unwrap();
     assert_eq!((kind, user), (HandshakeKind::Full, vec!["x-remote-user: bob".to_owned()]));
 }
 
-/// The authority that made a certificate is asked for at every request, so a session cannot keep it alive.
+/// The client's certificate is verified for every request, so a session cannot outlive its authority.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resumed_session_does_not_outlive_the_authority_of_its_certificate() {
     let world = World::new().await;
@@ -64,7 +64,7 @@ async fn a_resumed_session_does_not_outlive_the_authority_of_its_certificate() {
     assert_eq!(code, 200);
 }
 
-/// With another serving certificate the whole configuration is another one, its tickets too.
+/// A new serving certificate replaces the whole TLS configuration, with its ticket keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_does_not_outlive_the_servers_certificate() {
     let world = World::new().await;
@@ -74,7 +74,7 @@ async fn a_session_does_not_outlive_the_servers_certificate() {
     world.serving_ca.server().write(world.directory.path(), "tls");
     world.environment.reloads.check_now();
     assert_eq!(ask(world.address, &config).await.unwrap().0, HandshakeKind::Full);
-    // A client that does not believe the new one gets no further with what it remembers.
+    // A client that does not trust the new certificate cannot resume its session.
     Authority::new("another serving authority").server().write(world.directory.path(), "tls");
     world.environment.reloads.check_now();
     assert!(ask(world.address, &config).await.is_err());

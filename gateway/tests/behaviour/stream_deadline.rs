@@ -1,4 +1,4 @@
-//! How things end: credentials that expire, and a process that drains.
+//! The end of watches and tunnels: expired credentials, and the drain of the process.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ const HOST: [(&str, &str); 1] = [("host", "localhost")];
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Everything that still comes; an error if the end is not a clean one.
+/// The rest of the body; an error if the response is incomplete.
 async fn rest(response: Response<Incoming>) -> hyper::Result<Bytes> {
     let body = timeout(LIMIT, response.into_body().collect()).await.expect("it did not end");
     body.map(http_body_util::Collected::to_bytes)
@@ -52,7 +52,7 @@ async fn a_watch_whose_credential_expires_before_the_response_ends_after_its_hea
     let late = request(Method::GET, "/clusters/root:org/api/v1/late?watch=true", &[], "");
     let late = tokio::spawn(async move { client.open(late).await.unwrap() });
     until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
-    // The other one has the same end.
+    // The second watch ends in the same way.
     assert_eq!(rest(open).await.unwrap(), "");
     world.alpha.state.release.send_replace(true);
     let late = timeout(LIMIT, late).await.unwrap().unwrap();
@@ -90,12 +90,12 @@ async fn a_drain_completes_requests_and_ends_watches_between_events() {
     assert_eq!(rest(watch).await.unwrap(), "");
     assert_eq!(rest(http1_watch).await.unwrap(), "");
     let mut end = Vec::new();
-    // With or without a TLS goodbye.
+    // With or without a TLS close_notify.
     let _ = timeout(LIMIT, tunnel.read_to_end(&mut end)).await.expect("the tunnel did not end");
-    // Ordinary requests have time to finish.
+    // Requests in flight are completed.
     world.alpha.state.release.send_replace(true);
     assert_eq!(timeout(LIMIT, waiting).await.unwrap().unwrap(), 200);
-    // The process is done as soon as the last connection is, without waiting for the end of the window.
+    // The process ends with its last connection, before the end of the drain window.
     timeout(LIMIT, supervised).await.expect("it did not end").unwrap().unwrap();
     assert!(tokio::net::TcpStream::connect(world.address).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! Watches, upgrades and large bodies: bytes go through as they come, and nobody waits for somebody else.
+//! Watches, upgrades and large bodies: data is forwarded as it arrives, and no client delays another.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn events_of_a_watch_come_through_one_by_one() {
     for number in 0..20 {
         let event = Bytes::from(format!("{{\"type\":\"ADDED\",\"number\":{number}}}\n"));
         world.alpha.state.events.send(event.clone()).unwrap();
-        // The next event is only sent once this one has arrived: nothing is held back.
+        // The shard sends the next event only after this one has arrived, so nothing is buffered.
         assert_eq!(next_chunk(&mut over_http2).await.unwrap(), event);
         assert_eq!(next_chunk(&mut over_http1).await.unwrap(), event);
     }
@@ -51,7 +51,7 @@ async fn events_of_a_watch_come_through_one_by_one() {
 async fn a_disconnected_client_ends_its_watch_at_the_shard() {
     let world = World::new().await;
     let user = world.user();
-    // One of several streams on a connection, silent.
+    // An idle stream, one of several on its connection.
     let http2 = world.http2(Some(&user)).await;
     let stays = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
     let leaves = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_disconnected_client_ends_its_watch_at_the_shard() {
     until(&world.alpha.state.streams, |open| *open == 1).await;
     drop((stays, http2));
     until(&world.alpha.state.streams, |open| *open == 0).await;
-    // A whole HTTP/1.1 connection.
+    // An HTTP/1.1 connection.
     let mut http1 = world.http1(Some(&user)).await;
     let leaves = http1.send_request(request(Method::GET, WATCH, &[("host", "localhost")], "")).await.unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
@@ -86,11 +86,11 @@ async fn a_watch_whose_shard_dies_ends_cleanly() {
     for response in [&mut over_http2, &mut over_http1] {
         assert_eq!(next_chunk(response).await, None);
     }
-    // In the middle of an event the end must be seen as what it is.
+    // Within an event the end must be visible as an error.
     let again = async {
         loop {
             let watch = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
-            // 502 as long as it meets a connection of which nobody knows yet that it is gone, too.
+            // 502 while the pool has a connection whose end is not detected yet.
             if watch.status() == 200 {
                 return watch;
             }
@@ -130,7 +130,7 @@ async fn clients_that_stop_reading_do_not_stall_others_on_the_same_connection_to
         let answer = timeout(LIMIT, other.get("/clusters/root:org/api")).await.expect("stalled");
         assert_eq!(answer.status, 200);
     }
-    // They get everything once they read again.
+    // The responses are complete once the clients read again.
     let (_client, response) = stalled.pop().unwrap();
     let body = timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();
     assert_eq!(body.len(), 64 << 20);
@@ -160,7 +160,7 @@ async fn websocket_and_spdy_tunnels_pass_in_both_directions() {
             assert!(back.iter().all(|byte| *byte == b'A'), "{protocol}");
         }
     }
-    // Ordinary requests are not affected by the tunnels' connections.
+    // The connections of tunnels do not affect ordinary requests.
     assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.json()["version"], "HTTP/2.0");
 }
 
@@ -177,7 +177,7 @@ async fn a_cold_start_does_not_open_a_connection_per_request() {
         assert_eq!(answer.await.unwrap(), 200);
     }
     let after = world.alpha.state.connections.load(std::sync::atomic::Ordering::SeqCst);
-    // One, and another if the shard has not said yet how many streams it takes.
+    // One, and a second one if the shard's SETTINGS have not arrived yet.
     assert!((1..=2).contains(&(after - before)), "{} connections", after - before);
 }
 
@@ -204,7 +204,7 @@ async fn more_watches_than_streams_open_another_connection() {
     until(&world.alpha.state.streams, |open| *open == 0).await;
 }
 
-/// Small frames count against the connection to the shard, which is shared.
+/// Small frames would count against the connection to the shard, which clients share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_data_during_a_watch_is_not_forwarded() {
     let world = World::new().await;
@@ -219,11 +219,11 @@ async fn request_data_during_a_watch_is_not_forwarded() {
     let (response, mut body) = client.send_request(chatty, false).unwrap();
     let response = timeout(LIMIT, response).await.unwrap().unwrap();
     assert_eq!(response.status(), 200);
-    // Some more, and the client's own connection would be closed for it.
+    // A few more would close the client's own connection.
     for _ in 0..8_000 {
         body.reserve_capacity(1);
         let room = std::future::poll_fn(|context| body.poll_capacity(context));
-        timeout(LIMIT, room).await.expect("the gateway does not take it in").unwrap().unwrap();
+        timeout(LIMIT, room).await.expect("the gateway does not read the data").unwrap().unwrap();
         body.send_data(Bytes::from_static(b"x"), false).unwrap();
     }
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
@@ -303,7 +303,7 @@ async fn a_shard_without_http2_is_supported() {
         let put = crate::world::Answer::of(http1.send_request(put).await.unwrap()).await.json();
         assert_eq!((&put["version"], &put["body"]), (&json!("HTTP/1.1"), &json!("body")));
     }
-    // One after the other, on one connection.
+    // Requests one after the other use one connection.
     assert!(accepted() <= before + 1, "{} connections", accepted() - before);
     let mut watch = client
         .open(request(Method::GET, "/clusters/root:old/api/v1/stream?watch=true", &[], ""))

@@ -1,5 +1,5 @@
-//! Where this gateway deliberately differs from kcp's front proxy (front-proxy.md 10): what it does by itself, and what it
-//! does when told to do as kcp does. Those of the matrix of outcomes are in `matrix.rs`; CONTRACT.md lists all.
+//! Deliberate differences from kcp-front-proxy (front-proxy.md 10): the gateway's own behaviour and, with `kcpCompatibility`, kcp's.
+//! The differences in the matrix of outcomes are in `matrix.rs`; CONTRACT.md lists all.
 
 use std::fs;
 use std::time::Duration;
@@ -21,9 +21,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 const KNOWN_SOON: [&str; 3] = ["/clusters/root/api", "/clusters/root:org/api", "/services/x/root:org/api"];
 
-/// A world whose shards are listed, but cannot be read.
-async fn unread(as_kcp: Option<fn(&mut GatewayConfig)>) -> (World, Http2) {
-    let world = World::with(Choices { config: as_kcp, unsynced: true, ..Choices::default() }).await;
+/// A world whose shards are registered but cannot be listed.
+async fn unlisted_world(kcp_compatibility: Option<fn(&mut GatewayConfig)>) -> (World, Http2) {
+    let world =
+        World::with(Choices { config: kcp_compatibility, unsynced: true, ..Choices::default() }).await;
     let client = world.http2(Some(&world.user())).await;
     let listed = async || match client.get("/readyz/informer-sync").await {
         answer if answer.status == 200 => true,
@@ -41,24 +42,24 @@ fn serve_shards(world: &World) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_needs_all_shards_read_or_with_kcp_compatibility_their_list() {
-    let (world, client) = unread(None).await;
+    let (world, client) = unlisted_world(None).await;
     assert_eq!(client.get("/readyz").await.status, 500);
     serve_shards(&world);
     world.gateway.as_ref().unwrap().ready().await;
     assert_eq!(client.get("/readyz").await.status, 200);
 
     let (_world, client) =
-        unread(Some(|config| config.kcp_compatibility = vec![KcpBehaviour::Readiness])).await;
+        unlisted_world(Some(|config| config.kcp_compatibility = vec![KcpBehaviour::Readiness])).await;
     for path in ["/readyz", "/readyz/informer-sync", "/readyz?verbose"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
-    // Only that is as in kcp.
+    // Only readiness is as in kcp.
     assert_eq!(client.get("/clusters/root:org/api").await.status, 503);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workspace_that_was_not_read_yet_is_503_or_with_kcp_compatibility_403() {
-    for (as_kcp, code, reason, after) in [
+    for (kcp_compatibility, code, reason, after) in [
         (None, 503, "ServiceUnavailable", Some("1")),
         (
             Some(
@@ -69,17 +70,17 @@ async fn a_workspace_that_was_not_read_yet_is_503_or_with_kcp_compatibility_403(
             None,
         ),
     ] {
-        let (world, client) = unread(as_kcp).await;
+        let (world, client) = unlisted_world(kcp_compatibility).await;
         for path in KNOWN_SOON {
             let answer = client.get(path).await;
-            // Where nothing but the workspace's shard would do, kcp has no answer of its own.
+            // Without a workspace in the path kcp gives no response of its own.
             let is_service = path.starts_with("/services/");
             let (code, reason) = if is_service { (503, "ServiceUnavailable") } else { (code, reason) };
             assert_eq!((answer.status, answer.json()["reason"].as_str()), (code, Some(reason)), "{path}");
-            let told = answer.headers.get("retry-after").map(|value| value.to_str().unwrap());
-            assert_eq!(told, if is_service { Some("1") } else { after }, "{path}");
+            let retry_after = answer.headers.get("retry-after").map(|value| value.to_str().unwrap());
+            assert_eq!(retry_after, if is_service { Some("1") } else { after }, "{path}");
         }
-        assert_eq!(client.get("/readyz").await.status, 500, "readiness is another matter");
+        assert_eq!(client.get("/readyz").await.status, 500, "another switch controls readiness");
         serve_shards(&world);
         world.gateway.as_ref().unwrap().ready().await;
         for path in KNOWN_SOON {
@@ -88,12 +89,12 @@ async fn a_workspace_that_was_not_read_yet_is_503_or_with_kcp_compatibility_403(
     }
 }
 
-/// As the rest of the configuration, they are obeyed as soon as the file says so.
+/// The switches apply when the configuration file is reloaded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compatibility_switches_apply_without_a_restart() {
     let mut world = World::new().await;
     world.put_workspace("root", "away", json!({"cluster": "away000000000001"}), "Unavailable");
-    let mounted = world.another_shard("mounted").await;
+    let mounted = world.unregistered_shard("mounted").await;
     let url = format!("{}/clusters/there", mounted.url());
     world.put_workspace("root", "mount", json!({"mount": {"ref": {}}, "URL": url}), "Ready");
     world.create_workspace("away000000000001", "child", "root", "child00000000001");
@@ -112,12 +113,12 @@ async fn compatibility_switches_apply_without_a_restart() {
     };
     assert_eq!(outcomes().await, (503, false, 403));
     let mut changed = world.config.clone();
-    for (as_kcp, expected) in [
+    for (kcp_compatibility, expected) in [
         (vec![KcpBehaviour::UnavailableBody, KcpBehaviour::MountLabels], (503, true, 200)),
         (vec![KcpBehaviour::MountLabels], (503, false, 200)),
         (vec![], (503, false, 403)),
     ] {
-        changed.kcp_compatibility = as_kcp;
+        changed.kcp_compatibility = kcp_compatibility;
         world.gateway.as_mut().unwrap().reconfigure(changed.clone()).unwrap();
         assert_eq!(outcomes().await, expected);
     }
@@ -133,23 +134,23 @@ async fn shards_are_pinged_or_with_kcp_compatibility_not() {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let relays = [Relay::to(world.alpha.address).await, Relay::to(world.alpha.address).await];
     let mut gateways = Vec::new();
-    for (number, as_kcp) in [vec![], vec![KcpBehaviour::Pings]].into_iter().enumerate() {
+    for (number, kcp_compatibility) in [vec![], vec![KcpBehaviour::Pings]].into_iter().enumerate() {
         let file = write_mapping(&world, &format!("mapping-{number}.yaml"), &relays[number].url());
-        let gateway = world.another_gateway(|config| {
+        let gateway = world.start_second_gateway(|config| {
             config.paths.mapping_file = Some(InputFile::from(file));
             config.upstream.ping_interval = Timespan::from_millis(100);
-            config.kcp_compatibility = as_kcp;
+            config.kcp_compatibility = kcp_compatibility;
         });
         gateway.gateway.ready().await;
         let client = world.client_of(&gateway).await;
         assert_eq!(client.get("/services/x/api").await.status, 200);
         gateways.push((gateway, client));
     }
-    // A ping is some forty bytes with its envelope.
+    // A ping with its TLS record has about forty bytes.
     let pings = async |count: usize| {
         let before = *relays[0].sent.borrow();
         let pinged = until(&relays[0].sent, |sent| *sent >= before + 40 * count - count);
-        timeout(LIMIT, pinged).await.expect("nobody pings");
+        timeout(LIMIT, pinged).await.expect("no ping is sent");
     };
     pings(3).await;
     let before = *relays[1].sent.borrow();
@@ -160,11 +161,11 @@ async fn shards_are_pinged_or_with_kcp_compatibility_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_drain_one_by_one_or_with_kcp_compatibility_all_at_the_end() {
     const WATCHES: usize = 20;
-    for as_kcp in [
+    for kcp_compatibility in [
         None,
         Some((|config| config.kcp_compatibility = vec![KcpBehaviour::Drain]) as fn(&mut GatewayConfig)),
     ] {
-        let world = World::with(Choices { config: as_kcp, ..Choices::default() }).await;
+        let world = World::with(Choices { config: kcp_compatibility, ..Choices::default() }).await;
         let client = world.http2(Some(&world.user())).await;
         let mut ends = Vec::new();
         for _ in 0..WATCHES {
@@ -178,29 +179,29 @@ async fn watches_drain_one_by_one_or_with_kcp_compatibility_all_at_the_end() {
         }
         until(&world.alpha.state.streams, |open| *open == WATCHES).await;
         world.environment.shutdown.begin();
-        assert_eq!(client.get("/readyz").await.status, if as_kcp.is_some() { 200 } else { 500 });
+        assert_eq!(client.get("/readyz").await.status, if kcp_compatibility.is_some() { 200 } else { 500 });
         let tasks = world.environment.tasks.clone();
         let supervised = tokio::spawn(async move { tasks.supervise().await });
         for end in ends {
-            let (is_clean, is_over) = timeout(LIMIT, end).await.expect("it goes on").unwrap();
-            assert_eq!((is_clean, is_over), (as_kcp.is_none(), as_kcp.is_some()));
+            let (is_clean, is_over) = timeout(LIMIT, end).await.expect("the watch does not end").unwrap();
+            assert_eq!((is_clean, is_over), (kcp_compatibility.is_none(), kcp_compatibility.is_some()));
         }
-        timeout(LIMIT, supervised).await.expect("it goes on").unwrap().unwrap();
+        timeout(LIMIT, supervised).await.expect("the watch does not end").unwrap().unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_reloaded_or_with_kcp_compatibility_read_once() {
-    for as_kcp in [vec![], vec![KcpBehaviour::Reloads]] {
+    for kcp_compatibility in [vec![], vec![KcpBehaviour::Reloads]] {
         let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-        let (one, two) = (world.another_shard("one").await, world.another_shard("two").await);
+        let (one, two) = (world.unregistered_shard("one").await, world.unregistered_shard("two").await);
         let file = |name: &str| world.directory.path().join(name);
         let (tokens, clients) = (file("tokens.csv"), file("client-ca.crt"));
         fs::write(&tokens, "good,bob,7\n").unwrap();
         let mapping = write_mapping(&world, "mapping.yaml", &one.url());
         world.config.paths.mapping_file = Some(InputFile::from(mapping));
         world.config.listeners[0].authentication.token_file = Some(SecretFile::from(tokens.clone()));
-        world.config.kcp_compatibility = as_kcp.clone();
+        world.config.kcp_compatibility = kcp_compatibility.clone();
         world.start().await;
         let client = world.http2(None).await;
         let ask = async |path: &str, token: &str| {
@@ -226,14 +227,14 @@ async fn files_are_reloaded_or_with_kcp_compatibility_read_once() {
             ask("/clusters/root:org/api", "good").await,
             ask("/clusters/root:org/api", "better").await,
         ];
-        let expected = if as_kcp.is_empty() {
+        let expected = if kcp_compatibility.is_empty() {
             ["401", "two for renewed", "401", "alpha for renewed"]
         } else {
             ["one for kcp-front-proxy", "401", "alpha for kcp-front-proxy", "401"]
         };
-        assert_eq!(found, expected, "{as_kcp:?}");
+        assert_eq!(found, expected, "{kcp_compatibility:?}");
 
-        // Some files kcp reads again, too.
+        // Some files are reloaded by kcp, too.
         let newcomers = Authority::new("newcomers");
         fs::write(&clients, &newcomers.pem).unwrap();
         let certificate = Authority::new("another serving authority");
@@ -242,6 +243,6 @@ async fn files_are_reloaded_or_with_kcp_compatibility_read_once() {
         let ann = newcomers.client("ann", &[]);
         let stream = crate::world::connect(world.address, &certificate, Some(&ann), b"h2").await.unwrap();
         let answer = Http2::over(stream).await.get("/clusters/root:org/api").await;
-        assert_eq!(answer.echoed("x-remote-user"), ["x-remote-user: ann"], "{as_kcp:?}");
+        assert_eq!(answer.echoed("x-remote-user"), ["x-remote-user: ann"], "{kcp_compatibility:?}");
     }
 }

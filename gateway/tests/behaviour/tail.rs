@@ -1,4 +1,4 @@
-//! Requests for somebody who watches, as they end.
+//! The tail of completed requests (`fairlead gateway tail`).
 
 use http::Method;
 use http_body_util::BodyExt;
@@ -11,7 +11,7 @@ use crate::world::{ORG, World, eventually, request};
 
 const PATH: &str = "/services/fairlead/v1/tail";
 
-/// Lines that come one after the other.
+/// The lines of a tail, in order.
 struct Lines {
     body: Incoming,
     rest: Vec<u8>,
@@ -29,7 +29,7 @@ impl Lines {
         Self { body: Response::into_body(answer), rest: Vec::new() }
     }
 
-    /// The next line; nothing at a clean end.
+    /// The next line; `None` at an orderly end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -67,7 +67,7 @@ async fn a_tail_shows_its_filtered_lines_until_the_gateway_ends() {
     for path in &paths {
         assert_eq!(all.next().await.unwrap()["path"], path.as_str());
     }
-    // By its path and by its id.
+    // By its path and by its ID.
     for path in &paths[1..3] {
         let line = of_org.next().await.unwrap();
         assert_eq!(
@@ -87,7 +87,7 @@ async fn a_tail_shows_its_filtered_lines_until_the_gateway_ends() {
     world.environment.shutdown.begin();
     let ends = async {
         for lines in [&mut all, &mut of_org, &mut errors] {
-            // The end of one is a line for the others; a broken end would be an error.
+            // The other tails get a line for the one that ends; an incomplete response would be an error.
             while let Some(line) = lines.next().await {
                 assert_eq!(line["path"], PATH, "{line}");
             }
@@ -118,7 +118,7 @@ async fn a_slow_tail_reader_loses_lines_and_delays_no_request() {
     let world = World::new().await;
     let mut lines = Lines::open(&world, "").await;
     let client = world.http2(Some(&world.user())).await;
-    // More than the queue, the connection's windows and everybody's buffers hold.
+    // More than the queue, the connection's windows and all socket buffers hold.
     let sent = 6_000;
     let long = "x".repeat(900);
     for _ in 0..sent {

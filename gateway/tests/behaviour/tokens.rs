@@ -1,4 +1,4 @@
-//! Issuers of tokens that stand behind a listener or a workspace: keys that change, clocks that differ, nobody at all.
+//! Token issuers of a listener or a workspace: rotated keys, clock skew, missing credentials.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::issuer::signing::Signer;
 use crate::world::{Answer, Choices, Http2, ORG, World, connect, request};
 
 const PATH: &str = "/clusters/root:org/api";
-/// Only to fail instead of hanging. Keys that are not known are looked for every ten seconds.
+/// Only to fail instead of hanging. Unknown keys are fetched every ten seconds at most.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn serve(server: &Server, keys: &[&Signer]) {
@@ -25,7 +25,7 @@ pub fn serve(server: &Server, keys: &[&Signer]) {
     });
 }
 
-/// What a token says, its times in seconds from now.
+/// The claims of a token, with times in seconds from now.
 pub fn claims(server: &Server, not_before: i64, expires: i64, id: &str) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let at = |seconds: i64| now.saturating_add_signed(seconds);
@@ -76,7 +76,7 @@ async fn issuer_keys_rotate_and_clock_skew_is_tolerated() {
         assert_eq!(outcome(&ask(&client, PATH, &token).await), expected, "{what}");
     }
 
-    // The next key is published, used, and the last one withdrawn; nobody is turned away whose key is published.
+    // The next key is published and used, then the previous one is withdrawn: tokens of published keys are always accepted.
     serve(&server, &[&first, &second]);
     let next = second.sign(&claims(&server, 0, 600, "next"));
     let found = async {
@@ -89,11 +89,11 @@ async fn issuer_keys_rotate_and_clock_skew_is_tolerated() {
         }
     };
     timeout(LIMIT, found).await.expect("the new key is not found");
-    // Made-up tokens have not made us ask more often than that.
-    assert!(server.count("/keys") <= 5, "asked {} times", server.count("/keys"));
+    // Tokens with made-up keys have not caused more fetches than that.
+    assert!(server.count("/keys") <= 5, "{} fetches", server.count("/keys"));
 }
 
-/// Its type names an issuer of its own.
+/// A world where the type of `root:org` has its own issuer.
 async fn world_with_issuer(server: &Server) -> World {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     world.config.listeners[0].authentication.workspaces = true;
@@ -125,14 +125,14 @@ async fn world_with_issuer(server: &Server) -> World {
     world
 }
 
-/// The type of `root:org`, as its shard says it.
+/// Sets the workspace type of `root:org` at its shard.
 fn set_type(world: &World, name: &str) {
     let mut object = crate::world::logical_cluster(ORG, Some("org"));
     object["metadata"]["annotations"]["internal.tenancy.kcp.io/type"] = json!(name);
     world.alpha.state.put("logicalclusters", ORG, object);
 }
 
-/// In kcp's proxy this is a panic, and the end of the connection.
+/// kcp's proxy panics and closes the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_credential_a_workspace_with_issuers_of_its_own_is_401() {
     let server = Server::start().await;
@@ -151,7 +151,7 @@ async fn without_a_credential_a_workspace_with_issuers_of_its_own_is_401() {
         let get = request(Method::GET, PATH, &[("host", "localhost")], "");
         assert_eq!(Answer::of(http1.send_request(get).await.unwrap()).await.status, 401);
     }
-    // The connections go on, and with a credential further than that.
+    // The connections stay open, and requests with a credential succeed.
     let answer = ask(&client, PATH, &token).await;
     assert_eq!(outcome(&answer), "x-remote-user: own:ann");
     let scopes = answer.echoed("x-remote-extra-authentication.kcp.io%2fscopes");
@@ -160,7 +160,7 @@ async fn without_a_credential_a_workspace_with_issuers_of_its_own_is_401() {
     let get = request(Method::GET, PATH, &[("host", "localhost"), ("authorization", &bearer)], "");
     let answer = Answer::of(http1.send_request(get).await.unwrap()).await;
     assert_eq!(outcome(&answer), "x-remote-user: own:ann");
-    // Elsewhere all this says nothing, and the shard is to judge.
+    // In other workspaces the gateway does not verify this token; the shard does.
     for path in ["/clusters/root:plain/api", "/clusters/root/api"] {
         assert_eq!(outcome(&client.get(path).await), "nobody", "{path}");
         let answer = ask(&client, path, &token).await;
@@ -178,7 +178,8 @@ async fn without_a_credential_such_a_workspace_is_500_with_kcp_compatibility() {
     let signer = Signer::elliptic_curve("P-256", "one");
     serve(&server, &[&signer]);
     let world = world_with_issuer(&server).await;
-    let kcp = world.another_gateway(|config| config.kcp_compatibility = vec![KcpBehaviour::NoCredential]);
+    let kcp =
+        world.start_second_gateway(|config| config.kcp_compatibility = vec![KcpBehaviour::NoCredential]);
     kcp.gateway.ready().await;
     let stream = connect(kcp.address, &world.serving_ca, None, b"h2").await.unwrap();
     let client = Http2::over(stream).await;
@@ -187,14 +188,14 @@ async fn without_a_credential_such_a_workspace_is_500_with_kcp_compatibility() {
     assert_eq!((answer.status, answer.text.as_str()), (500, words));
     let stranger = world.serving_ca.client("stranger", &[]);
     let stream = connect(kcp.address, &world.serving_ca, Some(&stranger), b"h2").await.unwrap();
-    assert_eq!(Http2::over(stream).await.get(PATH).await.status, 500, "nor with a certificate of no account");
-    // Only that is as in kcp.
+    assert_eq!(Http2::over(stream).await.get(PATH).await.status, 500, "a certificate is no token");
+    // Only this response is as in kcp.
     let token = signer.sign(&claims(&server, 0, 600, "t"));
     assert_eq!(outcome(&ask(&client, PATH, &token).await), "x-remote-user: own:ann");
     assert_eq!(outcome(&client.get("/clusters/root:plain/api").await), "nobody");
 }
 
-/// kcp's index reads a type only when a logical cluster comes to another shard.
+/// kcp's index reads the type only when a logical cluster appears on another shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workspace_with_a_new_type_is_authenticated_by_that_type() {
     let server = Server::start().await;

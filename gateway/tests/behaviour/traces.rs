@@ -1,4 +1,4 @@
-//! Traces: what of a client's trace counts, what shards are told, and what a collector gets.
+//! Traces: the client's trace context, the headers for shards, and the spans for a collector.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::world::{Another, Answer, Http2, World, connect, eventually, request, until};
+use crate::world::{Answer, Http2, SecondGateway, World, connect, eventually, request, until};
 
 const PATH: &str = "/clusters/root:org/api";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
-fn said(flags: &str) -> String {
+fn traceparent(flags: &str) -> String {
     format!("00-{TRACE}-{SPAN}-{flags}")
 }
 
-/// A gateway that traces so, at a listener that treats its clients' traces so.
-async fn tracing(world: &World, settings: Value, policy: TraceContextPolicy) -> Another {
+/// A gateway with these tracing settings, at a listener with this policy for the client's trace context.
+async fn tracing(world: &World, settings: Value, policy: TraceContextPolicy) -> SecondGateway {
     let settings: TracingConfig = serde_json::from_value(settings).unwrap();
-    let another = world.another_gateway(|config| {
+    let another = world.start_second_gateway(|config| {
         config.tracing = settings;
         config.listeners[0].trace_context = policy;
     });
@@ -33,14 +33,14 @@ async fn tracing(world: &World, settings: Value, policy: TraceContextPolicy) -> 
     another
 }
 
-/// What the shard was told of the trace: `traceparent` and `tracestate`.
-async fn told(client: &Http2, fields: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+/// The `traceparent` and `tracestate` that the shard received.
+async fn upstream_trace_headers(client: &Http2, fields: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
     let answer = client.send(request(Method::GET, PATH, fields, "")).await;
     (answer.echoed("traceparent: "), answer.echoed("tracestate: "))
 }
 
-/// The trace and the span of a `traceparent` that says that it is recorded.
-fn recorded(lines: &[String]) -> (String, String) {
+/// The trace ID and the span ID of a sampled `traceparent`.
+fn sampled(lines: &[String]) -> (String, String) {
     let [line] = lines else { panic!("{lines:?}") };
     let fields: Vec<&str> = line.strip_prefix("traceparent: 00-").unwrap().split('-').collect();
     let [trace, span, "01"] = fields[..] else { panic!("{line}") };
@@ -52,19 +52,19 @@ fn recorded(lines: &[String]) -> (String, String) {
 async fn the_trace_context_of_a_client_is_continued_or_removed() {
     use TraceContextPolicy::{Continue, Restart};
     let world = World::new().await;
-    let (yes, no) = (said("01"), said("00"));
+    let (yes, no) = (traceparent("01"), traceparent("00"));
     let nothing: Vec<String> = Vec::new();
-    let as_said = |value: &str| vec![format!("traceparent: {value}")];
+    let unchanged = |value: &str| vec![format!("traceparent: {value}")];
     let state = vec!["tracestate: a=b".to_owned()];
-    // Without tracing everything passes as it is, good or not; at a listener for strangers nothing does.
+    // Without tracing the headers pass unchanged, valid or not; a listener that restarts traces removes them.
     for (policy, passes) in [(Continue, true), (Restart, false)] {
         let another = tracing(&world, json!({}), policy).await;
         let client = world.client_of(&another).await;
         for value in [yes.as_str(), no.as_str(), "odd"] {
             let expected =
-                if passes { (as_said(value), state.clone()) } else { (nothing.clone(), nothing.clone()) };
+                if passes { (unchanged(value), state.clone()) } else { (nothing.clone(), nothing.clone()) };
             assert_eq!(
-                told(&client, &[("traceparent", value), ("tracestate", "a=b")]).await,
+                upstream_trace_headers(&client, &[("traceparent", value), ("tracestate", "a=b")]).await,
                 expected,
                 "{policy:?}"
             );
@@ -72,32 +72,37 @@ async fn the_trace_context_of_a_client_is_continued_or_removed() {
         another.end().await;
     }
 
-    // Where clients' traces are continued, they decide; who has said nothing, or nothing good, draws a lot.
+    // A listener that continues traces follows the client's sampling decision; without a valid one it samples at random.
     let another = tracing(&world, json!({"sample": 1}), Continue).await;
     let client = world.client_of(&another).await;
-    let (parent, kept) = told(&client, &[("traceparent", &yes), ("tracestate", "a=b")]).await;
-    let (trace, span) = recorded(&parent);
+    let (parent, kept) =
+        upstream_trace_headers(&client, &[("traceparent", &yes), ("tracestate", "a=b")]).await;
+    let (trace, span) = sampled(&parent);
     assert_eq!((trace.as_str(), kept), (TRACE, state.clone()));
-    assert_ne!(span, SPAN, "the shard's parent is the gateway");
-    assert_eq!(told(&client, &[("traceparent", &no)]).await, (as_said(&no), nothing.clone()));
-    let odd = told(&client, &[("traceparent", "odd"), ("tracestate", "a=b")]).await;
-    assert_ne!(recorded(&odd.0).0, TRACE);
-    assert_eq!(odd.1, nothing, "a state without a trace is nobody's");
-    // Nor can a client take it away with what is only about its hop.
+    assert_ne!(span, SPAN, "the parent span of the shard is the gateway's");
+    assert_eq!(
+        upstream_trace_headers(&client, &[("traceparent", &no)]).await,
+        (unchanged(&no), nothing.clone())
+    );
+    let odd = upstream_trace_headers(&client, &[("traceparent", "odd"), ("tracestate", "a=b")]).await;
+    assert_ne!(sampled(&odd.0).0, TRACE);
+    assert_eq!(odd.1, nothing, "a tracestate without a valid traceparent is removed");
+    // A client cannot remove the header by naming it in `Connection`.
     let mut http1 = world_http1(&world, &another).await;
     let get = request(Method::GET, PATH, &[("host", "localhost"), ("connection", "traceparent")], "");
     let answer = Answer::of(http1.send_request(get).await.unwrap()).await;
-    recorded(&answer.echoed("traceparent: "));
+    sampled(&answer.echoed("traceparent: "));
     another.end().await;
 
-    // At a public listener no client can have itself traced, or join another trace.
+    // At a public listener no client can have itself sampled, or join another trace.
     for (sample, is_traced) in [(json!(0), false), (json!(1), true)] {
         let settings = json!({"sample": sample, "otlpEndpoint": "http://127.0.0.1:1"});
         let another = tracing(&world, settings, Restart).await;
         let client = world.client_of(&another).await;
-        let (parent, state) = told(&client, &[("traceparent", &yes), ("tracestate", "a=b")]).await;
+        let (parent, state) =
+            upstream_trace_headers(&client, &[("traceparent", &yes), ("tracestate", "a=b")]).await;
         match is_traced {
-            true => assert_ne!(recorded(&parent).0, TRACE),
+            true => assert_ne!(sampled(&parent).0, TRACE),
             false => assert_eq!(parent, nothing),
         }
         assert_eq!(state, nothing);
@@ -107,7 +112,7 @@ async fn the_trace_context_of_a_client_is_continued_or_removed() {
 
 async fn world_http1(
     world: &World,
-    another: &Another,
+    another: &SecondGateway,
 ) -> hyper::client::conn::http1::SendRequest<http_body_util::Full<bytes::Bytes>> {
     let user = world.user();
     let stream = connect(another.address, &world.serving_ca, Some(&user), b"http/1.1").await.unwrap();
@@ -116,11 +121,11 @@ async fn world_http1(
     sender
 }
 
-/// A collector of spans, with all that it was sent.
+/// A collector of spans, with all spans that it received.
 struct Collector {
     address: SocketAddr,
     spans: watch::Sender<Vec<Value>>,
-    /// What it answers.
+    /// The status code of its responses.
     code: watch::Sender<u16>,
 }
 
@@ -182,11 +187,11 @@ async fn a_collector_gets_the_spans_of_the_request_and_of_the_upstream_request()
         json!({"otlpEndpoint": endpoint, "sample": 0, "interval": "10ms", "serviceName": "edge-1"});
     let another = tracing(&world, settings, TraceContextPolicy::Continue).await;
     let client = world.client_of(&another).await;
-    // No request is sampled by chance, and one client's header decides.
-    told(&client, &[]).await;
-    told(&client, &[("traceparent", &said("00"))]).await;
-    let (parent, _) = told(&client, &[("traceparent", &said("01"))]).await;
-    let (_, asking) = recorded(&parent);
+    // Nothing is sampled at random; one client's header requests it.
+    upstream_trace_headers(&client, &[]).await;
+    upstream_trace_headers(&client, &[("traceparent", &traceparent("00"))]).await;
+    let (parent, _) = upstream_trace_headers(&client, &[("traceparent", &traceparent("01"))]).await;
+    let (_, upstream_span) = sampled(&parent);
     let spans = collector.has(2).await;
     assert_eq!(spans.len(), 2, "{spans:?}");
     let own = spans.iter().find(|span| span["kind"] == 2).unwrap();
@@ -198,7 +203,7 @@ async fn a_collector_gets_the_spans_of_the_request_and_of_the_upstream_request()
     }
     assert_eq!(own["parentSpanId"], SPAN);
     assert_eq!(of_shard["parentSpanId"], own["spanId"]);
-    assert_eq!(of_shard["spanId"], asking, "the shard goes on where the gateway says");
+    assert_eq!(of_shard["spanId"], upstream_span, "the shard continues the span of the upstream request");
     assert_eq!(attribute(own, "http.response.status_code"), json!({"intValue": "200"}));
     assert_eq!(attribute(own, "url.path"), json!({"stringValue": PATH}));
     assert_eq!(attribute(own, "fairlead.shard"), json!({"stringValue": "alpha"}));
@@ -206,8 +211,8 @@ async fn a_collector_gets_the_spans_of_the_request_and_of_the_upstream_request()
     let service = collector.spans.borrow()[0]["resourceSpans"][0]["resource"]["attributes"][0].clone();
     assert_eq!(service, json!({"key": "service.name", "value": {"stringValue": "edge-1"}}));
 
-    // An answer of the gateway's own has no shard; what waits at the end is sent.
-    let unknown = request(Method::GET, "/clusters/root:nope/api", &[("traceparent", &said("01"))], "");
+    // A response of the gateway itself has no span for a shard; queued spans are sent at the end.
+    let unknown = request(Method::GET, "/clusters/root:nope/api", &[("traceparent", &traceparent("01"))], "");
     assert_eq!(client.send(unknown).await.status, 403);
     another.end().await;
     let spans = collector.has(3).await;
@@ -233,7 +238,7 @@ async fn an_unavailable_collector_loses_spans_and_no_request() {
             .find_map(|line| line.strip_prefix("fairlead_gateway_spans_total{result=\"failed\"} "));
         failed.unwrap().parse::<u64>().unwrap()
     };
-    // A collector that redirects has not accepted the spans either.
+    // A redirect is no acceptance of the spans either.
     for code in [400, 302] {
         collector.code.send_replace(code);
         let before = failed().await;
@@ -242,7 +247,7 @@ async fn an_unavailable_collector_loses_spans_and_no_request() {
             failed().await > before
         })
         .await;
-        // It is there again.
+        // The collector is available again.
         collector.spans.send_replace(Vec::new());
         collector.code.send_replace(200);
         eventually("spans arrive again", async || {
@@ -259,21 +264,24 @@ async fn tracing_follows_its_settings() {
     let world = World::new().await;
     let mut another = tracing(&world, json!({}), TraceContextPolicy::Continue).await;
     let client = world.client_of(&another).await;
-    assert!(told(&client, &[]).await.0.is_empty());
+    assert!(upstream_trace_headers(&client, &[]).await.0.is_empty());
     let mut config = world.config.clone();
     config.tracing = serde_json::from_value(json!({"sample": 1})).unwrap();
     another.gateway.reconfigure(config.clone()).unwrap();
-    recorded(&told(&client, &[]).await.0);
+    sampled(&upstream_trace_headers(&client, &[]).await.0);
     config.listeners[0].trace_context = TraceContextPolicy::Restart;
     another.gateway.reconfigure(config.clone()).unwrap();
-    assert_ne!(recorded(&told(&client, &[("traceparent", &said("01"))]).await.0).0, TRACE);
-    // What cannot be read changes nothing.
+    assert_ne!(
+        sampled(&upstream_trace_headers(&client, &[("traceparent", &traceparent("01"))]).await.0).0,
+        TRACE
+    );
+    // An invalid configuration changes nothing.
     config.tracing = serde_json::from_value(
         json!({"sample": 0, "otlpEndpoint": "https://localhost:1", "serverCA": "/nowhere/ca.crt"}),
     )
     .unwrap();
     let refused = another.gateway.reconfigure(config).unwrap_err().to_string();
     assert!(refused.contains("/nowhere/ca.crt"), "{refused}");
-    recorded(&told(&client, &[]).await.0);
+    sampled(&upstream_trace_headers(&client, &[]).await.0);
     another.end().await;
 }

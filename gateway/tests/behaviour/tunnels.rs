@@ -1,4 +1,4 @@
-//! Upgrades: who asks for one is told to the shard as with any request, and nothing else of the handshake passes.
+//! Upgrades: the shard receives the identity as with any request, and the client's handshake headers are rewritten.
 
 use http::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ use crate::world::{World, request};
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A client's `Connection` is needed for the upgrade, so it is not simply dropped, as in other requests.
+/// A client's `Connection` header is necessary for the upgrade, so it is rewritten instead of removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_carries_the_identity_that_the_gateway_sets() {
     let world = World::new().await;
@@ -66,7 +66,7 @@ async fn there_are_no_tunnels_over_http2() {
         h2::client::handshake(world.connect(Some(&world.user()), b"h2").await).await.unwrap();
     tokio::spawn(connection);
     let mut client = client.ready().await.unwrap();
-    // WebSocket over HTTP/2 (RFC 8441) is not offered, so no client tries; CONNECT alone is no way anywhere.
+    // WebSocket over HTTP/2 (RFC 8441) is not offered, so clients do not try it; a plain CONNECT is refused.
     let ask = request(Method::GET, "/livez", &[], "").map(|_| ());
     let (answer, _) = client.send_request(ask, true).unwrap();
     assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap().status(), 200);
@@ -79,8 +79,7 @@ async fn there_are_no_tunnels_over_http2() {
     assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap().status(), 200, "the connection goes on");
 }
 
-/// As `kubectl exec -i` and `port-forward` do with what comes through a pipe: the end of what is said is not the end of what is
-/// heard.
+/// `kubectl exec -i` and `port-forward` close their sending direction when a pipe ends, and then read the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn response_data_after_the_end_of_the_request_arrives() {
     let world = World::new().await;

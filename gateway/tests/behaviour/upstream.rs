@@ -1,4 +1,4 @@
-//! The side towards shards: connections that break, hang, are refused or grow old.
+//! Connections to shards that break, hang, are refused or become old.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn with_kcp_compatibility_nothing_is_retried_and_an_unreachable_shard_is_a
     world.alpha.state.cut_connections();
     let answer = timeout(LIMIT, read).await.unwrap().unwrap();
     assert_eq!((answer.status, answer.text.as_str()), (502, ""));
-    let elsewhere = world.another_shard("nobody").await;
+    let elsewhere = world.unregistered_shard("nobody").await;
     std::mem::replace(&mut world.alpha, elsewhere).stop().await;
     let answer = client.get("/clusters/root:org/api").await;
     assert_eq!((answer.status, answer.text.as_str()), (502, ""));
@@ -115,7 +115,7 @@ async fn a_silent_shard_delays_its_own_requests_briefly_and_others_not_at_all() 
     let alpha = json!({"metadata": {"name": "alpha", "labels": {}}, "spec": {"baseURL": url}});
     world.root.state.put("shards", "alpha", alpha);
     let silent = async { while client.get("/clusters/root:org/api").await.status != 503 {} };
-    timeout(LIMIT, silent).await.expect("the silent shard is waited for");
+    timeout(LIMIT, silent).await.expect("requests wait for the silent shard");
     let waiting: Vec<_> = (0..20)
         .map(|_| {
             let client = client.clone();
@@ -135,7 +135,7 @@ async fn a_silent_shard_delays_its_own_requests_briefly_and_others_not_at_all() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_addresses_of_a_shards_name_are_used() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let endpoints = [world.another_shard("several").await, world.another_shard("several").await];
+    let endpoints = [world.unregistered_shard("several").await, world.unregistered_shard("several").await];
     let addresses = endpoints.each_ref().map(|endpoint| endpoint.address);
     world.environment.names = NameResolver::from_fn(move |_, _| async move { Ok(addresses.into()) }.boxed());
     world.register("several", "https://localhost:6443");
@@ -146,14 +146,14 @@ async fn all_addresses_of_a_shards_name_are_used() {
     world.put_workspace("root", "several", json!({"cluster": id}), "Ready");
     world.start().await;
     let client = world.http2(Some(&world.user())).await;
-    // A connection that was accepted is not in use yet.
+    // An accepted connection is not in use before its handshake is complete.
     let used = async {
         let is_used = |endpoint: &Shard| endpoint.state.requests.load(Ordering::SeqCst) > 0;
         while !endpoints.iter().all(is_used) {
             assert_eq!(client.get("/clusters/root:several/api").await.status, 200);
         }
     };
-    timeout(LIMIT, used).await.expect("an endpoint is not asked");
+    timeout(LIMIT, used).await.expect("an endpoint is not used");
     let requests: Vec<_> = (0..20)
         .map(|_| {
             let client = client.clone();
@@ -162,7 +162,7 @@ async fn all_addresses_of_a_shards_name_are_used() {
         .collect();
     for endpoint in &endpoints {
         let half = until(&endpoint.state.waiting, |waiting| *waiting >= 5);
-        timeout(LIMIT, half).await.expect("an endpoint has not got its share");
+        timeout(LIMIT, half).await.expect("the requests are not balanced");
     }
     for endpoint in &endpoints {
         endpoint.state.release.send_replace(true);
@@ -195,7 +195,7 @@ async fn an_old_connection_is_replaced_and_its_watches_continue() {
     assert_eq!(frame.into_data().unwrap(), "{}\n");
 }
 
-/// Its window is as small as that of the slow clients of attackers, so that what is held is the gateway's and its kernel's.
+/// The client's window is small, as those of attackers are, so that the buffered data is the gateway's and its kernel's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn little_of_a_response_is_buffered_for_a_client_that_does_not_read() {
     let world = World::new().await;
@@ -207,14 +207,13 @@ async fn little_of_a_response_is_buffered_for_a_client_that_does_not_read() {
     let mut stream = TlsConnector::from(config).connect(name, stream).await.unwrap();
     let question = "GET /clusters/root:org/big HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(question.as_bytes()).await.unwrap();
-    let held = sent_until_it_stops(&world).await;
-    // Twice a window of 64 KiB, what one socket takes that it cannot send, and what libraries collect on the way.
+    let held = bytes_sent_until_blocked(&world).await;
+    // Twice a window of 64 KiB, the socket's unsent data, and buffers of libraries.
     assert!(held < 1 << 20, "{held} bytes are under way");
 }
 
-/// Bytes of `/big` answers that the shard has given away when it stops because nobody takes more: two answers in a row find
-/// nothing new.
-async fn sent_until_it_stops(world: &World) -> usize {
+/// Bytes of `/big` responses that the shard has sent when flow control stops it: two requests in a row find no growth.
+async fn bytes_sent_until_blocked(world: &World) -> usize {
     let (sent, others) = (&world.alpha.state.big_sent, world.http2(Some(&world.user())).await);
     let stopped = async {
         let mut before = 0;
@@ -238,8 +237,8 @@ async fn a_client_that_does_not_read_blocks_the_shard_and_not_the_gateways_memor
     let mut http1 = world.http1(Some(&user)).await;
     let over_http2 = http2.open(request(Method::GET, path, &[], "")).await.unwrap();
     let over_http1 = http1.send_request(request(Method::GET, path, &HOST, "")).await.unwrap();
-    let held = sent_until_it_stops(&world).await;
-    // Both answers have 64 MiB; what is under way are windows and the sockets' own buffers.
+    let held = bytes_sent_until_blocked(&world).await;
+    // Both responses have 64 MiB; windows and socket buffers are in flight.
     assert!(held < 32 << 20, "{held} bytes are under way");
     for response in [over_http2, over_http1] {
         let body = timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();

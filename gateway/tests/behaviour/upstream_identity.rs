@@ -1,4 +1,4 @@
-//! Listeners that are different persons to shards: what came in by one never goes on as what came in by another.
+//! `upstreamIdentity`: connections to shards belong to the identity of a listener and are never shared with another identity.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +12,13 @@ use serde_json::json;
 
 use crate::pki::Authority;
 use crate::shard::Shard;
-use crate::world::{Another, Choices, Http2, World, connect, eventually, logical_cluster, request};
+use crate::world::{Choices, Http2, SecondGateway, World, connect, eventually, logical_cluster, request};
 
 const PATH: &str = "/clusters/root:org/api";
 const LISTENERS: [&str; 3] = ["internal", "edge", "operators"];
 
-/// A gateway with three listeners; `operators` is towards shards who `internal` is.
-async fn three_listeners(world: &mut World) -> Another {
+/// A gateway with three listeners; `operators` and `internal` have the same identity towards shards.
+async fn three_listeners(world: &mut World) -> SecondGateway {
     write_identity(world, "kcp-front-proxy-edge");
     let directory = world.directory.path().to_owned();
     let path = |name: &str| directory.join(name);
@@ -32,7 +32,7 @@ async fn three_listeners(world: &mut World) -> Another {
         });
         world.config.listeners.push(listener);
     }
-    let gateway = world.another_gateway(|_| ());
+    let gateway = world.start_second_gateway(|_| ());
     gateway.gateway.ready().await;
     gateway
 }
@@ -41,8 +41,8 @@ fn write_identity(world: &World, name: &str) {
     world.front_proxy_ca.client(name, &[]).write(world.directory.path(), "edge-sender");
 }
 
-/// A connection to each listener.
-async fn clients(world: &World, gateway: &Another) -> Vec<Http2> {
+/// Opens a connection to each listener.
+async fn clients(world: &World, gateway: &SecondGateway) -> Vec<Http2> {
     let mut clients = Vec::new();
     for (name, address) in &gateway.gateway.listeners {
         assert!(LISTENERS.contains(&name.as_str()));
@@ -53,7 +53,7 @@ async fn clients(world: &World, gateway: &Another) -> Vec<Http2> {
     clients
 }
 
-/// The identity of the gateway, as the shard sees it.
+/// The gateway's identity, as the shard sees it.
 async fn peer(client: &Http2, path: &str) -> String {
     let answer = client.send(request(Method::GET, path, &[], "")).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
@@ -66,12 +66,12 @@ async fn shards_see_the_listener_of_a_request() {
     let gateway = three_listeners(&mut world).await;
     let clients = clients(&world, &gateway).await;
     let round = async |expected: &str| {
-        // Many at once, in any order: each connection that there is gets its share.
-        let asked = (0..60).map(|number| {
+        // Concurrent requests in any order, so that all open connections are used.
+        let requests = (0..60).map(|number| {
             let client = &clients[number % 3];
             async move { (number % 3, peer(client, PATH).await) }
         });
-        for (listener, peer) in futures_util::future::join_all(asked).await {
+        for (listener, peer) in futures_util::future::join_all(requests).await {
             assert_eq!(
                 peer,
                 if listener == 1 { expected } else { "kcp-front-proxy" },
@@ -82,11 +82,11 @@ async fn shards_see_the_listener_of_a_request() {
     };
     round("kcp-front-proxy-edge").await;
     let metrics = || String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
-    // Rotated, it is somebody else from then on, and nobody else is.
+    // After the rotation only this listener has another identity.
     write_identity(&world, "kcp-front-proxy-edge-2");
     gateway.environment.reloads.check_now();
     round("kcp-front-proxy-edge-2").await;
-    // What does not fit changes nothing.
+    // A certificate that does not match its key changes nothing.
     fs::copy(world.directory.path().join("front-proxy.key"), world.directory.path().join("edge-sender.key"))
         .unwrap();
     gateway.environment.reloads.check_now();
@@ -94,7 +94,7 @@ async fn shards_see_the_listener_of_a_request() {
     let failure =
         "fairlead_reload_total{object=\"credential of listener edge for shards\",result=\"failure\"} 1";
     assert!(metrics().contains(failure), "{}", metrics());
-    // The usual one is rotated, too.
+    // The default identity is rotated, too.
     world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
     write_identity(&world, "kcp-front-proxy-edge-3");
     gateway.environment.reloads.check_now();
@@ -105,7 +105,7 @@ async fn shards_see_the_listener_of_a_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_behaves_the_same_for_every_protocol_and_target() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    // A shard that is recognised in a way of its own, one that speaks HTTP/1.1 only, and a mount.
+    // A shard with a server name of its own, one that supports HTTP/1.1 only, and a mount.
     let serving = Authority::new("own serving");
     let tls = serving.server_named("own.shards").server_config(&[&world.front_proxy_ca, &world.client_ca]);
     let own = Shard::start("own", tls).await;
@@ -130,7 +130,7 @@ async fn a_listener_behaves_the_same_for_every_protocol_and_target() {
         world.register(name, &shard.url());
         world.put_workspace("root", name, json!({"cluster": id}), "Ready");
     }
-    let mounted = world.another_shard("mounted").await;
+    let mounted = world.unregistered_shard("mounted").await;
     let url = format!("{}/clusters/there", mounted.url());
     world.put_workspace("root", "mount", json!({"mount": {"ref": {}}, "URL": url}), "Ready");
     let gateway = three_listeners(&mut world).await;
@@ -152,7 +152,7 @@ async fn a_listener_behaves_the_same_for_every_protocol_and_target() {
             seen.iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, peer)| peer.as_str()).collect();
         assert_eq!((edge, others), (["kcp-front-proxy-edge"].into(), ["kcp-front-proxy"].into()), "{path}");
     }
-    // A tunnel has a connection of its own, and it is the listener's.
+    // A tunnel uses its own connection with the listener's identity.
     let stream =
         connect(gateway.gateway.listeners[1].1, &world.serving_ca, Some(&world.user()), b"http/1.1").await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream.unwrap())).await.unwrap();
@@ -181,18 +181,18 @@ async fn a_listener_whose_upstream_identity_is_rejected_is_named_in_the_status()
     let operator = world.operator();
     let operator = connect(gateway.address, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
     let operator = Http2::over(operator).await;
-    let told = async || {
+    let rejected_listeners = async || {
         let status = operator.get("/services/fairlead/v1/status").await.json();
         let shards = status["shards"].as_array().unwrap().clone();
         let alpha = shards.into_iter().find(|shard| shard["name"] == "alpha").unwrap();
         (alpha["circuitOpen"].clone(), alpha["circuitOpenFor"].clone())
     };
-    assert_eq!(told().await, (json!(false), json!([])));
+    assert_eq!(rejected_listeners().await, (json!(false), json!([])));
     eventually("the status names the listener", async || {
         assert_ne!(clients[1].get(PATH).await.status, 200);
-        told().await == (json!(false), json!(["edge"]))
+        rejected_listeners().await == (json!(false), json!(["edge"]))
     })
     .await;
-    assert_eq!(clients[0].get(PATH).await.status, 200, "the others are none the worse");
+    assert_eq!(clients[0].get(PATH).await.status, 200, "other listeners are not affected");
     gateway.end().await;
 }

@@ -41,13 +41,13 @@ pub struct World {
 }
 
 /// A second gateway before the world's shards.
-pub struct Another {
+pub struct SecondGateway {
     pub gateway: Gateway,
     pub environment: Environment,
     pub address: SocketAddr,
 }
 
-impl Another {
+impl SecondGateway {
     /// Ends the gateway as a signal does, and returns when all its tasks have ended.
     pub async fn end(self) {
         self.environment.shutdown.begin();
@@ -134,16 +134,16 @@ impl World {
     }
 
     /// Starts a second gateway before the same shards, as after a restart. It is not ready yet.
-    pub fn another_gateway(&self, choice: impl FnOnce(&mut GatewayConfig)) -> Another {
+    pub fn start_second_gateway(&self, choice: impl FnOnce(&mut GatewayConfig)) -> SecondGateway {
         let mut config = self.config.clone();
         choice(&mut config);
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
-        Another { address: gateway.listeners[0].1, gateway, environment }
+        SecondGateway { address: gateway.listeners[0].1, gateway, environment }
     }
 
     /// Opens a connection to a second gateway.
-    pub async fn client_of(&self, another: &Another) -> Http2 {
+    pub async fn client_of(&self, another: &SecondGateway) -> Http2 {
         let user = self.user();
         Http2::over(connect(another.address, &self.serving_ca, Some(&user), b"h2").await.unwrap()).await
     }
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Starts a shard that is not registered at the root shard.
-    pub async fn another_shard(&self, name: &str) -> Shard {
+    pub async fn unregistered_shard(&self, name: &str) -> Shard {
         Shard::start(name, self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]))
             .await
     }

@@ -16,12 +16,12 @@ const OF_BOTH: &[(&str, &[&str])] = &[
     ("kubeconfig of the root shard", &["root-shard.kubeconfig", "shard-admin.crt", "serving-ca.crt"]),
     ("kubeconfig of the shards", &["shards.kubeconfig", "shard-admin.key"]),
 ];
-const OURS: &[(&str, &[&str])] = &[
+const OUR_OWN: &[(&str, &[&str])] = &[
     ("configuration", &["gateway.yaml"]),
     ("credential for shards", &["front-proxy.crt", "front-proxy.key", "serving-ca.crt"]),
     ("credentials of listener internal", &["authentication.yaml"]),
 ];
-const AS_KCP: &[(&str, &[&str])] = &[
+const KCP_COMPATIBILITY: &[(&str, &[&str])] = &[
     ("mapping file", &["mapping.yaml", "front-proxy.crt", "front-proxy.key", "serving-ca.crt"]),
     ("credentials of listener internal", &["issuer-ca.crt"]),
     ("kubeconfig 1 of a peer", &["alpha.kubeconfig"]),
@@ -31,7 +31,7 @@ const AS_KCP: &[(&str, &[&str])] = &[
 const MORE: u64 = SECOND / 10;
 
 fn files(installation: &Installation) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let others = if installation.has_mapping_file() { AS_KCP } else { OURS };
+    let others = if installation.has_mapping_file() { KCP_COMPATIBILITY } else { OUR_OWN };
     let all = OF_BOTH.iter().chain(others);
     all.flat_map(|(what, names)| names.iter().map(|name| (*what, *name)))
 }

@@ -85,7 +85,7 @@ impl Installation {
 
     /// As in place of kcp's front proxy: a mapping file, an issuer by flags, the list of shards from a peer; and a shard
     /// with two addresses.
-    pub async fn as_kcp() -> Self {
+    pub async fn with_kcp_compatibility() -> Self {
         let (mut world, beta, gamma) = shards().await;
         let relays = vec![Relay::to(gamma.address).await, Relay::to(gamma.address).await];
         let addresses = [relays[0].address, relays[1].address];
@@ -268,7 +268,7 @@ impl Installation {
 /// Files as both installations have them, and all shards but the way to gamma.
 pub async fn shards() -> (World, Shard, Shard) {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let (beta, gamma) = (world.another_shard("beta").await, world.another_shard("gamma").await);
+    let (beta, gamma) = (world.unregistered_shard("beta").await, world.unregistered_shard("gamma").await);
     world.register("beta", &beta.url());
     let directory = world.directory.path().to_owned();
     write_listener_files(&world, &directory);

@@ -67,7 +67,7 @@ const fn to(shard: &'static str, name: &'static str, cause: fn(&Installation) ->
     Fault { name, suffers: Some(shard), cause }
 }
 
-const OURS: &[Fault] = &[
+const OUR_OWN: &[Fault] = &[
     harmless("the serving certificate is replaced", rotation::of_the_serving_certificate),
     harmless("the clients' authority is replaced", rotation::of_the_clients_authority),
     harmless("certificates towards shards are replaced", rotation::towards_shards),
@@ -80,7 +80,7 @@ const OURS: &[Fault] = &[
     to("gamma", "a shard accepts and never answers", outages::in_silence),
 ];
 
-const AS_KCP: &[Fault] = &[
+const KCP_COMPATIBILITY: &[Fault] = &[
     harmless("certificates named in a mapping file are replaced", rotation::towards_shards),
     harmless("every file is written again, mapping file included", files::written_again),
     harmless("every file is damaged and mended, mapping file included", files::damaged_and_mended),
@@ -92,8 +92,8 @@ const AS_KCP: &[Fault] = &[
 /// The two installations run one after the other, because each needs the whole machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_affect_no_other_shard() {
-    let mut failures = suffer(Installation::ours().await, OURS).await;
-    failures.extend(suffer(Installation::as_kcp().await, AS_KCP).await);
+    let mut failures = suffer(Installation::ours().await, OUR_OWN).await;
+    failures.extend(suffer(Installation::with_kcp_compatibility().await, KCP_COMPATIBILITY).await);
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
 }
 

@@ -24,7 +24,7 @@ async fn killed_for(installation: &Installation, shard: &Shard, requests: u64) {
     shard.kill().await;
     is_noticed(installation.party(&shard.state.name)).await;
     installation.load.goes_on_for(requests).await;
-    shard.revive().await;
+    shard.restart().await;
 }
 
 /// The connections by which the index follows shards are cut, and nothing else.

@@ -45,7 +45,7 @@ pub struct Attack {
     /// Frames in it.
     pub frames: usize,
     /// Frames after which the connection must have been closed.
-    pub most_frames: Option<usize>,
+    pub max_frames: Option<usize>,
 }
 
 const fn attack(
@@ -54,7 +54,7 @@ const fn attack(
     more: fn(&mut RawHttp2) -> Vec<u8>,
     frames: usize,
 ) -> Attack {
-    Attack { name, reads: true, first, more, frames, most_frames: SOON }
+    Attack { name, reads: true, first, more, frames, max_frames: SOON }
 }
 
 /// By who takes no answers.
@@ -64,7 +64,7 @@ const fn deaf(attack: Attack) -> Attack {
 
 /// Held back or refused, and not cut off.
 const fn borne(attack: Attack) -> Attack {
-    Attack { most_frames: None, ..attack }
+    Attack { max_frames: None, ..attack }
 }
 
 const RESPONSES: Miss = Miss {
@@ -182,7 +182,7 @@ pub const CLASSES: &[Class] = &[
             first: without_window,
             more: |_| Vec::new(),
             frames: 0,
-            most_frames: None,
+            max_frames: None,
         })],
     },
 ];

@@ -62,18 +62,18 @@ async fn other_clients_are_served_during_each_attack() {
     for class in CLASSES.iter().filter(|class| class.name.contains(&only)) {
         let quiet = honest(&target, goals.length).await;
         let memory = Memory::watch(&target);
-        let attack = apart(attack(Arc::clone(&target), class, goals.length));
+        let attack = on_own_thread(attack(Arc::clone(&target), class, goals.length));
         let disturbed = honest(&target, goals.length).await;
-        let fates = attack.await.unwrap();
-        let seen = Measurement { quiet, disturbed, most_kib: memory.most(), fates };
-        faults.extend(seen.judge(class, &goals, &idle));
+        let ends = attack.await.unwrap();
+        let measurement = Measurement { quiet, disturbed, most_kib: memory.peak(), ends };
+        faults.extend(measurement.evaluate(class, &goals, &idle));
         target.at_rest().await;
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Not on the threads of the shards, which would be the first to notice an attack otherwise.
-fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+/// Runs on a thread of its own, because an attack on the threads of the test shards would slow the shards first.
+fn on_own_thread<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::spawn_blocking(move || runtime.block_on(work))
 }
@@ -100,76 +100,76 @@ async fn honest(target: &Arc<Target>, length: Duration) -> usize {
         });
         join_all(clients).await.into_iter().sum()
     };
-    apart(clients).await.unwrap()
+    on_own_thread(clients).await.unwrap()
 }
 
-/// The most memory that the gateway had.
+/// The peak memory of the gateway.
 struct Memory {
-    most: Arc<AtomicU64>,
+    peak: Arc<AtomicU64>,
     watching: JoinHandle<()>,
 }
 
 impl Memory {
     fn watch(target: &Arc<Target>) -> Self {
-        let (target, most) = (Arc::clone(target), Arc::<AtomicU64>::default());
-        let seen = Arc::clone(&most);
+        let (target, peak) = (Arc::clone(target), Arc::<AtomicU64>::default());
+        let measurement = Arc::clone(&peak);
         let watching = tokio::spawn(async move {
             loop {
-                seen.fetch_max(target.memory_kib(), Ordering::Relaxed);
+                measurement.fetch_max(target.memory_kib(), Ordering::Relaxed);
                 sleep(Duration::from_millis(20)).await;
             }
         });
-        Self { most, watching }
+        Self { peak, watching }
     }
 
-    fn most(&self) -> u64 {
+    fn peak(&self) -> u64 {
         self.watching.abort();
-        self.most.load(Ordering::Relaxed)
+        self.peak.load(Ordering::Relaxed)
     }
 }
 
 /// The ends of an attack's connections.
 #[derive(Default)]
-struct Fates {
+struct ConnectionEnds {
     opened: usize,
-    /// Closed by the gateway, and ended by a GOAWAY.
+    /// Connections that the gateway closed, and those that got a GOAWAY.
     cut: usize,
-    told: usize,
+    got_goaway: usize,
     /// Maximum per connection: frames until the end of the connection or of the attack, and the time.
-    most_frames: usize,
+    max_frames: usize,
     longest: Duration,
 }
 
-/// Does it on all connections, each with the next variant.
+/// Attacks over all hostile connections, each with the next variant of the class.
 async fn attack(
     target: Arc<Target>,
     class: &'static Class,
     length: Duration,
-) -> BTreeMap<&'static str, Fates> {
+) -> BTreeMap<&'static str, ConnectionEnds> {
     let end = Instant::now() + length;
     let connections = (0..HOSTILE).map(|number| {
         let (target, attack) = (&target, &class.attacks[number % class.attacks.len()]);
         async move { (attack.name, attack_over_connections(target, attack, end).await) }
     });
-    let mut fates = BTreeMap::<_, Fates>::new();
-    for (name, one) in join_all(connections).await {
-        let all = fates.entry(name).or_default();
-        all.opened += one.opened;
-        all.cut += one.cut;
-        all.told += one.told;
-        all.most_frames = all.most_frames.max(one.most_frames);
-        all.longest = all.longest.max(one.longest);
+    let mut ends = BTreeMap::<_, ConnectionEnds>::new();
+    for (name, of_connection) in join_all(connections).await {
+        let all = ends.entry(name).or_default();
+        all.opened += of_connection.opened;
+        all.cut += of_connection.cut;
+        all.got_goaway += of_connection.got_goaway;
+        all.max_frames = all.max_frames.max(of_connection.max_frames);
+        all.longest = all.longest.max(of_connection.longest);
     }
-    fates
+    ends
 }
 
-async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant) -> Fates {
-    let mut fates = Fates::default();
+async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant) -> ConnectionEnds {
+    let mut ends = ConnectionEnds::default();
     while Instant::now() < end {
         let mut connection = target.http2(None).await;
-        fates.opened += 1;
+        ends.opened += 1;
         let (began, mut frames) = (Instant::now(), 0);
-        let going_on = async {
+        let until_the_end = async {
             let first = (attack.first)(&mut connection);
             connection.write(&first).await;
             while !connection.ended && connection.goaway.is_none() {
@@ -193,20 +193,20 @@ async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant)
                 tokio::task::yield_now().await;
             }
         };
-        // An attacker that is held back does not finish writing.
-        let is_over = timeout(end.saturating_duration_since(Instant::now()), going_on).await.is_ok();
-        if is_over {
-            fates.cut += usize::from(connection.ended);
-            fates.told += usize::from(!connection.ended);
+        // An attacker that flow control stops does not finish writing.
+        let has_ended = timeout(end.saturating_duration_since(Instant::now()), until_the_end).await.is_ok();
+        if has_ended {
+            ends.cut += usize::from(connection.ended);
+            ends.got_goaway += usize::from(!connection.ended);
         }
-        fates.most_frames = fates.most_frames.max(frames);
-        fates.longest = fates.longest.max(began.elapsed());
+        ends.max_frames = ends.max_frames.max(frames);
+        ends.longest = ends.longest.max(began.elapsed());
         drop(connection);
-        if is_over {
+        if has_ended {
             sleep(PAUSE.min(end.saturating_duration_since(Instant::now()))).await;
         }
     }
-    fates
+    ends
 }
 
 /// The measurements of one class.
@@ -214,12 +214,12 @@ struct Measurement {
     quiet: usize,
     disturbed: usize,
     most_kib: u64,
-    fates: BTreeMap<&'static str, Fates>,
+    ends: BTreeMap<&'static str, ConnectionEnds>,
 }
 
 impl Measurement {
-    /// Prints it; returns what is not as goals.
-    fn judge(&self, class: &Class, goals: &Goals, idle: &AtRest) -> Vec<String> {
+    /// Prints the measurements; returns the missed goals.
+    fn evaluate(&self, class: &Class, goals: &Goals, idle: &AtRest) -> Vec<String> {
         let goodput = self.disturbed as f64 / self.quiet as f64;
         let grown = self.most_kib.saturating_sub(idle.memory_kib);
         println!(
@@ -244,15 +244,15 @@ impl Measurement {
             faults.push(format!("{}: {grown} KiB above idle", class.name));
         }
         for attack in class.attacks {
-            let Some(fates) = self.fates.get(attack.name) else { continue };
-            let Fates { opened, cut, told, most_frames, longest } = fates;
+            let Some(ends) = self.ends.get(attack.name) else { continue };
+            let ConnectionEnds { opened, cut, got_goaway, max_frames, longest } = ends;
             println!(
-                "  {}: {opened} connections, {cut} cut, {told} told to go; at most {most_frames} frames and {longest:?} each",
+                "  {}: {opened} connections, {cut} closed, {got_goaway} with GOAWAY; at most {max_frames} frames and {longest:?} each",
                 attack.name
             );
-            let Some(most) = attack.most_frames else { continue };
-            if cut + told == 0 || *most_frames > most {
-                faults.push(format!("{}, {}: not cut off within {most} frames", class.name, attack.name));
+            let Some(peak) = attack.max_frames else { continue };
+            if cut + got_goaway == 0 || *max_frames > peak {
+                faults.push(format!("{}, {}: not cut off within {peak} frames", class.name, attack.name));
             }
             if goals.cut.is_some_and(|cut| *longest > cut) {
                 faults.push(format!("{}, {}: it took {longest:?} to cut it off", class.name, attack.name));

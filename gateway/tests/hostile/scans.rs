@@ -9,16 +9,16 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::world::{Another, Choices, World};
+use crate::world::{Choices, SecondGateway, World};
 
 /// For one script.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A gateway with a listener as one at the edge is, and a certificate on this key as the world gives them out.
-async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
+async fn edge(version: TlsVersion, key: KeyPair) -> (World, SecondGateway) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     world.serving_ca.public_server("localhost", key).write(world.directory.path(), "tls");
-    let gateway = world.another_gateway(|config: &mut GatewayConfig| {
+    let gateway = world.start_second_gateway(|config: &mut GatewayConfig| {
         let listener = &mut config.listeners[0];
         listener.client_ca = None;
         listener.placement_endpoint = false;

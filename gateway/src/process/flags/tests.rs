@@ -103,7 +103,7 @@ fn kcp_behaviours_are_selected_by_name() {
 
 /// The operator writes the list as one quoted value.
 #[test]
-fn quoted_groups_are_several_or_as_kcp_one() {
+fn quoted_groups_are_several_or_with_kcp_compatibility_one() {
     let quoted = |flag: &str| format!("--authentication-{flag}-groups=\"system:masters,system:kcp:x:*\"");
     let (drop, pass_on) = (quoted("drop"), quoted("pass-on"));
     for (kcp_compatibility, expected) in [

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::pki::client_config_of;
-use crate::world::{Another, Choices, PATIENCE, World, environment, eventually, until};
+use crate::world::{Choices, PATIENCE, SecondGateway, World, environment, eventually, until};
 use authority::{Authority, Failure, Ports};
 
 const PATH: &str = "/clusters/root:org/api";
@@ -43,14 +43,18 @@ impl Site {
     }
 
     /// Starts a gateway whose first listener has a certificate of the authority, and whose second one does not.
-    async fn gateway(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> Another {
+    async fn gateway(
+        &self,
+        challenge: AcmeChallenge,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> SecondGateway {
         let config = self.config(challenge, change);
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
         gateway.ready().await;
         keep_fresh(&environment);
         let address = gateway.listeners[0].1;
-        let another = Another { gateway, environment, address };
+        let another = SecondGateway { gateway, environment, address };
         self.authority.state.ports.send_if_modified(|ports| {
             let is_first = ports.is_none();
             *ports = Some(Ports { http: self.http, tls: address.port() });
@@ -91,7 +95,7 @@ impl Site {
     }
 
     /// Whether a client that trusts the authority gets a response at the listener.
-    async fn is_trusted(&self, gateway: &Another) -> bool {
+    async fn is_trusted(&self, gateway: &SecondGateway) -> bool {
         let user = self.world.user();
         let connector =
             tokio_rustls::TlsConnector::from(client_config_of(&[&self.authority.root], Some(&user), b"h2"));
@@ -102,14 +106,14 @@ impl Site {
         crate::world::Http2::over(stream).await.get(PATH).await.status == 200
     }
 
-    async fn until_trusted(&self, gateway: &Another) {
+    async fn until_trusted(&self, gateway: &SecondGateway) {
         let patience = Duration::from_secs(60);
         let waiting = async { while !self.is_trusted(gateway).await {} };
         tokio::time::timeout(patience, waiting).await.expect("the listener never presents its certificate");
     }
 
     /// The certificate that the listener presents.
-    async fn leaf(&self, gateway: &Another) -> Vec<u8> {
+    async fn leaf(&self, gateway: &SecondGateway) -> Vec<u8> {
         validate::handshake(gateway.address.port(), "localhost", &[b"h2"]).await.unwrap().leaf.to_vec()
     }
 }
@@ -119,7 +123,7 @@ fn keep_fresh(environment: &Environment) {
     tokio::spawn(environment.reloads.clone().run(environment.shutdown.clone()));
 }
 
-fn metrics(gateway: &Another) -> String {
+fn metrics(gateway: &SecondGateway) -> String {
     String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap()
 }
 

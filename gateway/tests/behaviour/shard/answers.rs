@@ -1,4 +1,4 @@
-//! Bodies and answers.
+//! Bodies and responses.
 
 use bytes::Bytes;
 use futures_util::StreamExt;

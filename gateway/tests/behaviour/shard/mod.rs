@@ -1,5 +1,4 @@
-//! A shard that exists only as far as the gateway can tell: lists and watches of what the index reads, and
-//! otherwise an echo of every request, with some odd behaviours by path.
+//! A test shard: lists and watches for the gateway's index, an echo of every other request, and special behaviours by path.
 
 mod answers;
 mod objects;
@@ -31,13 +30,13 @@ pub struct Shard {
 
 pub struct State {
     pub name: String,
-    /// What new connections are shown, and asked for.
+    /// TLS configuration of new connections.
     tls: Mutex<Arc<rustls::ServerConfig>>,
     log: Mutex<Log>,
     changed: watch::Sender<u64>,
     /// Open `/stream` responses.
     pub streams: watch::Sender<usize>,
-    /// What `/stream` responses send.
+    /// The events that `/stream` responses send.
     pub events: broadcast::Sender<Bytes>,
     /// Accepted connections.
     pub connections: AtomicUsize,
@@ -45,33 +44,33 @@ pub struct State {
     pub lists: AtomicUsize,
     /// Watches that the index has opened.
     pub followed: watch::Sender<usize>,
-    /// While this is true, lists are not answered.
+    /// While this is true, lists get no response.
     pub held: watch::Sender<bool>,
     open: Mutex<Vec<Open>>,
-    /// `/wait` answers when this becomes true.
+    /// Requests to `/wait` get their response when this becomes true.
     pub release: watch::Sender<bool>,
     /// Bytes that `/big` responses have sent.
     pub big_sent: Arc<AtomicUsize>,
-    /// Requests that wait in `/wait`, and how many there ever were at the same time.
+    /// Requests that wait in `/wait`, and their largest number at the same time.
     pub waiting: watch::Sender<usize>,
     pub most_waiting: AtomicUsize,
     /// Permits for requests to `slow`.
     slow: Semaphore,
     /// Permits for requests to `work`.
     workers: Semaphore,
-    /// What became of requests for `work`, by the first part of their paths.
+    /// Results of requests to `work`, by workspace.
     pub work: Mutex<BTreeMap<String, Work>>,
-    /// The order in which requests for `turn-…` came.
+    /// The order in which requests to `turn-…` arrived.
     pub turns: Mutex<Vec<String>>,
-    /// Whatever requests said about who sends them, each with the first request that said so.
+    /// Identity headers in any spelling that requests had, each with the first such request.
     pub identities: Mutex<BTreeMap<Vec<String>, String>>,
     /// Requests other than the index's own.
     pub requests: AtomicUsize,
-    /// Request bodies that broke off.
+    /// Incomplete request bodies.
     pub broken: watch::Sender<usize>,
-    /// While this is true, requests of gateways break off; those of the index do not.
+    /// While this is true, requests of gateways are cut off; those of the index are not.
     pub failing: AtomicBool,
-    /// Counts up when all HTTP/2 connections are told to go away.
+    /// Increased to send GOAWAY on all HTTP/2 connections.
     goaway: watch::Sender<usize>,
 }
 
@@ -113,8 +112,8 @@ impl Shard {
         Self { address, state, server }
     }
 
-    /// One that was killed comes back where it was, with all that it knew.
-    pub async fn revive(&self) {
+    /// Starts a killed shard again at the same address with the same objects.
+    pub async fn restart(&self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         *self.server.lock() = tokio::spawn(serve(listener, Arc::clone(&self.state)));
     }
@@ -128,7 +127,7 @@ impl Shard {
         self.kill().await;
     }
 
-    /// The same, for a shard that stays where it is.
+    /// Closes the listener and all connections of a shard that is started again later.
     pub async fn kill(&self) {
         self.server.lock().abort();
         while !self.server.lock().is_finished() {
@@ -148,7 +147,7 @@ impl State {
         self.open.lock().drain(..).for_each(|connection| connection.task.abort());
     }
 
-    /// The same for those of one peer, by the common name of its certificate.
+    /// Cuts the connections of one peer, by the common name of its certificate.
     pub fn cut_connections_of(&self, peer: &str) {
         let open = self.open.lock();
         open.iter()
@@ -156,29 +155,29 @@ impl State {
             .for_each(|connection| connection.task.abort());
     }
 
-    /// How many connections of one peer are open.
+    /// Number of open connections of one peer.
     pub fn open_connections_of(&self, peer: &str) -> usize {
         let open = self.open.lock();
         open.iter().filter(|connection| connection.is_of(peer) && !connection.task.is_finished()).count()
     }
 
-    /// What new connections are shown, and asked for.
+    /// TLS configuration of new connections.
     pub fn tls(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.tls.lock())
     }
 
-    /// New connections are shown another certificate, or asked for one of other authorities.
+    /// Changes certificate and authorities for new connections.
     pub fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
         *self.tls.lock() = tls;
     }
 
-    /// Tells the clients of all HTTP/2 connections to ask elsewhere (GOAWAY); what they have asked is answered.
+    /// Sends GOAWAY on all HTTP/2 connections; requests in flight are completed.
     pub fn send_goaway(&self) {
         self.goaway.send_modify(|count| *count += 1);
     }
 
-    /// Remembers what a request says about who sends it, in whatever spelling a careless reader might accept.
-    fn witness(&self, headers: &http::HeaderMap, which: impl FnOnce() -> String) {
+    /// Records the identity headers of a request, in any spelling that a lenient server might accept.
+    fn record_identity_headers(&self, headers: &http::HeaderMap, which: impl FnOnce() -> String) {
         let careless = |name: &http::HeaderName| name.as_str().replace('_', "-");
         let claims = |name: &http::HeaderName| {
             let name = careless(name);

@@ -1,4 +1,4 @@
-//! What a shard has, and what happened to it: what the index lists and watches.
+//! The objects of a test shard and their history, for lists and watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct Log {
     objects: BTreeMap<(String, String), Value>,
     events: Vec<(u64, String, Value)>,
     revision: u64,
-    /// What happened up to here is forgotten.
+    /// Revision up to which the history is compacted.
     compacted: u64,
 }
 
@@ -30,7 +30,7 @@ impl State {
         self.write(collection, key, None);
     }
 
-    /// Forgets what happened so far: watches from before are 410.
+    /// Compacts the history: watches from earlier revisions get 410.
     pub fn compact(&self) {
         let mut log = self.log.lock();
         log.compacted = log.revision;
@@ -73,7 +73,7 @@ impl State {
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": all[from.min(until)..until]})
     }
 
-    /// `None` if they are forgotten.
+    /// `None` if the revision is compacted.
     fn events_after(&self, collection: &str, revision: u64) -> Option<(Vec<Bytes>, u64)> {
         let log = self.log.lock();
         if revision < log.compacted {

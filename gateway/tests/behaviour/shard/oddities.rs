@@ -1,4 +1,4 @@
-//! What a shard answers to requests that are not the index's, by the last part of their paths.
+//! Responses of a test shard to requests that are not the index's, by the last segment of the path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +17,13 @@ use super::State;
 use super::answers::{Body, empty, full, json_response, streaming};
 use super::objects::collection_answer;
 
-/// Not really compressed: nobody on the way may look.
+/// Not valid gzip, so that an intermediary that decompresses it fails.
 pub const GZIP: &[u8] = b"\x1f\x8b\x08\0k8s\0\xff\xfe\r\n0\r\n\r\n";
 
-/// How many requests for `work` a shard does at a time.
+/// Concurrent requests to `work`.
 pub const WORKERS: usize = 16;
 
-/// Requests for `work` of one workspace.
+/// Requests to `work` of one workspace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub open: usize,
@@ -46,7 +46,7 @@ pub(super) async fn by_name(
     }
     match last {
         "stream" => stream(state),
-        // The same, once it is released.
+        // A stream that begins when it is released.
         "late" => {
             let mut release = state.release.subscribe();
             state.waiting.send_modify(|count| *count += 1);
@@ -54,7 +54,7 @@ pub(super) async fn by_name(
             release.wait_for(|released| *released).await.unwrap();
             stream(state)
         }
-        // Resumable, unlike the one above.
+        // A list and a watch that resume from a revision, unlike `stream`.
         "numbers" => {
             let query = request.uri().query().unwrap_or_default().to_owned();
             collection_answer(Arc::clone(state), "numbers", &query).await
@@ -62,7 +62,7 @@ pub(super) async fn by_name(
         "broken" => broken(state),
         "big" => big(&state.big_sent),
         "kib" => Response::new(full(vec![b'k'; 1024])),
-        // A large list, always the same bytes.
+        // A large list with constant content.
         "mib" => {
             static MIB: [u8; 1 << 20] = [b'm'; 1 << 20];
             Response::new(full(&MIB[..]))
@@ -70,7 +70,7 @@ pub(super) async fn by_name(
         "mirror" => mirror(request).await,
         "upgrade" => upgrade(peer, request, b""),
         "farewell" => upgrade(peer, request, b"farewell"),
-        // As requests in flight and priority and fairness turn away, and as an eviction is refused.
+        // The 429 of an overloaded API server, and that of an eviction.
         "crowded" | "evict" => {
             let kind = if last == "crowded" { "text/plain; charset=utf-8" } else { "application/json" };
             let mut response = json_response(&json!({"kind": "Status", "code": 429}));
@@ -90,7 +90,7 @@ pub(super) async fn by_name(
             .header(header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf")
             .body(full(GZIP))
             .unwrap(),
-        // Somewhere else, where nobody may go on the client's behalf.
+        // A redirect to another server, which the gateway must not follow.
         "redirect" => Response::builder()
             .status(StatusCode::TEMPORARY_REDIRECT)
             .header(header::LOCATION, "https://localhost:1/elsewhere")
@@ -106,7 +106,7 @@ pub(super) async fn by_name(
             release.wait_for(|released| *released).await.unwrap();
             json_response(&json!({"released": true}))
         }
-        // Two at a time, two milliseconds each.
+        // Two requests at a time, two milliseconds each.
         "slow" => {
             let _turn = state.slow.acquire().await.unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -127,13 +127,13 @@ pub(super) async fn by_name(
     }
 }
 
-/// How long one takes: so much longer than anything on the way that it is the queue that decides, not the machine; and
-/// not all as long, or those that began together would always end together.
+/// Duration of one request to `work`. Long enough that the queue and not the machine decides the order, and varied, because
+/// requests of equal duration would complete in groups.
 fn work(number: usize) -> std::time::Duration {
     std::time::Duration::from_millis(25 + (number as u64 * 37) % 51)
 }
 
-/// Counts a request for `work` until it is done or given up.
+/// Counts a request to `work` until it has completed or is aborted.
 struct OpenWork {
     state: Arc<State>,
     workspace: String,
@@ -165,7 +165,7 @@ impl Drop for CountDown {
     }
 }
 
-/// Sends every event of the shard, one line each, until the client leaves.
+/// Sends every event of the shard, one per line, until the client disconnects.
 fn stream(state: &Arc<State>) -> Response<Body> {
     let (sender, receiver) = mpsc::channel(64);
     let mut events = state.events.subscribe();
@@ -186,7 +186,7 @@ fn stream(state: &Arc<State>) -> Response<Body> {
     streaming(receiver)
 }
 
-/// Promises ten bytes, sends three and breaks off when released.
+/// Announces ten bytes, sends three, and breaks the connection when released.
 fn broken(state: &Arc<State>) -> Response<Body> {
     let mut release = state.release.subscribe();
     let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"abc")))]);
@@ -200,7 +200,7 @@ fn broken(state: &Arc<State>) -> Response<Body> {
         .unwrap()
 }
 
-/// More than any window holds.
+/// More data than any window holds.
 fn big(sent: &Arc<AtomicUsize>) -> Response<Body> {
     let (chunk, sent) = (Bytes::from(vec![b'x'; 64 << 10]), Arc::clone(sent));
     let frames = futures_util::stream::iter((0..1024).map(move |_| {
@@ -210,7 +210,7 @@ fn big(sent: &Arc<AtomicUsize>) -> Response<Body> {
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
-/// A body and trailers, among them what no client may believe.
+/// A body and trailers with identity headers, which must not reach clients.
 fn trailers() -> Response<Body> {
     let mut fields = http::HeaderMap::new();
     fields.insert("checksum", http::HeaderValue::from_static("900150983cd24fb0"));
@@ -219,7 +219,7 @@ fn trailers() -> Response<Body> {
     Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync())
 }
 
-/// Switches to whatever is asked for and sends everything back in upper case, and a few words when all is said.
+/// Switches to the requested protocol, echoes the data in upper case, and sends `words` after the end of the request data.
 fn upgrade(peer: Option<String>, request: Request<Incoming>, words: &'static [u8]) -> Response<Body> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
@@ -252,7 +252,7 @@ fn upgrade(peer: Option<String>, request: Request<Incoming>, words: &'static [u8
         .unwrap()
 }
 
-/// Gives back what came, byte for byte.
+/// Returns the request body unchanged.
 async fn mirror(request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -276,7 +276,7 @@ async fn echo(state: &State, peer: Option<String>, request: Request<Incoming>) -
     }
     .swap();
     if let Some(trailers) = &trailers {
-        state.witness(trailers, || format!("trailers of {:?}", head.uri));
+        state.record_identity_headers(trailers, || format!("trailers of {:?}", head.uri));
     }
     let lines = |map: &http::HeaderMap| -> Vec<String> {
         map.iter()

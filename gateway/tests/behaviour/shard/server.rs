@@ -1,4 +1,4 @@
-//! The connections of a shard, and which requests are the index's.
+//! The connections of a test shard, and the dispatch of requests between index and echo.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use super::answers::{Body, empty, json_response};
 use super::objects::collection_answer;
 use super::oddities::by_name;
 
-/// A connection, and whose it is once that is known.
+/// An open connection and, once known, its peer.
 pub(super) struct Open {
     pub(super) task: AbortHandle,
     peer: Arc<OnceLock<String>>,
@@ -33,7 +33,7 @@ impl Open {
 pub(super) async fn serve(listener: TcpListener, state: Arc<State>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        // As all servers of this kind.
+        // Like all API servers.
         stream.set_nodelay(true).unwrap();
         state.connections.fetch_add(1, Ordering::SeqCst);
         let (tls, shared) = (TlsAcceptor::from(state.tls()), Arc::clone(&state));
@@ -83,7 +83,7 @@ fn common_name(der: &[u8]) -> String {
     certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
 }
 
-/// It is not ready, and breaks off what it is asked.
+/// Responds as a shard that is not ready: requests are cut off.
 fn fail(state: &State, path: &str) -> std::io::Result<Response<Body>> {
     if path == "/readyz" {
         return Ok(Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(empty()).unwrap());
@@ -125,7 +125,7 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
         return collection_answer(state, collection, &query).await;
     }
     state.requests.fetch_add(1, Ordering::SeqCst);
-    state.witness(request.headers(), || format!("{} {:?}", request.method(), request.uri()));
+    state.record_identity_headers(request.headers(), || format!("{} {:?}", request.method(), request.uri()));
     let is_head = request.method() == http::Method::HEAD;
     let response = by_name(&state, peer, &path, request).await;
     // hyper would send the body over HTTP/2.

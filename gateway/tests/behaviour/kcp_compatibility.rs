@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::mapping::clusters;
 use crate::shard::Shard;
 use crate::world::{
-    Another, Choices, Http2, ORG, World, connect, environment, eventually, logical_cluster, request,
+    Choices, Http2, ORG, SecondGateway, World, connect, environment, eventually, logical_cluster, request,
 };
 
 /// Timeout that turns a hang into a failure.
@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PATH: &str = "/clusters/root:org/api";
 
 /// A gateway with one switch, and a client that is connected to it.
-async fn switched(world: &World, switch: KcpBehaviour) -> (Another, Http2) {
-    let gateway = world.another_gateway(|config| config.kcp_compatibility = vec![switch]);
+async fn switched(world: &World, switch: KcpBehaviour) -> (SecondGateway, Http2) {
+    let gateway = world.start_second_gateway(|config| config.kcp_compatibility = vec![switch]);
     gateway.gateway.ready().await;
     let client = world.client_of(&gateway).await;
     (gateway, client)
@@ -50,17 +50,17 @@ fn put_child(world: &World, parents: &Shard) {
 async fn base_urls_loses_a_shard_with_a_new_url_until_the_gateway_restarts() {
     const CHILD: &str = "/clusters/root:org:child/api";
     let world = World::new().await;
-    let (mut kcp, as_kcp) = switched(&world, KcpBehaviour::BaseUrls).await;
+    let (mut kcp, kcp_compatibility) = switched(&world, KcpBehaviour::BaseUrls).await;
     let here = world.http2(Some(&world.user())).await;
     put_child(&world, &world.alpha);
-    becomes(&as_kcp, CHILD, 200).await;
-    assert_eq!(as_kcp.get(PATH).await.json()["shard"], "alpha");
-    let moved = world.another_shard("moved").await;
+    becomes(&kcp_compatibility, CHILD, 200).await;
+    assert_eq!(kcp_compatibility.get(PATH).await.json()["shard"], "alpha");
+    let moved = world.unregistered_shard("moved").await;
     put_child(&world, &moved);
     world.register("alpha", &moved.url());
-    becomes(&as_kcp, PATH, 403).await;
-    assert_eq!(as_kcp.get("/clusters/root/api").await.status, 200, "the others stay");
-    becomes(&as_kcp, CHILD, 200).await;
+    becomes(&kcp_compatibility, PATH, 403).await;
+    assert_eq!(kcp_compatibility.get("/clusters/root/api").await.status, 200, "the others stay");
+    becomes(&kcp_compatibility, CHILD, 200).await;
     eventually("the workspace is served from the new URL of its shard", async || {
         here.get(PATH).await.json()["shard"] == "moved"
     })
@@ -68,62 +68,64 @@ async fn base_urls_loses_a_shard_with_a_new_url_until_the_gateway_restarts() {
     // Registering the old URL again does not restore the shard; a new gateway process or a new Shard object does.
     world.register("alpha", &world.alpha.url());
     world.create_workspace("root", "marker", "root", "marker0000000001");
-    becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
-    assert_eq!(as_kcp.get(PATH).await.status, 403);
+    becomes(&kcp_compatibility, "/clusters/root:marker/api", 200).await;
+    assert_eq!(kcp_compatibility.get(PATH).await.status, 403);
     let (_kcp, again) = switched(&world, KcpBehaviour::BaseUrls).await;
     assert_eq!(again.get(PATH).await.json()["shard"], "alpha");
     world.root.state.delete("shards", "alpha");
     becomes(&again, PATH, 403).await;
     world.register("alpha", &moved.url());
-    becomes(&as_kcp, PATH, 200).await;
+    becomes(&kcp_compatibility, PATH, 200).await;
     becomes(&again, PATH, 200).await;
 
     // Without the switch the next update of the Shard object takes effect.
     world.register("alpha", &world.alpha.url());
-    becomes(&as_kcp, PATH, 403).await;
+    becomes(&kcp_compatibility, PATH, 403).await;
     kcp.gateway.reconfigure(world.config.clone()).unwrap();
     world.register("alpha", &moved.url());
-    becomes(&as_kcp, PATH, 200).await;
+    becomes(&kcp_compatibility, PATH, 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cleared_mounts_keeps_a_removed_mount_in_effect() {
     let world = World::new().await;
-    let (_kcp, as_kcp) = switched(&world, KcpBehaviour::ClearedMounts).await;
+    let (_kcp, kcp_compatibility) = switched(&world, KcpBehaviour::ClearedMounts).await;
     let here = world.http2(Some(&world.user())).await;
-    let mounted = world.another_shard("mounted").await;
+    let mounted = world.unregistered_shard("mounted").await;
     let spec = json!({"mount": {"ref": {}}, "URL": format!("{}/clusters/there", mounted.url())});
     let paths = ["/clusters/root:cleared/api", "/clusters/root:emptied/api"];
     for name in ["cleared", "emptied"] {
         world.put_workspace("root", name, spec.clone(), "Ready");
     }
-    for (client, path) in [(&here, paths[0]), (&here, paths[1]), (&as_kcp, paths[0]), (&as_kcp, paths[1])] {
+    for (client, path) in
+        [(&here, paths[0]), (&here, paths[1]), (&kcp_compatibility, paths[0]), (&kcp_compatibility, paths[1])]
+    {
         becomes(client, path, 200).await;
         assert_eq!(client.get(path).await.json()["shard"], "mounted");
     }
     world.put_workspace("root", "cleared", json!({}), "Ready");
     world.put_workspace("root", "emptied", json!({"mount": {"ref": {}}, "URL": ""}), "Ready");
     // A mount without a URL resolves to nothing in kcp as well.
-    becomes(&as_kcp, paths[1], 403).await;
+    becomes(&kcp_compatibility, paths[1], 403).await;
     becomes(&here, paths[0], 403).await;
-    assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
+    assert_eq!(kcp_compatibility.get(paths[0]).await.json()["shard"], "mounted");
     // The workspace's phase still applies.
     for (phase, status) in [("Unavailable", 503), ("Ready", 200)] {
         world.put_workspace("root", "cleared", json!({}), phase);
-        becomes(&as_kcp, paths[0], status).await;
+        becomes(&kcp_compatibility, paths[0], status).await;
     }
     // The mount also stays in effect after a new list.
     world.root.state.compact();
     world.root.state.cut_connections();
     world.create_workspace("root", "marker", "root", "marker0000000001");
-    becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
-    assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
+    becomes(&kcp_compatibility, "/clusters/root:marker/api", 200).await;
+    assert_eq!(kcp_compatibility.get(paths[0]).await.json()["shard"], "mounted");
     world.root.state.delete("workspaces", "root/cleared");
-    becomes(&as_kcp, paths[0], 403).await;
+    becomes(&kcp_compatibility, paths[0], 403).await;
 }
 
 /// Sends a request with the header lines `fields`, and returns the X-Remote-* headers that the shard received.
-async fn identity_headers(world: &World, gateway: &Another, fields: &str) -> Vec<String> {
+async fn identity_headers(world: &World, gateway: &SecondGateway, fields: &str) -> Vec<String> {
     let alice = world.user();
     let mut stream = connect(gateway.address, &world.serving_ca, Some(&alice), b"http/1.1").await.unwrap();
     let text = format!("GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
@@ -145,7 +147,7 @@ const ALICE: [&str; 3] =
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn identity_headers_first_lets_a_client_remove_its_identity_headers() {
     let world = World::new().await;
-    let nothing = world.another_gateway(|_| {});
+    let nothing = world.start_second_gateway(|_| {});
     let (stamping, over_http2) = switched(&world, KcpBehaviour::IdentityHeadersFirst).await;
     nothing.gateway.ready().await;
     let fields = "Connection: X-Remote-Group\r\nX-Remote-User: root\r\nX-Remote-Uid: 0\r\n";
@@ -165,14 +167,14 @@ async fn identity_headers_first_lets_a_client_remove_its_identity_headers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_uid_lets_a_client_set_its_uid() {
     let world = World::new().await;
-    let (kcp, as_kcp) = switched(&world, KcpBehaviour::RemoteUid).await;
+    let (kcp, kcp_compatibility) = switched(&world, KcpBehaviour::RemoteUid).await;
     let fields = "X-Remote-User: root\r\nX-Remote-Uid: 0\r\nX-Remote-Other: x\r\n";
     assert_eq!(
         identity_headers(&world, &kcp, fields).await,
         [&ALICE[..2], &["x-remote-uid: 0"], &ALICE[2..]].concat()
     );
     let get = || request(Method::GET, PATH, &[("x-remote-uid", "0")], "");
-    assert_eq!(as_kcp.send(get()).await.echoed("x-remote-uid"), ["x-remote-uid: 0"]);
+    assert_eq!(kcp_compatibility.send(get()).await.echoed("x-remote-uid"), ["x-remote-uid: 0"]);
     let here = world.http2(Some(&world.user())).await;
     assert_eq!(here.send(get()).await.echoed("x-remote-uid"), [""; 0]);
 }
@@ -184,7 +186,7 @@ async fn root_path_refuses_a_mapping_of_the_root_path_beside_clusters() {
     let mapping = |entries| world.write_mapping("mapping.yaml", entries);
     let file = mapping(vec![clusters(), rest.clone()]);
     world.config.paths.mapping_file = Some(InputFile::from(file.clone()));
-    world.another_gateway(|_| {}).end().await;
+    world.start_second_gateway(|_| {}).end().await;
     let mut config = world.config.clone();
     config.kcp_compatibility = vec![KcpBehaviour::RootPath];
     let error = Gateway::start(config, &environment()).err().expect("it starts");
@@ -203,7 +205,7 @@ async fn root_path_refuses_a_mapping_of_the_root_path_beside_clusters() {
     assert_eq!(client.get("/version").await.status, 200);
 
     // If the switch is set while both mappings are in effect, the files that the mappings name are still reloaded.
-    let mut both = world.another_gateway(|_| {});
+    let mut both = world.start_second_gateway(|_| {});
     let mut config = world.config.clone();
     config.kcp_compatibility = vec![KcpBehaviour::RootPath];
     both.gateway.reconfigure(config).unwrap();
