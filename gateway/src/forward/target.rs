@@ -1,4 +1,4 @@
-//! The target of a forwarded request: upstream, path, identity, and what else the upstream is told.
+//! The target of a forwarded request: upstream, path, identity headers and quotas.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -43,7 +43,7 @@ impl RequestPipeline {
                     "this listener authenticates before it routes".to_owned()
                 });
                 let identity = match self.identify(view).await? {
-                    // A credential that only a shard can verify authenticates nobody here.
+                    // A credential that only a shard can verify is not authenticated here.
                     RequestIdentity::PassThrough => {
                         view.log_decision(Stage::Credential, StageResult::Refused, || {
                             "only a shard can verify this credential, and this listener authenticates before it routes".to_owned()

@@ -67,7 +67,7 @@ impl RequestStats {
     }
 
     /// Records a response of the gateway itself and its body size.
-    pub(crate) fn answered(&self, reason: &'static str, bytes: usize) {
+    pub(crate) fn local_response(&self, reason: &'static str, bytes: usize) {
         let mut annotations = self.annotations.lock();
         annotations.reason = Some(reason);
         annotations.local_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -276,9 +276,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_partial_look_up_keeps_the_health_of_the_other_addresses() {
         let found = Arc::new(Mutex::new(vec![address(1), address(2), address(3)]));
-        let answers = Arc::clone(&found);
+        let resolved = Arc::clone(&found);
         let names = NameResolver::from_fn(move |_, _| {
-            let found = answers.lock().clone();
+            let found = resolved.lock().clone();
             async move { Ok(found) }.boxed()
         });
         let (addresses, options) = (Addresses::new(names), options());

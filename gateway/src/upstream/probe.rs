@@ -87,9 +87,9 @@ impl Upstream {
         let asked = timeout(options.connect_timeout, self.ask_whether_ready(address)).await;
         let reason = match asked {
             Ok(Ok(code)) if !code.is_server_error() => return true,
-            Ok(Ok(code)) => format!("it answers {code}"),
+            Ok(Ok(code)) => format!("it responds with {code}"),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it does not answer".to_owned(),
+            Err(_) => "it does not respond".to_owned(),
         };
         tracing::debug!(server = %self.name, %address, reason, "an ejected address is not back");
         false

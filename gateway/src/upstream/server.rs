@@ -159,7 +159,7 @@ impl Upstream {
 
     /// Records a response on this stream.
     pub(crate) fn record_success(&self, permit: &StreamPermit) {
-        self.answers(permit.health().1);
+        self.record_response(permit.health().1);
     }
 
     /// Records a failure on this stream that the client did not cause. `whole`: its connection is broken.
@@ -189,11 +189,11 @@ impl Upstream {
     pub(super) fn connects(&self, address: SocketAddr) {
         let health = self.addresses.health_of(address);
         if health.out().is_some_and(|out| out.fault.is_about_connecting()) {
-            self.answers(&health);
+            self.record_response(&health);
         }
     }
 
-    pub(super) fn answers(&self, health: &AddressHealth) {
+    pub(super) fn record_response(&self, health: &AddressHealth) {
         if health.succeeded() {
             self.addresses.succeeded(health, &self.options.load().health);
         }

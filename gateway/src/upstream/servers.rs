@@ -283,10 +283,10 @@ impl Upstreams {
         **self.options.load()
     }
 
-    /// Number of reads and writes that a shard has begun to answer since the process started, and their total waiting time
+    /// Number of reads and writes with a response from a shard since the process started, and their total waiting time
     /// in seconds.
-    pub(crate) fn answered(&self, shard: &str) -> (u64, f64) {
-        self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default()
+    pub(crate) fn responses(&self, shard: &str) -> (u64, f64) {
+        self.shards.load().get(shard).map(|known| known.metrics.responses()).unwrap_or_default()
     }
 
     /// True if the last attempt to connect to a shard has just failed; `None` for a shard that was never used.

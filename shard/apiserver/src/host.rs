@@ -23,7 +23,7 @@ pub trait Host: Send + Sync + 'static {
     /// Takes the scope off a path. Cheap: no I/O.
     ///
     /// # Errors
-    /// The answer for a path that names no scope this host has.
+    /// The response for a path with a scope that this host does not have.
     fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<ScopedPath<'p>, Status>;
 
     /// Authenticates the request.

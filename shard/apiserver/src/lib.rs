@@ -5,7 +5,7 @@
 //! [`Host`] says which scopes there are, which resources they have, and who may do what.
 //!
 //! A request is one straight pass ([`ApiServer::handle`]): path → scope → identity → permission →
-//! resource → registry → answer. The read path copies stored bytes and builds no trees.
+//! resource → registry → response. The read path copies stored bytes and builds no trees.
 
 pub mod authz;
 mod discovery;

@@ -28,11 +28,11 @@ impl RequestMetrics {
             )?,
             duration: metrics.histograms(
                 "apiserver_request_duration_seconds",
-                "Time until the answer's head, in seconds.",
+                "Time until the response headers, in seconds.",
                 &["verb"],
                 &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
             )?,
-            in_flight: metrics.gauge("apiserver_current_inflight_requests", "Requests being answered.")?,
+            in_flight: metrics.gauge("apiserver_current_inflight_requests", "Open requests.")?,
         })
     }
 
@@ -42,7 +42,7 @@ impl RequestMetrics {
     }
 }
 
-/// One request being answered; counts as finished also when it is dropped.
+/// One open request; counts as finished also when it is dropped.
 pub(crate) struct Timer<'m> {
     metrics: &'m RequestMetrics,
     begun: Instant,

@@ -65,7 +65,7 @@ impl Renderer<'_> {
         self.write(listed, out)
     }
 
-    /// One object as a whole answer: a table of one row where tables are asked for.
+    /// One object as a response body: a table with one row if the client wants tables.
     ///
     /// # Errors
     /// 500 when it is malformed.

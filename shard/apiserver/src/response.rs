@@ -23,19 +23,19 @@ use crate::request::{Form, Query, ResponseFormat};
 use crate::watch::WatchBody;
 use gzip::gzip;
 
-/// The header that ties an answer to the server's log.
+/// The header that identifies a response in the server's log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// From this size on an answer is compressed for who accepts it.
+/// Minimum size of a response that is compressed for clients that accept it.
 const COMPRESS_FROM: usize = 128 * 1024;
 
 /// From this size on it is compressed on a thread of its own.
 const COMPRESS_BESIDE_FROM: usize = 1024 * 1024;
 
-/// An answer.
+/// A response.
 pub type Response = http::Response<ResponseBody>;
 
-/// The body of an answer.
+/// The body of a response.
 pub enum ResponseBody {
     /// All of it.
     Full(Option<Bytes>),
@@ -88,7 +88,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// An answer of JSON or YAML.
+/// A response of JSON or YAML.
 pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = http::Response::new(ResponseBody::full(bytes));
     *response.status_mut() = code;
@@ -128,7 +128,7 @@ pub(crate) fn encoded(
     Ok(content(code, accepted.content_type(), ended))
 }
 
-/// An answer that may be kept and asked for again by its hash; 304 for who has it.
+/// A response that clients may cache and revalidate by its hash (304).
 pub(crate) fn tagged(request: &HeaderMap, hash: &str, mut full: Response) -> Response {
     if is_known(request, hash) {
         *full.status_mut() = StatusCode::NOT_MODIFIED;
@@ -154,7 +154,7 @@ fn is_known(request: &HeaderMap, hash: &str) -> bool {
     })
 }
 
-/// The upper-case hex of the SHA-512 of an answer, as Kubernetes tags its documents.
+/// The upper-case hex of the SHA-512 of a response, which Kubernetes uses as ETag.
 pub(crate) fn content_hash(bytes: &[u8]) -> Arc<str> {
     Sha512::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect::<String>().into()
 }
@@ -186,7 +186,7 @@ pub fn unknown_path() -> Response {
     response
 }
 
-/// Adds what every answer carries, and compresses large ones.
+/// Adds the headers of every response, and compresses large bodies.
 pub(crate) async fn finish(mut response: Response, request: &FinishContext, warnings: &[String]) -> Response {
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, request.audit_id.clone());

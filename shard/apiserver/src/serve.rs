@@ -26,7 +26,7 @@ use crate::server::ApiServer;
 const WATCHES_END_WITHIN: f64 = 0.8;
 
 /// Serves until the shutdown's drain is done. When it begins, the hub's watches are ended evenly over most of the drain
-/// window. The health endpoints are open to everybody and answered without asking the host. The hub must be driven
+/// window. The health endpoints need no authentication and do not involve the host. The hub must be driven
 /// besides, and longer than this, for watches to be ended.
 pub async fn serve<H: Host>(
     bound: BoundServer,
@@ -41,7 +41,7 @@ pub async fn serve<H: Host>(
         async move {
             let uri = request.uri();
             match health.respond(without_cluster(uri.path()), uri.query()) {
-                Some(answer) => answer.map(ResponseBody::full),
+                Some(response) => response.map(ResponseBody::full),
                 None => server.handle(request).await,
             }
         }

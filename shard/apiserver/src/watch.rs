@@ -222,7 +222,7 @@ impl WatchBody {
     }
 }
 
-/// The frame that ends a watch which cannot go on.
+/// The frame that ends a watch with an error.
 pub(crate) fn error_frame(status: &Status) -> Bytes {
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend_from_slice(status.to_json().trim_ascii_end());

@@ -104,7 +104,7 @@ impl Replication {
                 failures,
                 pending: metrics.gauge(
                     "fairlead_replication_pending",
-                    "Objects that wait for a comparison or a write.",
+                    "Objects that are queued for a comparison or a write.",
                 )?,
             },
         });

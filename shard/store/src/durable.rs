@@ -130,10 +130,10 @@ impl Drop for RedbStore {
 impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
         let bytes = check_shape(&mutations)?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, outcome) = oneshot::channel();
         let sent = self.send(Command::Commit { mutations, bytes, reply }).await;
         sent.map_err(|cause| CommitError::Unavailable { cause })?;
-        answer.await.unwrap_or_else(|_| Err(CommitError::Unavailable { cause: writer_stopped() }))
+        outcome.await.unwrap_or_else(|_| Err(CommitError::Unavailable { cause: writer_stopped() }))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
@@ -164,10 +164,10 @@ impl Store for RedbStore {
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, outcome) = oneshot::channel();
         let sent = self.send(Command::Compact { below, reply }).await;
         sent.map_err(|cause| CompactError::Unavailable { cause })?;
-        answer.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))
+        outcome.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))
     }
 
     fn stats(&self) -> Stats {

@@ -18,7 +18,7 @@ pub trait Store: Send + Sync + 'static {
     /// The keys must be distinct. When no mutation changes anything (only [`Change::Keep`], or deletions of absent
     /// keys), no revision is used: the result is the latest revision, at which the expectations held.
     ///
-    /// A commit that has been started cannot be called back: dropping the future drops only the answer.
+    /// A started commit cannot be cancelled: dropping the future drops only the result.
     ///
     /// Cost on redb: one durable write of the file (two fsyncs), shared by all commits that wait at that time, and some
     /// 30 µs of the one writer thread per mutation of 1 KiB, which bounds a store to about 30,000 of them per second

@@ -31,7 +31,7 @@ pub(crate) enum UnknownFields {
     Ignore,
 }
 
-/// A mapping in the tree. Errors are collected, and reading goes on.
+/// A mapping in the tree. Errors are collected, and parsing continues.
 #[derive(Clone)]
 pub(crate) struct Fields<'a> {
     path: String,

@@ -303,6 +303,6 @@ async fn get(uri: &Uri, roots: &TrustRoots, settings: &KeyFetchSettings) -> Resu
         .map_err(|error| format!("{uri}: {error}"))?;
     match response.status {
         StatusCode::OK => Ok(response.body.to_vec()),
-        status => Err(format!("{uri}: it answers {status}")),
+        status => Err(format!("{uri}: it responds with {status}")),
     }
 }

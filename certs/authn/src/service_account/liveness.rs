@@ -112,7 +112,7 @@ impl LivenessChecker {
             async move {
                 tokio::time::timeout(DEADLINE, lookup.find(&object))
                     .await
-                    .unwrap_or_else(|_| Err(LookupError::new(&object, "no answer in time")))
+                    .unwrap_or_else(|_| Err(LookupError::new(&object, "no response in time")))
             }
             .boxed()
         };

@@ -35,16 +35,16 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
-            let mut final_answer = None;
+            let mut final_response = None;
             let response_future = self.head(upload, |context| {
                 // Polled first, so that every interim response from before is in the channel when the final one arrives.
                 if let Poll::Ready(response_future) = sending.as_mut().poll(context) {
-                    final_answer = Some(response_future);
+                    final_response = Some(response_future);
                 }
                 if let Poll::Ready(Some(interim)) = interims.poll_recv(context) {
                     return Poll::Ready(Ok(Next::Interim(interim)));
                 }
-                let Some(response_future) = final_answer.take() else { return Poll::Pending };
+                let Some(response_future) = final_response.take() else { return Poll::Pending };
                 Poll::Ready(response_future.map(Next::Final).map_err(
                     |mut error| match error.take_message() {
                         Some(_) => Failure::Refused,

@@ -39,7 +39,7 @@ pub fn http1(input: &[u8]) {
     let theirs = runtime.block_on(parse_with_pingora(input));
     assert!(theirs.is_ok(), "pingora refuses what we accept: {theirs:?}: {}", input.escape_ascii());
     let Ok(theirs) = theirs else { return };
-    // pingora may close where we do not; where both go on, they must go on at the same byte.
+    // pingora may close the connection where we do not; where both continue, the next request begins at the same byte.
     let ours = Parsed { rest: ours.rest.filter(|_| theirs.rest.is_some()), ..ours };
     let theirs = Parsed { rest: theirs.rest.filter(|_| ours.rest.is_some()), ..theirs };
     assert_eq!(ours, theirs, "{}", input.escape_ascii());

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_as_long_as_it_said() {
+    fn a_response_has_its_announced_length() {
         let mut output = BytesMut::new();
         assert!(!ResponseFraming::Length(2).write(&mut output, b"abc"));
         assert!(!ResponseFraming::Length(2).end(&mut output, None));

@@ -120,11 +120,11 @@ impl Directory {
             Err(never) => match never {},
         };
         let request = Request { headers: head.headers, body, ..Request::new(head.method, path) };
-        let answer =
+        let received =
             server.request_any_status(request).await.map_err(|error| Error::Other(Box::new(error)))?;
-        let mut response = http::Response::new(Full::new(answer.body));
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
+        let mut response = http::Response::new(Full::new(received.body));
+        *response.status_mut() = received.status;
+        *response.headers_mut() = received.headers;
         Ok(response.into())
     }
 }

@@ -203,17 +203,17 @@ impl AcmeMetrics {
         Ok(Self {
             attempts: metrics.counters(
                 "fairlead_gateway_acme_attempts_total",
-                "Attempts to get a certificate for a listener from an authority, by the result (success or failure).",
+                "ACME orders for the certificate of a listener, by result (success, failure).",
                 &["listener", "result"],
             )?,
             last_attempt: metrics.gauges(
                 "fairlead_gateway_acme_last_attempt_timestamp_seconds",
-                "When a listener's certificate was last asked for, in seconds since the epoch.",
+                "Time of the last ACME order for a listener, in seconds since the epoch.",
                 &["listener"],
             )?,
             ends: metrics.gauges(
                 "fairlead_gateway_acme_certificate_end_timestamp_seconds",
-                "When the certificate ends that a listener has from an authority, in seconds since the epoch; 0 while it has none.",
+                "Expiry of a listener's ACME certificate, in seconds since the epoch; 0 without a certificate.",
                 &["listener"],
             )?,
         })

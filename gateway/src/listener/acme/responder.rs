@@ -94,7 +94,7 @@ impl Responder {
             };
             let Ok(connected) = addresses.connect(peer.ip()) else { continue };
             let challenge_responses = self.challenge_responses.clone();
-            let answering = service_fn(move |request| {
+            let service = service_fn(move |request| {
                 let challenge_responses = challenge_responses.clone();
                 async move { Ok::<_, Infallible>(respond(&challenge_responses, &request).await) }
             });
@@ -104,7 +104,7 @@ impl Responder {
                     .header_read_timeout(PATIENCE)
                     .keep_alive(false)
                     .max_header_size(16 << 10)
-                    .serve_connection(TokioIo::new(stream), answering);
+                    .serve_connection(TokioIo::new(stream), service);
                 // Errors of a connection do not matter.
                 let _ = timeout(PATIENCE, connection).await;
                 drop((slot, connected));

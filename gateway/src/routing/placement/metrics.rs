@@ -64,7 +64,7 @@ impl PlacementMetrics {
             )?,
             reserved: registry.int_gauges(
                 "fairlead_gateway_shard_reserved",
-                "Workspaces picked here for a shard that the index does not show yet.",
+                "Workspaces that this gateway placed on a shard and that the index does not contain yet.",
                 &["shard"],
             )?,
             busy: registry.gauges(

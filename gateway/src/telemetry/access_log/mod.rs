@@ -114,7 +114,7 @@ impl AccessLog {
     pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let lines = metrics.counters(
             "fairlead_gateway_access_log_lines_total",
-            "Lines of the access log: written, dropped (no room in the buffer), failed (could not be written).",
+            "Lines of the access log: written, dropped (the buffer is full), failed (the system refused to write them).",
             &["result"],
         )?;
         let counter = |result| lines.with_label_values(&[result]);

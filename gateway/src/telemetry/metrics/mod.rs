@@ -223,11 +223,8 @@ impl GatewayMetrics {
             &["listener", "stage"],
             STAGE_BUCKETS,
         )?;
-        let open = registry.int_gauges(
-            "fairlead_gateway_requests_open",
-            "Requests being answered, by what kind of exchange they are.",
-            &["class"],
-        )?;
+        let open =
+            registry.int_gauges("fairlead_gateway_requests_open", "Open requests by class.", &["class"])?;
         Ok(Self {
             successes: Default::default(),
             registry: registry.clone(),
@@ -257,7 +254,7 @@ impl GatewayMetrics {
             )?,
             workspaces: registry.int_gauges(
                 "fairlead_gateway_shard_workspaces",
-                "Logical clusters of workspaces that live on a shard.",
+                "Logical clusters on a shard.",
                 shard,
             )?,
             indexed: registry.int_gauges(
@@ -267,13 +264,13 @@ impl GatewayMetrics {
             )?,
             first_byte: registry.histograms(
                 "fairlead_gateway_first_byte_duration_seconds",
-                "Time from the request to the head of the shard's answer.",
+                "Time from the request to the headers of the shard's response.",
                 by_listener_shard_and_class,
                 FIRST_BYTE_BUCKETS,
             )?,
             total: registry.histograms(
                 "fairlead_gateway_request_duration_seconds",
-                "Time from the request to the end of the answer.",
+                "Time from the request to the end of the response.",
                 by_listener_shard_and_class,
                 TOTAL_BUCKETS,
             )?,
@@ -288,7 +285,7 @@ impl GatewayMetrics {
             ),
             forged_headers: registry.counter(
                 "fairlead_gateway_stripped_identity_headers_total",
-                "Identity headers that clients sent and no shard saw.",
+                "Identity headers of clients that were removed.",
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
@@ -297,15 +294,15 @@ impl GatewayMetrics {
             )?,
             slow_bodies: registry.counter(
                 "fairlead_gateway_slow_bodies_total",
-                "Requests whose bodies came too slowly.",
+                "Requests that were aborted because their body arrived too slowly.",
             )?,
             slow_reader_aborts: registry.counter(
                 "fairlead_gateway_slow_reader_aborts_total",
-                "Answers that were broken off because their clients took nothing of them.",
+                "Responses that were aborted because the client did not read them.",
             )?,
             concurrency: registry.int_gauges(
                 "fairlead_gateway_shard_concurrency",
-                "Requests that a shard works on (open), that wait for it (waiting), and that it may work on (limit).",
+                "Requests that a shard processes (open), that are queued for it (waiting), and the concurrency limit (limit).",
                 &["shard", "object"],
             )?,
             circuit_open: registry.int_gauges(
@@ -325,40 +322,40 @@ impl GatewayMetrics {
             )?,
             ejections: registry.counters(
                 "fairlead_gateway_ejections_total",
-                "How often an address of a server was ejected.",
+                "Ejections of addresses of a server.",
                 shard,
             )?,
             listeners: ListenerSlots::new(),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
-                "How old the knowledge of a shard may be; 0 while its watches are open.",
+                "Age of the index of a shard in seconds; 0 while its watches are open.",
                 shard,
             )?,
             index_restarts: registry.int_gauges(
                 "fairlead_gateway_index_watches_opened",
-                "Watches opened on a shard since it is followed.",
+                "Watches that the index opened on a shard.",
                 shard,
             )?,
             index_relists: registry.int_gauges(
                 "fairlead_gateway_index_lists_read",
-                "Complete lists read from a shard since it is followed.",
+                "Complete lists that the index read from a shard.",
                 shard,
             )?,
             index_lag: registry
                 .gauges(
                     "fairlead_gateway_index_lag_seconds",
-                    "How long the latest changes took from being read to being routed by.",
+                    "Time from the receipt of a change until requests are routed by it, of the latest changes.",
                     &[],
                 )?
                 .with_label_values(&[] as &[&str]),
             synced: registry
-                .gauges("fairlead_gateway_index_synced", "1 once everything was read.", &[])?
+                .gauges("fairlead_gateway_index_synced", "1 once the workspaces of all shards are listed.", &[])?
                 .with_label_values(&[] as &[&str]),
             table_bytes: registry
                 .gauge("fairlead_gateway_table_bytes", "Heap memory of the routing table.")?,
             stalled_bytes: registry.gauge(
                 "fairlead_gateway_stalled_stream_bytes",
-                "Response and upload bytes that wait on streams whose peer reads nothing, on all connections.",
+                "Bytes of responses and uploads that are buffered on stalled streams of all connections.",
             )?,
             connections: registry.int_gauges(
                 "fairlead_connections_open",
@@ -367,7 +364,7 @@ impl GatewayMetrics {
             )?,
             most_connections: registry.gauge(
                 "fairlead_gateway_connections_limit",
-                "Connections that each listener may have open; more of them wait in the kernel's queue.",
+                "Limit of open connections of each listener; further ones wait in the kernel's queue.",
             )?,
             handshakes: registry.counters(
                 "fairlead_tls_handshakes_total",
@@ -376,24 +373,24 @@ impl GatewayMetrics {
             )?,
             peers_refused: registry.counters(
                 "fairlead_gateway_peers_refused_total",
-                "Connections from addresses that may not connect to the listener.",
+                "Connections from addresses that are not allowed at the listener.",
                 &["listener"],
             )?,
             stages,
             top: [
                 registry.gauges(
                     "fairlead_gateway_top_workspace_requests_per_second",
-                    "Requests of the busiest workspaces, over a minute or so.",
+                    "Requests per second of the busiest workspaces, over about a minute.",
                     cluster,
                 )?,
                 registry.gauges(
                     "fairlead_gateway_top_workspace_bytes_per_second",
-                    "Bytes of bodies, both ways, of the workspaces with the most, over a minute or so.",
+                    "Bytes per second of bodies, in both directions, of the busiest workspaces, over about a minute.",
                     cluster,
                 )?,
                 registry.gauges(
                     "fairlead_gateway_top_workspace_errors_per_second",
-                    "Answers with 5xx of the workspaces with the most, over a minute or so.",
+                    "5xx responses per second of the workspaces with the most, over about a minute.",
                     cluster,
                 )?,
             ],
@@ -472,7 +469,7 @@ impl GatewayMetrics {
     }
 
     /// Counts a response of the gateway itself.
-    pub(crate) fn answered(&self, code: u16, reason: &'static str) {
+    pub(crate) fn local_response(&self, code: u16, reason: &'static str) {
         let mut digits = itoa::Buffer::new();
         self.local_responses.get((code, reason), &[digits.format(code), reason]).inc();
     }
@@ -525,8 +522,8 @@ impl ShardMetrics {
         self.first_byte.observe(listener, class, after.as_secs_f64());
     }
 
-    /// Number of reads and writes that it has begun to answer, and their total waiting time in seconds, at the present listeners.
-    pub(crate) fn answered(&self) -> (u64, f64) {
+    /// Number of reads and writes with a response, and their total waiting time in seconds, at the present listeners.
+    pub(crate) fn responses(&self) -> (u64, f64) {
         let both = [RequestClass::Read, RequestClass::Write];
         let all = both.into_iter().map(|class| self.first_byte.of_class(class));
         all.fold((0, 0.0), |sums, of| (sums.0 + of.0, sums.1 + of.1))

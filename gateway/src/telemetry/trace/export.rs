@@ -39,7 +39,7 @@ impl Results {
     pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let spans = metrics.counters(
             "fairlead_gateway_spans_total",
-            "Spans of traced requests: exported, dropped (no room in the queue), failed (the collector did not take them).",
+            "Spans of traced requests: exported, dropped (the queue is full), failed (the collector did not accept them).",
             &["result"],
         )?;
         let counter = |result| spans.with_label_values(&[result]);
@@ -236,7 +236,7 @@ enum ExportError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Redirects are not followed.
-    #[error("the collector answers {0}, which is neither success nor an error: is its address right?")]
+    #[error("the collector responds with {0}, which is neither success nor an error: check its address")]
     Elsewhere(StatusCode),
 }
 

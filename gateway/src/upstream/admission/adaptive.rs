@@ -123,7 +123,7 @@ impl Adaptive {
     }
 
     /// Counts a response that began after this time, while `open` requests were open.
-    pub(super) fn answered(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
+    pub(super) fn response_started(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
         let times = &self.times[kind];
         times.count.fetch_add(1, Ordering::Relaxed);
         times.micros.fetch_add(micros(took), Ordering::Relaxed);
@@ -155,9 +155,9 @@ impl Adaptive {
         }
         // If another thread holds the lock, that thread ends the window.
         let Some(mut evaluation) = self.evaluation.try_lock() else { return };
-        let answers: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
+        let responses: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
         let others = self.overloaded.load(Ordering::Relaxed) + self.expired.load(Ordering::Relaxed);
-        if answers + others < FEW {
+        if responses + others < FEW {
             return;
         }
         self.end.store(now + micros(WINDOW), Ordering::Relaxed);

@@ -278,7 +278,7 @@ impl ConcurrencyPermit {
         {
             let open = self.admission.open.load(Ordering::Relaxed);
             let kind = adaptive::kind(self.flow_key);
-            self.admission.adaptive.answered(kind, sent_at.elapsed(), open, self.options.bounds);
+            self.admission.adaptive.response_started(kind, sent_at.elapsed(), open, self.options.bounds);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Role based access control: rules, and who they are given to.
 //!
-//! Pure: roles and bindings come in as values, an answer goes out. Which roles and bindings count where
+//! Pure functions from roles and bindings to a decision. Which roles and bindings count where
 //! is the host's business.
 
 mod policy;

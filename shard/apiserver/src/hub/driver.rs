@@ -52,7 +52,7 @@ impl Hub {
     /// Follows the store until it closes. To be awaited by exactly one task.
     ///
     /// # Errors
-    /// [`FollowError`] when the feed broke; the process cannot go on serving watches then.
+    /// [`FollowError`] when the feed broke; the process cannot serve watches after that.
     pub async fn run(&self) -> Result<(), FollowError> {
         let _closing = CloseOnDrop(self);
         self.follow().await

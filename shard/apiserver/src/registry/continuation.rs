@@ -66,7 +66,7 @@ impl Continuation {
         self.remaining
     }
 
-    /// The token with which a client whose list has expired may go on at the latest revision.
+    /// The token that continues an expired list at the latest revision.
     pub(super) fn inconsistent(&self) -> Self {
         Self { revision: -1, remaining: None, ..self.clone() }
     }

@@ -79,7 +79,7 @@ pub trait Registry: Send + Sync {
         until: WatchEnd,
     ) -> Result<OpenWatch, Status>;
 
-    /// Creates an object; for review kinds, answers it.
+    /// Creates an object; for review kinds, evaluates it.
     ///
     /// # Errors
     /// Any refusal.

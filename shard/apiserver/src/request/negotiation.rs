@@ -129,7 +129,7 @@ impl ResponseFormat {
         Ok(Self { form, yaml, pretty })
     }
 
-    /// The Content-Type of an answer in this form.
+    /// The Content-Type of a response in this form.
     pub fn content_type(&self) -> &'static str {
         match (self.yaml, self.form) {
             (true, _) => "application/yaml",

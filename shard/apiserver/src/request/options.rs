@@ -415,7 +415,7 @@ impl OptionsError {
         }
     }
 
-    /// Whether Kubernetes answers 422 Invalid rather than 400.
+    /// Whether Kubernetes responds with 422 Invalid instead of 400.
     pub fn is_invalid(&self) -> bool {
         self.reason().is_some()
     }

@@ -1,4 +1,4 @@
-//! One request, one straight pass: path, scope, identity, permission, resource, registry, answer.
+//! One request, one straight pass: path, scope, identity, permission, resource, registry, response.
 
 mod body;
 mod open_api;
@@ -51,7 +51,7 @@ impl<H: Host> ApiServer<H> {
         &self.host
     }
 
-    /// Answers a request. Every failure is an answer, too.
+    /// Serves a request. Every failure is a response, too.
     pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -61,8 +61,8 @@ impl<H: Host> ApiServer<H> {
         let (parts, body) = request.into_parts();
         let mut warnings = Vec::new();
         let timer = self.metrics.begin();
-        let answer = self.respond(&parts, body, &mut warnings).await;
-        let response = answer.unwrap_or_else(|status| {
+        let outcome = self.respond(&parts, body, &mut warnings).await;
+        let response = outcome.unwrap_or_else(|status| {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
             response::readable(response::failure(&status), &parts.headers, &query)
         });

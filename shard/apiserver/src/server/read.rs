@@ -35,7 +35,7 @@ impl<H: Host> ApiServer<H> {
         self.one(context, target, accepted, &stored, StatusCode::OK)
     }
 
-    /// One object as an answer.
+    /// The response with one object.
     pub(super) fn one(
         &self,
         context: &Context<'_>,

@@ -177,7 +177,7 @@ fn unnamed_path(path: &Path) -> PathBuf {
 }
 
 fn write_empty(path: &Path) -> std::io::Result<()> {
-    // Values hold secrets, so nobody else may read the file.
+    // Values may be secrets, so only the owner may read the file.
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let write = || -> Result<(), redb::Error> {

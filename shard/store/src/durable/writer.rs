@@ -165,7 +165,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Shows what is durable: first to readers, then to followers; the answers come last.
+    /// Shows what is durable: first to readers, then to followers; acknowledgements come last.
     fn publish(&self, batches: Vec<Arc<Batch>>) -> Result<(), redb::Error> {
         let view = Arc::new(View::open(&self.database)?);
         let before = std::mem::replace(&mut *self.shared.view.write(), view);
@@ -230,7 +230,7 @@ impl Group {
     }
 }
 
-/// A commit whose outcome is not told yet.
+/// A commit that is not acknowledged yet.
 #[derive(Debug)]
 struct PendingCommit {
     mutations: Vec<Mutation>,
