@@ -6,7 +6,9 @@ mod source;
 use std::path::{Path, PathBuf};
 
 pub use grafana::importable;
-pub use source::{Better, Column, Dashboard, Kind, Panel, Query, Row, Thresholds, Variable, filled_in};
+pub use source::{
+    Column, Dashboard, GoodDirection, Kind, Panel, Query, Row, Thresholds, Variable, filled_in,
+};
 
 /// A dashboard source that cannot be read or converted.
 #[derive(Debug, thiserror::Error)]

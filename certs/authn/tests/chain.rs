@@ -386,11 +386,11 @@ fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
 type Subject<'a> = &'a [(&'a [u64], &'a str)];
 
 /// An authority of one test, for leaves with unusual subjects.
-struct Workshop {
+struct TestAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl Workshop {
+impl TestAuthority {
     fn new() -> Self {
         let params = Self::authority("workshop");
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
@@ -441,7 +441,7 @@ impl Workshop {
 fn only_subjects_with_one_common_name_are_users() {
     const CN: &[u64] = &[2, 5, 4, 3];
     const O: &[u64] = &[2, 5, 4, 10];
-    let workshop = Workshop::new();
+    let workshop = TestAuthority::new();
     let chain = workshop.chain();
     let cases: [(Subject<'_>, &str); 6] = [
         (&[(CN, "ann")], "ann: system:authenticated"),
@@ -455,21 +455,21 @@ fn only_subjects_with_one_common_name_are_users() {
         ),
     ];
     for (subject, expected) in cases {
-        let connection = workshop.issue(&Workshop::params(subject));
+        let connection = workshop.issue(&TestAuthority::params(subject));
         assert_eq!(summary(&ask(&chain, &connection, &[])), expected, "{subject:?}");
     }
 }
 
 #[test]
 fn invalid_certificates_are_rejected() {
-    let workshop = Workshop::new();
+    let workshop = TestAuthority::new();
     let chain = workshop.chain();
     let subject: Subject<'_> = &[(&[2, 5, 4, 3], "ann")];
 
-    let mut for_servers = Workshop::params(subject);
+    let mut for_servers = TestAuthority::params(subject);
     for_servers.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let self_signed = Workshop::params(subject).self_signed(&KeyPair::generate().unwrap()).unwrap();
-    let impostor = Workshop::new().issue(&Workshop::params(subject));
+    let self_signed = TestAuthority::params(subject).self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let impostor = TestAuthority::new().issue(&TestAuthority::params(subject));
     let garbage = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
 
     for (name, connection, expected) in [
@@ -488,15 +488,15 @@ fn invalid_certificates_are_rejected() {
 
 #[test]
 fn intermediates_are_taken_from_the_presented_chain() {
-    let workshop = Workshop::new();
+    let workshop = TestAuthority::new();
     let intermediate = CertifiedIssuer::signed_by(
-        Workshop::authority("intermediate"),
+        TestAuthority::authority("intermediate"),
         KeyPair::generate().unwrap(),
         &workshop.issuer,
     )
     .unwrap();
     let key = KeyPair::generate().unwrap();
-    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")]).signed_by(&key, &intermediate).unwrap();
+    let leaf = TestAuthority::params(&[(&[2, 5, 4, 3], "ann")]).signed_by(&key, &intermediate).unwrap();
     let chain = workshop.chain();
     let complete = ConnectionCredentials::new(Arc::new([leaf.der().clone(), intermediate.der().clone()]));
     assert_eq!(summary(&ask(&chain, &complete, &[])), "ann: system:authenticated");
@@ -506,12 +506,12 @@ fn intermediates_are_taken_from_the_presented_chain() {
 
 #[test]
 fn an_expired_intermediate_is_noticed_on_an_open_connection() {
-    let workshop = Workshop::new();
-    let mut params = Workshop::authority("intermediate");
+    let workshop = TestAuthority::new();
+    let mut params = TestAuthority::authority("intermediate");
     params.not_after = date_time_ymd(2030, 1, 1);
     let intermediate =
         CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &workshop.issuer).unwrap();
-    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")])
+    let leaf = TestAuthority::params(&[(&[2, 5, 4, 3], "ann")])
         .signed_by(&KeyPair::generate().unwrap(), &intermediate)
         .unwrap();
     let connection = ConnectionCredentials::new(Arc::new([leaf.der().clone(), intermediate.der().clone()]));

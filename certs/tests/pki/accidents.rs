@@ -15,8 +15,8 @@ fn loose_permissions_are_tightened_and_reported() {
 
 #[test]
 fn damaged_leaves_are_issued_again() {
-    type Accident = fn(&Pki);
-    let cases: [(&str, Accident, Reason); 6] = [
+    type Damage = fn(&Pki);
+    let cases: [(&str, Damage, Reason); 6] = [
         ("certificate lost", |pki| fs::remove_file(pki.gateway().certificate).unwrap(), Reason::Damaged),
         ("key lost", |pki| fs::remove_file(pki.gateway().key).unwrap(), Reason::Damaged),
         (
@@ -97,8 +97,8 @@ fn an_authority_without_key_serves_until_something_must_be_signed() {
 
 #[test]
 fn damaged_authorities_and_service_account_keys_are_never_replaced() {
-    type Accident = fn(&Pki);
-    let cases: [(&str, Accident, &str); 6] = [
+    type Damage = fn(&Pki);
+    let cases: [(&str, Damage, &str); 6] = [
         (
             "authority's key garbled",
             |pki| fs::write(pki.authority_key(Authority::Client), "x").unwrap(),

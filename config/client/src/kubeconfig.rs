@@ -44,7 +44,7 @@ pub struct Cluster {
     /// Base URL.
     pub server: String,
     /// PEM certificates to trust.
-    pub certificate_authority: Option<Material>,
+    pub certificate_authority: Option<KeyMaterial>,
     /// Name to expect in the server's certificate instead of the URL's host.
     pub tls_server_name: Option<String>,
     /// `insecure-skip-tls-verify`.
@@ -57,11 +57,11 @@ pub struct Cluster {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// PEM certificate chain.
-    pub client_certificate: Option<Material>,
+    pub client_certificate: Option<KeyMaterial>,
     /// PEM key.
-    pub client_key: Option<Material>,
+    pub client_key: Option<KeyMaterial>,
     /// Bearer token; a file wins over an inline one, as in kubectl.
-    pub token: Option<Material>,
+    pub token: Option<KeyMaterial>,
     /// The impersonated user.
     pub impersonation: Option<Impersonation>,
     /// A feature of the entry that this client does not support; its credentials are an error.
@@ -70,7 +70,7 @@ pub struct User {
 
 /// Bytes that are inline or in a file of their own; `Debug` shows no content.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Material {
+pub enum KeyMaterial {
     /// The content.
     Inline(Vec<u8>),
     /// The path of a file with the content.
@@ -192,10 +192,10 @@ impl Kubeconfig {
         let mut kubeconfig = Self::empty();
         let cluster = Cluster {
             server: format!("https://{host}:{port}"),
-            certificate_authority: Some(Material::File(folder.join("ca.crt"))),
+            certificate_authority: Some(KeyMaterial::File(folder.join("ca.crt"))),
             ..Cluster::default()
         };
-        let user = User { token: Some(Material::File(folder.join("token"))), ..User::default() };
+        let user = User { token: Some(KeyMaterial::File(folder.join("token"))), ..User::default() };
         let context = Context { cluster: name.to_owned(), user: name.to_owned(), namespace: None };
         kubeconfig.set_cluster(name, &cluster);
         kubeconfig.set_user(name, &user);
@@ -290,8 +290,8 @@ impl Kubeconfig {
             ("as-uid", "impersonation of a UID"),
             ("as-user-extra", "impersonation with extra fields"),
         ];
-        let token_file = entry.string("tokenFile")?.map(|path| Material::File(entry.directory.join(path)));
-        let token = entry.string("token")?.map(|token| Material::Inline(token.as_bytes().to_vec()));
+        let token_file = entry.string("tokenFile")?.map(|path| KeyMaterial::File(entry.directory.join(path)));
+        let token = entry.string("token")?.map(|token| KeyMaterial::Inline(token.as_bytes().to_vec()));
         Ok(User {
             client_certificate: entry.material("client-certificate", "client-certificate-data")?,
             client_key: entry.material("client-key", "client-key-data")?,
@@ -357,7 +357,7 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-impl fmt::Debug for Material {
+impl fmt::Debug for KeyMaterial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inline(_) => f.write_str("Inline(..)"),
@@ -396,13 +396,17 @@ impl<'a> Entry<'a> {
     }
 
     /// Inline data wins over a file, as in kubectl.
-    fn material(&self, file: &'static str, data: &'static str) -> Result<Option<Material>, KubeconfigError> {
+    fn material(
+        &self,
+        file: &'static str,
+        data: &'static str,
+    ) -> Result<Option<KeyMaterial>, KubeconfigError> {
         if let Some(text) = self.string(data)? {
             let text: String = text.split_whitespace().collect();
             let content = STANDARD.decode(text).map_err(|_| self.error(data, "base64"))?;
-            return Ok(Some(Material::Inline(content)));
+            return Ok(Some(KeyMaterial::Inline(content)));
         }
-        Ok(self.string(file)?.map(|path| Material::File(self.directory.join(path))))
+        Ok(self.string(file)?.map(|path| KeyMaterial::File(self.directory.join(path))))
     }
 
     fn error(&self, field: &'static str, expected: &'static str) -> KubeconfigError {

@@ -37,7 +37,8 @@ pub use credentials::{Credentials, CredentialsError, Impersonation, Token, Trust
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Blame, ClientError, KubeStatus, StatusCause, StatusDetails};
 pub use kubeconfig::{
-    Cluster, Context, Kubeconfig, KubeconfigError, Material, ResolvedContext, User, default_kubeconfig_path,
+    Cluster, Context, KeyMaterial, Kubeconfig, KubeconfigError, ResolvedContext, User,
+    default_kubeconfig_path,
 };
 pub use object::{Ignored, List, ListMeta, ObjectHead, ObjectMeta};
 pub use options::ClientOptions;

@@ -23,7 +23,7 @@ use crate::object::{List, ListMeta};
 use crate::watch::{WatchEvent, WatchEventKind, WatchStream};
 pub use list_watch::ListWatch;
 pub use status::{Phase, ReflectorStatus};
-use step::{Command, Delivery, Failure, Input, Machine, Step};
+use step::{Command, Delivery, Failure, Input, ReflectorState, Step};
 
 /// Follows one collection of one server and decodes its objects into `T`, which declares only the required fields.
 ///
@@ -36,7 +36,7 @@ pub struct Reflector<T> {
     client: Client,
     source: ListWatch,
     options: ReflectorOptions,
-    machine: Machine,
+    machine: ReflectorState,
     io: Io<T>,
     /// The next page begins a list.
     at_first_page: bool,
@@ -113,7 +113,7 @@ impl Default for ReflectorOptions {
 impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
     /// Starts with a list.
     pub fn new(client: Client, source: ListWatch, options: ReflectorOptions) -> Self {
-        let machine = Machine::listing(&options);
+        let machine = ReflectorState::listing(&options);
         Self::start(client, source, options, machine)
     }
 
@@ -125,7 +125,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         options: ReflectorOptions,
         resource_version: String,
     ) -> Self {
-        let machine = Machine::watching(&options, resource_version);
+        let machine = ReflectorState::watching(&options, resource_version);
         Self::start(client, source, options, machine)
     }
 
@@ -168,7 +168,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         &self.source
     }
 
-    fn start(client: Client, source: ListWatch, options: ReflectorOptions, machine: Machine) -> Self {
+    fn start(client: Client, source: ListWatch, options: ReflectorOptions, machine: ReflectorState) -> Self {
         let status = watch::Sender::new(ReflectorStatus::default());
         let mut reflector = Self {
             client,

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::certificate::day;
-use crate::survey::{Bundle, Meaning, Survey};
+use crate::survey::{Bundle, ConfigurationPass, Meaning};
 
-impl Survey<'_> {
+impl ConfigurationPass<'_> {
     /// Checks the bundle of the setting `key`, which has its whole path.
     pub(crate) fn bundle(&mut self, key: &str, file: &Path, meaning: Meaning) {
         let Some(certificates) = self.read(key, file) else { return };

@@ -6,14 +6,14 @@ use fairlead_config::AuthenticationConfig;
 use serde_json::Value;
 
 use crate::pairs::below;
-use crate::survey::{Meaning, Survey};
+use crate::survey::{ConfigurationPass, Meaning};
 
 const SUCH_AS: &str = "such as \"oidc:\"";
 const BY_CERTIFICATE: &str = "leave it off, and give operators and shards client certificates";
 const OF_KUBERNETES: &str = "names that begin with system: are reserved for Kubernetes";
 
 /// Checks the issuers of a listener, in its settings and in the file of `configuration`. `key` is that of `authentication`.
-pub(crate) fn inspect(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>) {
+pub(crate) fn inspect(authentication: &AuthenticationConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     let has_tokens = authentication.token_file.is_some()
         || authentication.oidc.is_some()
         || authentication.configuration.is_some()
@@ -29,7 +29,7 @@ pub(crate) fn inspect(authentication: &AuthenticationConfig, key: &str, survey: 
     }
 }
 
-fn one(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>) {
+fn one(authentication: &AuthenticationConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     let Some(oidc) = &authentication.oidc else { return };
     if let Some(file) = &oidc.ca_file {
         survey.bundle(&below(key, "caFile"), file, Meaning::Server);
@@ -50,7 +50,7 @@ fn one(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>
 
 /// Files that cannot be parsed are skipped, because the gateway rejects them with the line. Names from CEL expressions are not
 /// checked.
-fn of_file(file: &Path, key: &str, survey: &mut Survey<'_>) {
+fn of_file(file: &Path, key: &str, survey: &mut ConfigurationPass<'_>) {
     let Some(text) = survey.text(file) else { return };
     let Ok(tree) = serde_saphyr::from_str::<Value>(&text) else { return };
     for (index, issuer) in tree["jwt"].as_array().into_iter().flatten().enumerate() {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fairlead_client::{Endpoint, Kubeconfig, Material, ResolvedContext, UnverifiedTls};
+use fairlead_client::{Endpoint, KeyMaterial, Kubeconfig, ResolvedContext, UnverifiedTls};
 
 use crate::certificate::{Certificate, Usage, day};
-use crate::survey::Survey;
+use crate::survey::ConfigurationPass;
 
 /// The part of a kubeconfig that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Use<'c> {
     User,
 }
 
-impl Survey<'_> {
+impl ConfigurationPass<'_> {
     /// Checks a kubeconfig. An empty path means that of the pod, which cannot be checked here.
     pub(crate) fn kubeconfig(&mut self, key: &str, file: &Path, usage: Use<'_>) {
         let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
@@ -93,9 +93,9 @@ fn resolve(file: &Path, usage: Use<'_>) -> Result<ResolvedContext, String> {
     resolved.map_err(|error| error.to_string())
 }
 
-fn read(material: &Material) -> Option<Vec<u8>> {
+fn read(material: &KeyMaterial) -> Option<Vec<u8>> {
     match material {
-        Material::Inline(content) => Some(content.clone()),
-        Material::File(path) => fairlead_config::read_plain(path),
+        KeyMaterial::Inline(content) => Some(content.clone()),
+        KeyMaterial::File(path) => fairlead_config::read_plain(path),
     }
 }

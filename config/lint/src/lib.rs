@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fairlead_config::{
     CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, examine,
 };
-use survey::Survey;
+use survey::ConfigurationPass;
 
 /// All findings of a configuration and its files, in the order of its lines.
 pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
@@ -28,9 +28,9 @@ pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
 
 /// The same at another time, because certificates expire.
 pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> {
-    let survey = |checker: &mut Checker, inspect: &dyn Fn(&mut Survey<'_>)| {
+    let survey = |checker: &mut Checker, inspect: &dyn Fn(&mut ConfigurationPass<'_>)| {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut survey = Survey::new(i64::try_from(now).unwrap_or(i64::MAX), checker);
+        let mut survey = ConfigurationPass::new(i64::try_from(now).unwrap_or(i64::MAX), checker);
         inspect(&mut survey);
         survey.compare();
     };

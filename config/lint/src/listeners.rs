@@ -8,9 +8,9 @@ use crate::certificate::{Certificate, Usage};
 use crate::issuers;
 use crate::kubeconfigs::Use;
 use crate::pairs::below;
-use crate::survey::{Meaning, Survey};
+use crate::survey::{ConfigurationPass, Meaning};
 
-pub(crate) fn inspect(config: &GatewayConfig, survey: &mut Survey<'_>) {
+pub(crate) fn inspect(config: &GatewayConfig, survey: &mut ConfigurationPass<'_>) {
     let usual = upstream(config, survey);
     let mut identities = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(crate) fn inspect(config: &GatewayConfig, survey: &mut Survey<'_>) {
 }
 
 /// The client certificate towards shards of listeners without one of their own.
-fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certificate> {
+fn upstream(config: &GatewayConfig, survey: &mut ConfigurationPass<'_>) -> Option<Certificate> {
     let upstream = &config.upstream;
     // A mapping file has its own.
     let usual = config.paths.mapping_file.is_none().then(|| {
@@ -57,7 +57,7 @@ fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certifica
 }
 
 /// Checks the serving certificates of a listener against its host names.
-fn check_serving(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+fn check_serving(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     // A certificate from ACME is always for the requested names.
     let default = match &listener.tls.acme {
         None => survey.serving(&below(key, "serving"), &listener.serving),
@@ -105,7 +105,7 @@ fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n
 }
 
 /// Checks the authentication of a listener.
-fn check_authentication(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+fn check_authentication(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     let authentication = &listener.authentication;
     let headers = &authentication.request_header;
     for (at, file, meaning) in [
@@ -134,7 +134,7 @@ fn check_authentication(listener: &ListenerConfig, key: &str, survey: &mut Surve
 }
 
 /// `deny` only applies to identities that the listener itself authenticates, not to tokens that are passed to shards.
-fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     let deny = &listener.deny;
     if (deny.users.is_empty() && deny.groups.is_empty()) || listener.tokens == TokenPolicy::Refuse {
         return;
@@ -155,7 +155,7 @@ fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
 }
 
 /// Checks a listener behind proxies that terminate the TLS of clients.
-fn check_edge(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+fn check_edge(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
     let is_behind_proxy =
         listener.tls.transport_client_ca.is_some() || listener.peers.client_address_header.is_some();
     if !is_behind_proxy {
@@ -185,7 +185,7 @@ struct UpstreamIdentity<'c> {
 }
 
 /// Shards distinguish listeners by common name, so listeners with different authentication must not share one.
-fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut Survey<'_>) {
+fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut ConfigurationPass<'_>) {
     for (index, identity) in identities.iter().enumerate() {
         let Some(own) = &identity.certificate else { continue };
         let twin = identities[..index].iter().find(|earlier| {

@@ -10,12 +10,12 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::certificate::{Certificate, Usage, day};
-use crate::survey::Survey;
+use crate::survey::ConfigurationPass;
 
 /// Time before the expiry of a certificate from which it is a finding.
 const SOON: i64 = 14 * 86_400;
 
-impl Survey<'_> {
+impl ConfigurationPass<'_> {
     /// A certificate and its key, at settings `certificate` and `privateKey` below `key`. Returns the leaf.
     pub(crate) fn pair(
         &mut self,

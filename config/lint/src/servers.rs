@@ -6,9 +6,9 @@ use fairlead_config::{CacheConfig, HttpsUrl, IssuerConfig, Networks, ServingConf
 
 use crate::certificate::{Certificate, Usage};
 use crate::kubeconfigs::Use;
-use crate::survey::{Meaning, Survey};
+use crate::survey::{ConfigurationPass, Meaning};
 
-pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut Survey<'_>) {
+pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut ConfigurationPass<'_>) {
     let shown = survey.serving("serving", &config.serving);
     if let (Some(url), Some(leaf)) = (&config.shard_base_url, &shown) {
         survey.named("shardBaseURL", url, leaf);
@@ -52,17 +52,17 @@ pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut Survey<'_>) {
     }
 }
 
-pub(crate) fn inspect_cache(config: &CacheConfig, survey: &mut Survey<'_>) {
+pub(crate) fn inspect_cache(config: &CacheConfig, survey: &mut ConfigurationPass<'_>) {
     survey.serving("serving", &config.serving);
     survey.bundle("clientCA", &config.client_ca, Meaning::Identity);
     survey.networks("peers.allow", config.peers.allow.as_deref());
 }
 
-pub(crate) fn inspect_issuer(config: &IssuerConfig, survey: &mut Survey<'_>) {
+pub(crate) fn inspect_issuer(config: &IssuerConfig, survey: &mut ConfigurationPass<'_>) {
     survey.serving("serving", &config.serving);
 }
 
-impl Survey<'_> {
+impl ConfigurationPass<'_> {
     /// Checks a serving certificate. Returns the leaf.
     pub(crate) fn serving(&mut self, key: &str, serving: &ServingConfig) -> Option<Certificate> {
         self.pair(key, &serving.certificate, &serving.private_key, Usage::Server)

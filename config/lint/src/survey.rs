@@ -7,7 +7,7 @@ use fairlead_config::{Checker, PemFault, read_plain};
 use crate::certificate::{Certificate, day};
 
 /// One pass over a configuration.
-pub(crate) struct Survey<'c> {
+pub(crate) struct ConfigurationPass<'c> {
     /// Seconds since 1970.
     pub(crate) now: i64,
     pub(crate) checker: &'c mut Checker,
@@ -36,7 +36,7 @@ pub(crate) enum Meaning {
     Server,
 }
 
-impl<'c> Survey<'c> {
+impl<'c> ConfigurationPass<'c> {
     pub(crate) fn new(now: i64, checker: &'c mut Checker) -> Self {
         Self { now, checker, bundles: Vec::new(), leaves: Vec::new() }
     }

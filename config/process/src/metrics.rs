@@ -159,7 +159,7 @@ impl Collector for ProcessCollector {
 /// `/proc` counts in USER_HZ, which is 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-struct Stat {
+struct ProcessStat {
     cpu_ticks: f64,
     threads: f64,
     start_ticks: f64,
@@ -167,14 +167,14 @@ struct Stat {
     resident_pages: f64,
 }
 
-fn read_stat() -> Option<Stat> {
+fn read_stat() -> Option<ProcessStat> {
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The second field, the command's name, may itself have blanks and brackets.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // proc_pid_stat(5) counts from 1 and `rest` begins with field 3.
     let field = |number: usize| fields.get(number - 3).and_then(|value| value.parse::<f64>().ok());
-    Some(Stat {
+    Some(ProcessStat {
         cpu_ticks: field(14)? + field(15)?,
         threads: field(20)?,
         start_ticks: field(22)?,

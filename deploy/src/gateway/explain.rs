@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fairlead_client::{Kubeconfig, Material, Request};
+use fairlead_client::{KeyMaterial, Kubeconfig, Request};
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -178,9 +178,9 @@ fn credential(file: &Path) -> Result<Credential, AdminClientError> {
         return Ok(credential);
     }
     let user = Kubeconfig::load(file)?.resolve(None)?.user;
-    let content = |material: Option<Material>| match material {
-        Some(Material::Inline(bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Some(Material::File(file)) => match std::fs::read_to_string(&file) {
+    let content = |material: Option<KeyMaterial>| match material {
+        Some(KeyMaterial::Inline(bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Some(KeyMaterial::File(file)) => match std::fs::read_to_string(&file) {
             Ok(text) => Ok(Some(text)),
             Err(source) => Err(AdminClientError::Read { file, source }),
         },

@@ -19,10 +19,10 @@ const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
 /// Authenticators by workspace type.
 pub(crate) struct WorkspaceAuthenticators {
     known: Arc<WorkspaceAuthentication>,
-    built: Mutex<LruCache<Arc<str>, Built>>,
+    built: Mutex<LruCache<Arc<str>, BuiltAuthenticator>>,
 }
 
-struct Built {
+struct BuiltAuthenticator {
     /// Generations of the configurations that it was built from.
     generations: Vec<u64>,
     authenticator: Arc<WorkspaceAuthenticator>,
@@ -41,7 +41,7 @@ impl WorkspaceAuthenticators {
         if configurations.is_empty() {
             return None;
         }
-        let same = |built: &Built| {
+        let same = |built: &BuiltAuthenticator| {
             built
                 .generations
                 .iter()
@@ -56,7 +56,10 @@ impl WorkspaceAuthenticators {
             configurations.iter().flat_map(|configuration| issuers(&configuration.name, &configuration.spec));
         let authenticator = Arc::new(WorkspaceAuthenticator::new(settings));
         let generations = configurations.iter().map(|configuration| configuration.generation).collect();
-        all.put(Arc::clone(workspace_type), Built { generations, authenticator: Arc::clone(&authenticator) });
+        all.put(
+            Arc::clone(workspace_type),
+            BuiltAuthenticator { generations, authenticator: Arc::clone(&authenticator) },
+        );
         Some(authenticator)
     }
 }

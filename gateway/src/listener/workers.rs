@@ -53,7 +53,7 @@ impl Workers {
         let workers = (0..count).map(|number| {
             let handle = runtime.get_runtime_at(number).clone();
             let load = Arc::new(Load { connections: AtomicUsize::new(0), is_alive: AtomicBool::new(true) });
-            let alive = Alive(Arc::clone(&load));
+            let alive = WorkerAliveGuard(Arc::clone(&load));
             // The first task of the thread, so that all later tasks know their worker. It ends with the runtime.
             handle.spawn(async move {
                 WorkerId::new(number).enter();
@@ -110,9 +110,9 @@ impl Drop for WorkerAssignment {
 }
 
 /// Dropped with the runtime of its worker.
-struct Alive(Arc<Load>);
+struct WorkerAliveGuard(Arc<Load>);
 
-impl Drop for Alive {
+impl Drop for WorkerAliveGuard {
     fn drop(&mut self) {
         self.0.is_alive.store(false, Ordering::Relaxed);
     }

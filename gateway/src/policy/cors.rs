@@ -26,10 +26,10 @@ impl Cors {
     ///
     /// # Errors
     /// [`BadOrigin`] for the first invalid one.
-    pub(crate) fn new(origins: &[String]) -> Result<Self, BadOrigin> {
+    pub(crate) fn new(origins: &[String]) -> Result<Self, InvalidOriginExpression> {
         match RegexSet::new(origins) {
             Ok(allowed) => Ok(Self { allowed }),
-            Err(error) => Err(BadOrigin::among(origins, error)),
+            Err(error) => Err(InvalidOriginExpression::among(origins, error)),
         }
     }
 
@@ -46,12 +46,12 @@ impl Cors {
 /// An invalid expression in the settings.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{expression:?} is no regular expression: {reason}")]
-pub struct BadOrigin {
+pub struct InvalidOriginExpression {
     expression: String,
     reason: String,
 }
 
-impl BadOrigin {
+impl InvalidOriginExpression {
     /// The first expression that is invalid by itself; all of them, if they are only too many together.
     fn among(origins: &[String], together: regex::Error) -> Self {
         let alone = origins.iter().find_map(|origin| Some((origin.clone(), Regex::new(origin).err()?)));

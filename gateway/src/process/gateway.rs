@@ -27,7 +27,7 @@ use crate::listener::listener_manager::{ListenerError, ListenerManager, Listener
 use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
 use crate::policy::connection_backlog::BacklogBudget;
-use crate::policy::cors::{BadOrigin, Cors};
+use crate::policy::cors::{Cors, InvalidOriginExpression};
 use crate::process::settings::{
     behind_mounts, header_limits, index_options, listener_trusted_headers, mount_rules, own_credentials,
     paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
@@ -100,7 +100,7 @@ pub enum StartError {
     Kubeconfig(#[from] ShardKubeconfigError),
     /// An expression for origins is invalid.
     #[error("corsAllowedOrigins: {0}")]
-    Cors(#[source] BadOrigin),
+    Cors(#[source] InvalidOriginExpression),
     /// The access log cannot be opened.
     #[error("the access log {file} cannot be opened", file = file.display())]
     AccessLog {
@@ -183,7 +183,7 @@ impl StartError {
 }
 
 /// The parts made from a configuration before anything runs.
-struct Assembled {
+struct GatewayComponents {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
     workers: Arc<Workers>,
@@ -216,7 +216,8 @@ impl Gateway {
     /// [`StartError`]; all tasks that were started then end with the environment's shutdown.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
-        let Assembled { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } = assembled;
+        let GatewayComponents { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } =
+            assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
         // A predecessor holds the socket until it drains.
         let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
@@ -251,7 +252,7 @@ impl Gateway {
         config: &GatewayConfig,
         environment: &Environment,
         sockets: Sockets,
-    ) -> Result<Assembled, StartError> {
+    ) -> Result<GatewayComponents, StartError> {
         // Before any code of pingora runs, which would install another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
@@ -387,7 +388,16 @@ impl Gateway {
         });
         let prepared = listeners.prepare(config, sockets);
         let prepared = prepared.map_err(|(key, error)| StartError::Listener { key, error })?;
-        Ok(Assembled { pipeline, admin, workers, listeners, acme, prepared, index, ready: when_ready })
+        Ok(GatewayComponents {
+            pipeline,
+            admin,
+            workers,
+            listeners,
+            acme,
+            prepared,
+            index,
+            ready: when_ready,
+        })
     }
 
     fn telemetry(&self) -> &Telemetry {

@@ -57,7 +57,7 @@ pub(crate) enum BodyPart {
 /// The client left before the end of its request.
 #[derive(Debug, thiserror::Error)]
 #[error("the request is incomplete")]
-pub(crate) struct BrokenOff;
+pub(crate) struct IncompleteRequest;
 
 impl Idle {
     /// The most recently used connection that is still open; of this worker, if there is one.
@@ -107,12 +107,12 @@ impl Lease {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = IncompleteRequest;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteRequest>>> {
         let this = self.get_mut();
         let part = match this {
             Self::Empty => return Poll::Ready(None),
@@ -124,7 +124,7 @@ impl Body for RequestBody {
                 *this = Self::Empty;
                 None
             }
-            None => Some(Err(BrokenOff)),
+            None => Some(Err(IncompleteRequest)),
         })
     }
 

@@ -199,17 +199,17 @@ fn broken_limits(
         broken.push(format!(
             "workspace type {limiting_type}{extending} only allows {} {other} workspaces, but {other} type \
              {limited_type} only implements {}",
-            Bracketed(&allowed),
-            Bracketed(&implemented),
+            GoStringSet(&allowed),
+            GoStringSet(&implemented),
         ));
     }
     broken
 }
 
 /// A set in the format in which Go prints a list of strings.
-struct Bracketed<'a>(&'a BTreeSet<String>);
+struct GoStringSet<'a>(&'a BTreeSet<String>);
 
-impl fmt::Display for Bracketed<'_> {
+impl fmt::Display for GoStringSet<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
         write!(formatter, "[{}]", names.join(" "))

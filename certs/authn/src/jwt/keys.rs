@@ -42,10 +42,10 @@ struct VerificationKey {
     id: Option<String>,
     /// The only algorithm of the key.
     only: Option<Algorithm>,
-    material: Material,
+    material: KeyMaterial,
 }
 
-enum Material {
+enum KeyMaterial {
     /// Big-endian, without leading zeros.
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
     EllipticCurve(Curve, ParsedPublicKey),
@@ -59,7 +59,7 @@ impl VerificationKeys {
             .into_iter()
             .map(|found| {
                 let id = Some(found.key.id());
-                let material = Material::of(&found.key).ok_or(KeyError::Block {
+                let material = KeyMaterial::of(&found.key).ok_or(KeyError::Block {
                     position: found.position,
                     label: found.label,
                     problem: "neither RSA with 2048 to 8192 bits nor P-256, P-384 or P-521",
@@ -132,17 +132,17 @@ impl VerificationKey {
         }
         let message = token.signed.as_bytes();
         let verified = match &self.material {
-            Material::Rsa(key) => key.verify(token.algorithm.rsa()?, message, &token.signature),
-            Material::EllipticCurve(curve, key) if curve.algorithm() == token.algorithm => {
+            KeyMaterial::Rsa(key) => key.verify(token.algorithm.rsa()?, message, &token.signature),
+            KeyMaterial::EllipticCurve(curve, key) if curve.algorithm() == token.algorithm => {
                 key.verify_sig(message, &token.signature)
             }
-            Material::EllipticCurve(..) => return None,
+            KeyMaterial::EllipticCurve(..) => return None,
         };
         Some(verified.is_ok())
     }
 }
 
-impl Material {
+impl KeyMaterial {
     fn of(key: &PublicKeyInfo) -> Option<Self> {
         match key {
             PublicKeyInfo::Rsa { modulus, exponent, .. } => Self::rsa(modulus, exponent),
@@ -194,7 +194,7 @@ impl Jwk {
         let decode =
             |field: &Option<String>| URL_SAFE_NO_PAD.decode(field.as_deref()?.trim_end_matches('=')).ok();
         let material = match self.kty.as_str() {
-            "RSA" => Material::rsa(&decode(&self.n)?, &decode(&self.e)?)?,
+            "RSA" => KeyMaterial::rsa(&decode(&self.n)?, &decode(&self.e)?)?,
             "EC" => {
                 let curve = Curve::by_name(self.crv.as_deref()?)?;
                 let mut point = vec![4];
@@ -204,7 +204,7 @@ impl Jwk {
                     point.resize(point.len() + curve.coordinate().checked_sub(coordinate.len())?, 0);
                     point.extend(coordinate);
                 }
-                Material::elliptic_curve(curve, &point)?
+                KeyMaterial::elliptic_curve(curve, &point)?
             }
             _ => return None,
         };

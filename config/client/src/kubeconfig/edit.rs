@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{Cluster, Context, Kubeconfig, KubeconfigError, Material, User};
+use super::{Cluster, Context, KeyMaterial, Kubeconfig, KubeconfigError, User};
 
 impl Kubeconfig {
     /// Makes a context current. It need not exist yet.
@@ -41,8 +41,8 @@ impl Kubeconfig {
         set_material(fields, "client-key", user.client_key.as_ref());
         let (token, file) = match &user.token {
             None => (None, None),
-            Some(Material::Inline(token)) => (Some(json!(String::from_utf8_lossy(token))), None),
-            Some(Material::File(path)) => (None, Some(json!(path))),
+            Some(KeyMaterial::Inline(token)) => (Some(json!(String::from_utf8_lossy(token))), None),
+            Some(KeyMaterial::File(path)) => (None, Some(json!(path))),
         };
         set_or_remove(fields, "token", token);
         set_or_remove(fields, "tokenFile", file);
@@ -112,11 +112,11 @@ impl Kubeconfig {
     }
 }
 
-fn set_material(fields: &mut Map<String, Value>, field: &str, material: Option<&Material>) {
+fn set_material(fields: &mut Map<String, Value>, field: &str, material: Option<&KeyMaterial>) {
     let (data, file) = match material {
         None => (None, None),
-        Some(Material::Inline(content)) => (Some(json!(STANDARD.encode(content))), None),
-        Some(Material::File(path)) => (None, Some(json!(path))),
+        Some(KeyMaterial::Inline(content)) => (Some(json!(STANDARD.encode(content))), None),
+        Some(KeyMaterial::File(path)) => (None, Some(json!(path))),
     };
     set_or_remove(fields, &format!("{field}-data"), data);
     set_or_remove(fields, field, file);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Material, ResolvedContext, User};
+use super::{KeyMaterial, ResolvedContext, User};
 use crate::credentials::{Credentials, CredentialsError, Token, TrustRoots, UnverifiedTls};
 
 impl ResolvedContext {
@@ -48,7 +48,7 @@ impl ResolvedContext {
         let User { client_certificate, client_key, token, .. } = &self.user;
         [&self.cluster.certificate_authority, client_certificate, client_key, token].into_iter().filter_map(
             |material| match material {
-                Some(Material::File(path)) => Some(path.as_path()),
+                Some(KeyMaterial::File(path)) => Some(path.as_path()),
                 _ => None,
             },
         )
@@ -71,7 +71,7 @@ impl ResolvedContext {
     }
 }
 
-impl Material {
+impl KeyMaterial {
     fn read(&self, what: &'static str) -> Result<Vec<u8>, CredentialsError> {
         match self {
             Self::Inline(content) => Ok(content.clone()),

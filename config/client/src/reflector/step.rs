@@ -7,7 +7,7 @@ use crate::error::ClientError;
 use crate::reflector::ReflectorOptions;
 
 /// The state of a reflector.
-pub(super) struct Machine {
+pub(super) struct ReflectorState {
     state: State,
     page_size: u32,
     /// Delays while the server cannot be reached or rejects requests; reset when it delivers.
@@ -100,7 +100,7 @@ pub(super) enum Command {
     KeepReading,
 }
 
-impl Machine {
+impl ReflectorState {
     /// Starts with a list.
     pub(super) fn listing(options: &ReflectorOptions) -> Self {
         Self::new(options, State::new_list())
@@ -381,13 +381,13 @@ mod tests {
     const GONE: Input = Input::WatchFailed(Failure::Gone);
 
     /// Feeds inputs and returns the last step.
-    fn after(machine: &mut Machine, inputs: impl IntoIterator<Item = Input>) -> Step {
+    fn after(machine: &mut ReflectorState, inputs: impl IntoIterator<Item = Input>) -> Step {
         inputs.into_iter().map(|input| machine.step(input)).last().unwrap()
     }
 
     #[test]
     fn pages_are_read_to_the_end_and_then_watched_from_their_revision() {
-        let mut machine = Machine::listing(&options());
+        let mut machine = ReflectorState::listing(&options());
         assert_eq!(machine.first(), list("", Some(500)));
         assert_eq!(machine.step(page("7", "next")).command, list("next", Some(500)));
         let done = machine.step(page("7", ""));
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_failed_page_is_requested_again() {
-        let mut machine = Machine::listing(&options());
+        let mut machine = ReflectorState::listing(&options());
         machine.step(page("7", "next"));
         let step = machine.step(Input::ListFailed(Failure::Unavailable(Duration::from_secs(40))));
         assert_eq!(step.command, list("next", Some(500)));
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn after_repeated_page_expiry_the_whole_list_is_requested() {
-        let mut machine = Machine::listing(&options());
+        let mut machine = ReflectorState::listing(&options());
         machine.step(page("7", "next"));
         assert_eq!(machine.step(Input::ListFailed(Failure::Gone)).command, list("", Some(500)));
         machine.step(page("9", "next"));
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_list_without_a_revision_is_not_delivered() {
-        let mut machine = Machine::listing(&options());
+        let mut machine = ReflectorState::listing(&options());
         let step = machine.step(page("", ""));
         assert_eq!((step.delivery, step.command), (Delivery::Nothing, list("", Some(500))));
         assert!(step.delay > Duration::ZERO);
@@ -432,7 +432,7 @@ mod tests {
             (vec![bookmark("12")], "12"),
             (vec![bookmark("12"), change("14")], "12"),
         ] {
-            let mut machine = Machine::listing(&options());
+            let mut machine = ReflectorState::listing(&options());
             after(&mut machine, [page("7", ""), Input::WatchOpened]);
             for input in inputs {
                 assert_eq!(machine.step(input).command, Command::KeepReading);
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn events_and_bookmarks_are_delivered() {
-        let mut machine = Machine::watching(&options(), "7".into());
+        let mut machine = ReflectorState::watching(&options(), "7".into());
         assert_eq!(machine.first(), watch("7"));
         assert_eq!(machine.step(change("8")).delivery, Delivery::Item);
         assert_eq!(machine.step(bookmark("9")).delivery, Delivery::Progress("9".into()));
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn after_410_a_list_follows_at_once_but_not_in_a_loop() {
-        let mut machine = Machine::watching(&options(), "7".into());
+        let mut machine = ReflectorState::watching(&options(), "7".into());
         let first = machine.step(GONE);
         assert_eq!((first.command, first.delay), (list("", Some(500)), Duration::ZERO));
         let second = after(&mut machine, [page("9", ""), Input::WatchOpened, GONE]);
@@ -465,17 +465,17 @@ mod tests {
     #[test]
     fn a_lower_revision_starts_a_new_list() {
         for input in [change("5"), bookmark("5")] {
-            let mut machine = Machine::watching(&options(), "7".into());
+            let mut machine = ReflectorState::watching(&options(), "7".into());
             let step = machine.step(input);
             assert_eq!((step.delivery, step.command), (Delivery::Nothing, list("", Some(500))));
         }
-        let mut machine = Machine::watching(&options(), "7".into());
+        let mut machine = ReflectorState::watching(&options(), "7".into());
         assert_eq!(machine.step(change("not-a-number")).command, Command::KeepReading);
     }
 
     #[test]
     fn delays_grow_without_data_and_restart_after_data() {
-        let mut machine = Machine::watching(&options(), "7".into());
+        let mut machine = ReflectorState::watching(&options(), "7".into());
         let delays: Vec<Duration> = (0..8).map(|_| machine.step(CUT).delay).collect();
         assert!(delays[7] >= Duration::from_secs(15) && delays[7] <= Duration::from_secs(30), "{delays:?}");
         let healed = after(&mut machine, [Input::WatchOpened, change("8"), CUT]);
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_long_watch_without_events_is_healthy() {
-        let mut machine = Machine::watching(&options(), "7".into());
+        let mut machine = ReflectorState::watching(&options(), "7".into());
         after(&mut machine, [CUT, CUT, CUT, CUT]);
         machine.record_healthy();
         assert!(machine.step(Input::WatchEnded).delay <= options().initial_backoff / 8);

@@ -1,8 +1,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use fairlead_client::{
-    Client, ClientOptions, Cluster, Context, CredentialsError, Endpoint, Kubeconfig, KubeconfigError,
-    Material, UnverifiedTls, User,
+    Client, ClientOptions, Cluster, Context, CredentialsError, Endpoint, KeyMaterial, Kubeconfig,
+    KubeconfigError, UnverifiedTls, User,
 };
 
 use crate::support::{Pki, Server};
@@ -109,9 +109,9 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 users: [{name: u, user: {token: inline, tokenFile: file}}]
 "#;
     let resolved = Kubeconfig::parse(text).unwrap().resolve(None).unwrap();
-    assert_eq!(resolved.cluster.certificate_authority, Some(Material::Inline(b"abcdef".to_vec())));
+    assert_eq!(resolved.cluster.certificate_authority, Some(KeyMaterial::Inline(b"abcdef".to_vec())));
     // For tokens it is the other way round, as in kubectl.
-    assert_eq!(resolved.user.token, Some(Material::File("file".into())));
+    assert_eq!(resolved.user.token, Some(KeyMaterial::File("file".into())));
 }
 
 #[test]
@@ -205,9 +205,9 @@ fn a_new_file_is_written_for_its_owner_only_and_reads_back() {
     let directory = tempfile::tempdir().unwrap();
     let (path, link) = (directory.path().join("config"), directory.path().join("link"));
     let mut config = Kubeconfig::empty();
-    let ca = Some(Material::Inline(b"pem".to_vec()));
+    let ca = Some(KeyMaterial::Inline(b"pem".to_vec()));
     let cluster = Cluster { server: "https://a:1".into(), certificate_authority: ca, ..Cluster::default() };
-    let user = User { token: Some(Material::Inline(b"true".to_vec())), ..User::default() };
+    let user = User { token: Some(KeyMaterial::Inline(b"true".to_vec())), ..User::default() };
     config.set_cluster("c", &cluster);
     config.set_user("u", &user);
     config.set_context("x", &Context { cluster: "c".into(), user: "u".into(), namespace: None });

@@ -38,7 +38,7 @@ pub(crate) struct TopCommand {
 #[derive(Debug)]
 struct Snapshot {
     status: Status,
-    busy: Busy,
+    busy: TopDocument,
     counters: Counters,
 }
 
@@ -79,7 +79,7 @@ struct Shard {
 /// The busiest workspaces by each measure.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Busy {
+struct TopDocument {
     requests: Vec<BusyWorkspace>,
     bytes: Vec<BusyWorkspace>,
     errors: Vec<BusyWorkspace>,

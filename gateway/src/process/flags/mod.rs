@@ -21,7 +21,7 @@ use fairlead_config::{
 };
 use fairlead_process::FatalError;
 
-use crate::policy::cors::{BadOrigin, Cors};
+use crate::policy::cors::{Cors, InvalidOriginExpression};
 use table::{FLAGS, Kind, Use};
 
 /// A parsed command line.
@@ -53,7 +53,7 @@ pub enum FlagError {
     },
     /// An expression for origins is invalid.
     #[error("--cors-allowed-origins: {0}")]
-    Origin(#[source] BadOrigin),
+    Origin(#[source] InvalidOriginExpression),
     /// An earlier name of a flag.
     #[error("--{0} is now --{1}")]
     Renamed(&'static str, &'static str),
@@ -114,11 +114,11 @@ impl FrontProxyFlags {
         };
         if let Some(file) = matches.get_one::<String>("check") {
             let file = PathBuf::from(file);
-            return Given(matches).nothing_beside(file).map(Parsed::Check);
+            return ParsedFlags(matches).nothing_beside(file).map(Parsed::Check);
         }
         let file = matches.get_many::<String>("config").and_then(Iterator::last);
         let file = file.map(PathBuf::from);
-        let given = Given(matches);
+        let given = ParsedFlags(matches);
         match file {
             None => given.flags().map(|flags| Parsed::Flags(Box::new(flags))),
             Some(file) => given.nothing_beside(file).map(Parsed::File),
@@ -127,7 +127,7 @@ impl FrontProxyFlags {
 }
 
 /// The parsed flags.
-struct Given(ArgMatches);
+struct ParsedFlags(ArgMatches);
 
 /// TLS versions that Go supports and that are insecure.
 const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
@@ -135,7 +135,7 @@ const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
 /// Delay between the end of readiness and the drain, for load balancers; the flags have no setting for it.
 const DELAY: Timespan = Timespan::from_secs(3);
 
-impl Given {
+impl ParsedFlags {
     fn flags(&self) -> Result<FrontProxyFlags, FlagError> {
         self.check_values()?;
         let mapping_file = self.text("mapping-file").ok_or(FlagError::Missing("mapping-file"))?;

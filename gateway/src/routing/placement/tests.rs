@@ -173,8 +173,8 @@ fn a_repeated_request_gets_another_shard_when_the_first_is_excluded() {
         world.unreachable.unwatched.lock().insert(index);
     };
     let failing = |world: &mut World| _ = world.unreachable.failing.lock().insert("a".to_owned());
-    type Happening<'h> = &'h dyn Fn(&mut World);
-    let cases: [(&str, Happening<'_>); 5] = [
+    type WorldChange<'h> = &'h dyn Fn(&mut World);
+    let cases: [(&str, WorldChange<'_>); 5] = [
         ("cordoned", &cordoned),
         ("draining", &draining),
         ("gone", &gone),

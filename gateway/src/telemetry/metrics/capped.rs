@@ -7,20 +7,20 @@ use prometheus::core::{Metric, MetricVec, MetricVecBuilder};
 use rustc_hash::FxHashMap;
 
 /// A metric vector with at most so many series, and one more for the rest, whose labels are all `other`.
-pub(super) struct Capped<K, V: Many> {
+pub(super) struct Capped<K, V: MetricVector> {
     all: V,
     known: RwLock<FxHashMap<K, V::One>>,
     most: usize,
 }
 
 /// A metric vector that [`Capped`] can bound.
-pub(super) trait Many {
+pub(super) trait MetricVector {
     type One: Clone;
 
     fn with(&self, labels: &[&str]) -> Self::One;
 }
 
-impl<B: MetricVecBuilder> Many for MetricVec<B>
+impl<B: MetricVecBuilder> MetricVector for MetricVec<B>
 where
     B::M: Metric + Clone,
 {
@@ -34,7 +34,7 @@ where
 /// The label value of the series for the rest.
 const OTHER: &str = "other";
 
-impl<K: Copy + Eq + Hash, V: Many> Capped<K, V> {
+impl<K: Copy + Eq + Hash, V: MetricVector> Capped<K, V> {
     pub(super) fn new(all: V, most: usize) -> Self {
         Self { all, known: RwLock::default(), most }
     }

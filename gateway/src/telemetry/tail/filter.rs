@@ -29,7 +29,7 @@ struct Codes {
 
 /// The filter is invalid; the client must correct it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum BadFilter {
+pub(crate) enum InvalidTailFilter {
     #[error("{0:?} is none of workspace, user, listener, shard, status and errors")]
     Parameter(String),
     #[error("status {0:?} is neither a code such as 404 nor a class such as 5xx")]
@@ -38,7 +38,7 @@ pub(crate) enum BadFilter {
 
 impl Filter {
     /// Parses a query.
-    pub(crate) fn of_query(query: &str) -> Result<Self, BadFilter> {
+    pub(crate) fn of_query(query: &str) -> Result<Self, InvalidTailFilter> {
         let mut filter = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -48,11 +48,13 @@ impl Filter {
                 "user" => filter.user = Some(value),
                 "listener" => filter.listener = Some(value),
                 "shard" => filter.shard = Some(value),
-                "status" => filter.status = Some(Codes::parse(&value).ok_or(BadFilter::Status(value))?),
+                "status" => {
+                    filter.status = Some(Codes::parse(&value).ok_or(InvalidTailFilter::Status(value))?)
+                }
                 "errors" => filter.errors = !matches!(value.as_str(), "0" | "false"),
                 // Parameters that make the request a watch.
                 "watch" | "follow" => {}
-                other => return Err(BadFilter::Parameter(other.to_owned())),
+                other => return Err(InvalidTailFilter::Parameter(other.to_owned())),
             }
         }
         Ok(filter)
@@ -133,10 +135,10 @@ mod tests {
     #[test]
     fn invalid_filters_name_the_error() {
         for (query, expected) in [
-            ("user=a&colour=red", BadFilter::Parameter("colour".to_owned())),
-            ("status=6xx", BadFilter::Status("6xx".to_owned())),
-            ("status=", BadFilter::Status(String::new())),
-            ("status=99", BadFilter::Status("99".to_owned())),
+            ("user=a&colour=red", InvalidTailFilter::Parameter("colour".to_owned())),
+            ("status=6xx", InvalidTailFilter::Status("6xx".to_owned())),
+            ("status=", InvalidTailFilter::Status(String::new())),
+            ("status=99", InvalidTailFilter::Status("99".to_owned())),
         ] {
             assert_eq!(Filter::of_query(query), Err(expected), "{query}");
         }

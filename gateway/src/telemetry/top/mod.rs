@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use sketch::{Heavy, Sketch, heaviest};
+use sketch::{Sketch, TopEntry, heaviest};
 
 /// Counters per measure and thread: a workspace with more than a 512th of the total is always found.
 const COUNTERS: usize = 512;
@@ -102,7 +102,7 @@ impl TopWorkspaces {
         heavy.retain(|one| one.weight - one.error > 0.01);
         // For a constant rate the sketch contains this many seconds' worth of it.
         let seconds = TICK.as_secs_f64() / (1.0 - REMAINS);
-        let busy = |Heavy { key, weight, error }: Heavy| BusyCluster {
+        let busy = |TopEntry { key, weight, error }: TopEntry| BusyCluster {
             cluster: key,
             per_second: weight / seconds,
             error: error / seconds,

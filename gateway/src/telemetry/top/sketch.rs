@@ -31,7 +31,7 @@ struct Counter {
 
 /// The estimate for a key.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Heavy {
+pub(super) struct TopEntry {
     pub(super) key: Arc<str>,
     /// Estimated weight, at least the true weight.
     pub(super) weight: f64,
@@ -69,8 +69,8 @@ impl Sketch {
     }
 
     /// All estimates, in no particular order.
-    pub(super) fn all(&self) -> impl Iterator<Item = Heavy> {
-        self.counters.iter().map(|counter| Heavy {
+    pub(super) fn all(&self) -> impl Iterator<Item = TopEntry> {
+        self.counters.iter().map(|counter| TopEntry {
             key: Arc::clone(&counter.key),
             weight: counter.weight,
             error: counter.error,
@@ -142,23 +142,23 @@ impl Sketch {
 }
 
 /// The combined estimates of several sketches, each of a part of one stream; the heaviest first.
-pub(super) fn heaviest<'s>(sketches: impl IntoIterator<Item = &'s Sketch>) -> Vec<Heavy> {
-    let mut all: FxHashMap<Arc<str>, Heavy> = FxHashMap::default();
+pub(super) fn heaviest<'s>(sketches: impl IntoIterator<Item = &'s Sketch>) -> Vec<TopEntry> {
+    let mut all: FxHashMap<Arc<str>, TopEntry> = FxHashMap::default();
     let mut unseen = 0.0;
     for sketch in sketches {
         let here = sketch.unseen();
         unseen += here;
-        for Heavy { key, weight, error } in sketch.all() {
-            let none = Heavy { key: Arc::clone(&key), weight: 0.0, error: 0.0 };
+        for TopEntry { key, weight, error } in sketch.all() {
+            let none = TopEntry { key: Arc::clone(&key), weight: 0.0, error: 0.0 };
             let heavy = all.entry(key).or_insert(none);
             heavy.weight += weight - here;
             heavy.error += error - here;
         }
     }
     // In each sketch without a counter for it, a key may have had this weight.
-    let mut all: Vec<Heavy> = all
+    let mut all: Vec<TopEntry> = all
         .into_values()
-        .map(|heavy| Heavy { weight: heavy.weight + unseen, error: heavy.error + unseen, ..heavy })
+        .map(|heavy| TopEntry { weight: heavy.weight + unseen, error: heavy.error + unseen, ..heavy })
         .collect();
     all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then_with(|| one.key.cmp(&other.key)));
     all

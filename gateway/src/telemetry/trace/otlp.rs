@@ -43,9 +43,9 @@ impl Traced {
         let Trace { id, parent, span, upstream_span, began, sent_after } = &*self.trace;
         let ended = *began + self.took;
         let own = Span {
-            trace_id: AsText(*id),
-            span_id: AsText(*span),
-            parent_span_id: parent.map(AsText),
+            trace_id: DecimalString(*id),
+            span_id: DecimalString(*span),
+            parent_span_id: parent.map(DecimalString),
             name: &self.method,
             kind: SERVER,
             start_time_unix_nano: nanos(*began),
@@ -54,9 +54,9 @@ impl Traced {
             status: (self.code >= 500).then_some(State { code: ERROR }),
         };
         let of_shard = sent_after.get().map(|sent_after| Span {
-            trace_id: AsText(*id),
-            span_id: AsText(*upstream_span),
-            parent_span_id: Some(AsText(*span)),
+            trace_id: DecimalString(*id),
+            span_id: DecimalString(*upstream_span),
+            parent_span_id: Some(DecimalString(*span)),
             name: &self.method,
             kind: CLIENT,
             start_time_unix_nano: nanos(*began + *sent_after),
@@ -131,14 +131,14 @@ impl Serialize for Spans<'_> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Span<'r> {
-    trace_id: AsText<TraceId>,
-    span_id: AsText<SpanId>,
+    trace_id: DecimalString<TraceId>,
+    span_id: DecimalString<SpanId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent_span_id: Option<AsText<SpanId>>,
+    parent_span_id: Option<DecimalString<SpanId>>,
     name: &'r str,
     kind: u8,
-    start_time_unix_nano: AsText<u128>,
-    end_time_unix_nano: AsText<u128>,
+    start_time_unix_nano: DecimalString<u128>,
+    end_time_unix_nano: DecimalString<u128>,
     attributes: Attributes<'r>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<State>,
@@ -169,7 +169,7 @@ impl Serialize for Attributes<'_> {
                     text("url.path", &traced.path),
                     Attribute {
                         key: Key::Of("http.response.status_code"),
-                        value: Value::IntValue(AsText(u128::from(traced.code))),
+                        value: Value::IntValue(DecimalString(u128::from(traced.code))),
                     },
                     Attribute { key: Key::Of("client.address"), value: client },
                     text("fairlead.listener", &traced.listener),
@@ -183,7 +183,7 @@ impl Serialize for Attributes<'_> {
                 let named = named.into_iter().filter_map(|(key, value)| Some(text(key, value?)));
                 let stages = traced.stages.iter().map(|(stage, took)| Attribute {
                     key: Key::OfPhase(stage),
-                    value: Value::IntValue(AsText(took.as_micros())),
+                    value: Value::IntValue(DecimalString(took.as_micros())),
                 });
                 serializer.collect_seq(always.into_iter().chain(named).chain(stages))
             }
@@ -217,7 +217,7 @@ impl Serialize for Key<'_> {
 enum Value<'r> {
     StringValue(Text<'r>),
     /// 64-bit integers are strings in protobuf's JSON.
-    IntValue(AsText<u128>),
+    IntValue(DecimalString<u128>),
 }
 
 impl<'r> Value<'r> {
@@ -234,16 +234,16 @@ enum Text<'r> {
 }
 
 /// Serialized as a string.
-struct AsText<T>(T);
+struct DecimalString<T>(T);
 
-impl<T: Display> Serialize for AsText<T> {
+impl<T: Display> Serialize for DecimalString<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-fn nanos(time: SystemTime) -> AsText<u128> {
-    AsText(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
+fn nanos(time: SystemTime) -> DecimalString<u128> {
+    DecimalString(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }
 
 /// A request with minimal properties.
