@@ -20,7 +20,7 @@ impl ConfigurationPass<'_> {
     /// Checks a kubeconfig. An empty path means that of the pod, which cannot be checked here.
     pub(crate) fn kubeconfig(&mut self, key: &str, file: &Path, usage: Use<'_>) {
         let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
-        if !is_there || self.is_odd(key, file, file) {
+        if !is_there || self.is_special_file(key, file, file) {
             return;
         }
         let shown = file.display();
@@ -37,7 +37,7 @@ impl ConfigurationPass<'_> {
             }
         };
         let named: Vec<&Path> = context.files().collect();
-        if named.into_iter().any(|named| self.is_odd(key, file, named)) {
+        if named.into_iter().any(|named| self.is_special_file(key, file, named)) {
             return;
         }
         if !context.endpoint.is_tls() {
@@ -69,14 +69,14 @@ impl ConfigurationPass<'_> {
     }
 
     /// Whether a kubeconfig names a device or FIFO, which may be endless or block.
-    fn is_odd(&mut self, key: &str, kubeconfig: &Path, named: &Path) -> bool {
-        let is_odd = named.exists() && !fairlead_config::is_plain(named);
-        if is_odd {
+    fn is_special_file(&mut self, key: &str, kubeconfig: &Path, named: &Path) -> bool {
+        let is_special_file = named.exists() && !fairlead_config::is_plain(named);
+        if is_special_file {
             let message =
                 format!("{}: {} is not a file, or far too large", kubeconfig.display(), named.display());
             self.checker.fault(key, &message, "name files with certificates, keys or tokens");
         }
-        is_odd
+        is_special_file
     }
 }
 

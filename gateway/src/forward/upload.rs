@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
-use crate::policy::client_address::is_word_of_carriers;
+use crate::policy::client_address::is_proxy_header;
 use crate::policy::connection_backlog::ConnectionBacklog;
 use crate::policy::request_filter::impersonates;
 use crate::request::identity_headers::TrustedIdentityHeaders;
@@ -245,7 +245,7 @@ fn without_claims(mut trailers: HeaderMap, trusted: Option<&TrustedIdentityHeade
         is_hop_by_hop(name)
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
             || impersonates(name.as_str())
-            || is_word_of_carriers(name.as_str())
+            || is_proxy_header(name.as_str())
             || trusted.is_some_and(|trusted| trusted.contains(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {

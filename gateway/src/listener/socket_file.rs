@@ -74,7 +74,7 @@ impl SocketFile {
     /// Takes over the file and sets its permissions. A different file at the path is not changed.
     pub(super) fn own(&self, mode: u32) -> io::Result<()> {
         self.left.store(false, Ordering::Relaxed);
-        if !self.is_ours() {
+        if !self.is_own_socket() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "something else stands there"));
         }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
@@ -101,7 +101,7 @@ impl SocketFile {
         Ok(Self { path: path.to_owned(), is: (is.dev(), is.ino()), left: AtomicBool::new(false) })
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_own_socket(&self) -> bool {
         let there = fs::symlink_metadata(&self.path);
         there.is_ok_and(|there| there.file_type().is_socket() && (there.dev(), there.ino()) == self.is)
     }
@@ -113,7 +113,7 @@ impl Drop for SocketFile {
             return;
         }
         if let Ok(_turn) = BindLock::at(&self.path)
-            && self.is_ours()
+            && self.is_own_socket()
         {
             let _ = fs::remove_file(&self.path);
         }

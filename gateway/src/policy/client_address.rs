@@ -119,7 +119,7 @@ impl ClientAddressSource {
         let is_over = |name: &&HeaderName| match self.carried {
             TrustedProxyKind::Never => false,
             TrustedProxyKind::Certificate => is_word_of_certificates(name.as_str()),
-            TrustedProxyKind::Address => is_word_of_carriers(name.as_str()),
+            TrustedProxyKind::Address => is_proxy_header(name.as_str()),
         };
         if self.carried != TrustedProxyKind::Never {
             // Collected, because the map cannot be changed while it is read; there are rarely many.
@@ -149,7 +149,7 @@ fn client_address_in(
 
 /// Whether proxies and CDNs report addresses or client certificates in this header (lower case). Kubernetes' audit reads
 /// `X-Forwarded-For` and `X-Real-IP`; the others are those of RFC 7239, RFC 9440 and of products, for servers behind a shard.
-pub(crate) fn is_word_of_carriers(name: &str) -> bool {
+pub(crate) fn is_proxy_header(name: &str) -> bool {
     const ADDRESSES: [&str; 8] = [
         "fastly-client-ip",
         "forwarded",
@@ -160,7 +160,7 @@ pub(crate) fn is_word_of_carriers(name: &str) -> bool {
         "x-original-forwarded-for",
         "x-real-ip",
     ];
-    may_be_word(name)
+    may_be_proxy_header(name)
         && (ADDRESSES.iter().any(|known| is_same_header(name, known))
             || has_header_prefix(name, "cf-connecting-ip")
             || is_word_of_certificates(name))
@@ -179,11 +179,11 @@ fn is_word_of_certificates(name: &str) -> bool {
         "x-forwarded-tls-client-cert",
         "x-ssl-client",
     ];
-    may_be_word(name) && BEGINNINGS.iter().any(|known| has_header_prefix(name, known))
+    may_be_proxy_header(name) && BEGINNINGS.iter().any(|known| has_header_prefix(name, known))
 }
 
 /// A quick check by the first letter, which excludes most headers.
-fn may_be_word(name: &str) -> bool {
+fn may_be_proxy_header(name: &str) -> bool {
     matches!(name.as_bytes().first(), Some(b'c' | b'f' | b's' | b't' | b'x'))
 }
 

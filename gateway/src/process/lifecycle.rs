@@ -121,20 +121,20 @@ impl ServiceNotifier {
                     if changed.is_err() {
                         return;
                     }
-                    self.looked(&mut looks, reloads);
+                    self.record_reload_counts(&mut looks, reloads);
                 }
                 () = &mut watchdog => {}
                 () = shutdown.announced() => break,
             }
         }
-        if self.is_in_charge() {
+        if self.is_reporting() {
             self.enter(ProcessPhase::Draining);
             self.manager.stopping("draining");
         }
     }
 
     /// True while this process reports the service's state: after the take-over and before a hand-over.
-    pub(crate) fn is_in_charge(&self) -> bool {
+    pub(crate) fn is_reporting(&self) -> bool {
         self.told.lock().in_charge
     }
 
@@ -145,7 +145,7 @@ impl ServiceNotifier {
     }
 
     /// Reports that the hand-over has failed.
-    pub(crate) fn goes_on(&self, reason: &str) {
+    pub(crate) fn report_failed_handover(&self, reason: &str) {
         self.change(|state| {
             state.phase = ProcessPhase::Ready;
             state.upgrades_failed += 1;
@@ -155,12 +155,12 @@ impl ServiceNotifier {
     }
 
     /// Stops reporting: the successor may report the service's state from now on.
-    pub(crate) fn falls_silent(&self) {
+    pub(crate) fn stop_reporting(&self) {
         self.told.lock().in_charge = false;
     }
 
     /// Reports again, because the hand-over has failed.
-    pub(crate) fn speaks_again(&self) {
+    pub(crate) fn resume_reporting(&self) {
         self.told.lock().in_charge = true;
     }
 
@@ -180,7 +180,11 @@ impl ServiceNotifier {
         }
     }
 
-    fn looked(&self, looks: &mut watch::Receiver<fairlead_process::ReloadCounts>, reloads: &Reloads) {
+    fn record_reload_counts(
+        &self,
+        looks: &mut watch::Receiver<fairlead_process::ReloadCounts>,
+        reloads: &Reloads,
+    ) {
         let now = *looks.borrow_and_update();
         let is_over = now.begun == now.done;
         let failures = if is_over { reloads.failures() } else { Vec::new() };

@@ -53,7 +53,7 @@ pub fn on_upgrade_signal(
                 () = shutdown.announced() => return,
                 _ = asked.recv() => {}
             }
-            if !life.is_in_charge() {
+            if !life.is_reporting() {
                 // As a successor it would start a third process, and its predecessor would not notice the end of that one.
                 tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
                 continue;
@@ -72,7 +72,7 @@ pub fn on_upgrade_signal(
                 Err(error) => {
                     let reason = fairlead_process::chain(&error);
                     tracing::error!(reason, "there is no upgrade: this process goes on");
-                    life.goes_on(&reason);
+                    life.report_failed_handover(&reason);
                 }
             }
             drop(held);
@@ -103,7 +103,7 @@ async fn hand_over(
         (
             program,
             upgrade.ready_timeout.get(),
-            gateway.open_listeners().hand_on().map_err(UpgradeError::Sockets)?,
+            gateway.open_listeners().duplicate_for_successor().map_err(UpgradeError::Sockets)?,
         )
     };
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -119,9 +119,9 @@ async fn hand_over(
     }
     let (pid, owned) = (successor.pid(), handed.leave(successor.unused()));
     // Before the successor learns of it, so that its reports are not overwritten.
-    life.falls_silent();
+    life.stop_reporting();
     if let Err(error) = successor.hand_over(&owned).await {
-        life.speaks_again();
+        life.resume_reporting();
         handed.keep();
         return Err(error.into());
     }

@@ -166,7 +166,7 @@ impl Addresses {
     }
 
     /// Time since the last attempt to connect to any endpoint.
-    pub(super) fn not_asked_for(&self) -> Duration {
+    pub(super) fn time_since_last_use(&self) -> Duration {
         self.asked.lock().elapsed()
     }
 

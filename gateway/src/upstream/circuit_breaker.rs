@@ -59,7 +59,7 @@ impl Breaker {
     /// # Errors
     /// [`CircuitOpen`], immediately.
     pub(super) fn attempt(&self, options: BreakerOptions) -> Result<Attempt<'_>, CircuitOpen> {
-        if self.rests(options) {
+        if self.is_refusing(options) {
             return Err(CircuitOpen);
         }
         let mut state = self.state.lock();
@@ -71,7 +71,7 @@ impl Breaker {
     }
 
     /// True if an attempt would be refused now.
-    pub(super) fn rests(&self, options: BreakerOptions) -> bool {
+    pub(super) fn is_refusing(&self, options: BreakerOptions) -> bool {
         let state = *self.state.lock();
         options.failures > 0
             && state.failures >= options.failures

@@ -43,7 +43,7 @@ impl Upstream {
         if known || !self.endpoint.is_tls() {
             return Err(UpstreamError::OnlyHttp1);
         }
-        if self.breaker.rests(options.breaker) {
+        if self.breaker.is_refusing(options.breaker) {
             return Err(UpstreamError::CircuitOpen);
         }
         let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;

@@ -84,7 +84,7 @@ impl Upstream {
 
     /// True if the address responds like a ready server.
     async fn probe(&self, address: SocketAddr, options: UpstreamOptions) -> bool {
-        let asked = timeout(options.connect_timeout, self.ask_whether_ready(address)).await;
+        let asked = timeout(options.connect_timeout, self.probe_readiness(address)).await;
         let reason = match asked {
             Ok(Ok(code)) if !code.is_server_error() => return true,
             Ok(Ok(code)) => format!("it responds with {code}"),
@@ -96,7 +96,7 @@ impl Upstream {
     }
 
     /// Requests the readiness. For a server without HTTP/2, an open connection is enough.
-    async fn ask_whether_ready(&self, address: SocketAddr) -> Result<StatusCode, UpstreamError> {
+    async fn probe_readiness(&self, address: SocketAddr) -> Result<StatusCode, UpstreamError> {
         let credential = &self.credential.load();
         let wire = self.wire(address, credential, &credential.stream_tls).await?;
         if !wire.speaks_http2() {

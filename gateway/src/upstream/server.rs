@@ -152,7 +152,7 @@ impl Upstream {
     pub(super) fn is_quiet(&self) -> bool {
         let on_behalf = self.on_behalf.load();
         let is_open = |one: &Self| !one.connections.is_empty() || !one.idle.is_empty();
-        self.addresses.not_asked_for() >= FORGOTTEN_AFTER
+        self.addresses.time_since_last_use() >= FORGOTTEN_AFTER
             && !is_open(self)
             && !on_behalf.iter().any(|one| is_open(one))
     }
@@ -164,13 +164,13 @@ impl Upstream {
 
     /// Records a failure on this stream that the client did not cause. `whole`: its connection is broken.
     pub(crate) fn record_failure(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
-        if !whole || permit.blame_connection() {
+        if !whole || permit.record_connection_failure() {
             self.fails(permit.health().0, fault);
         }
     }
 
     /// True if this is the variant of the server for a listener.
-    pub(super) fn is_on_behalf(&self) -> bool {
+    pub(super) fn is_listener_variant(&self) -> bool {
         !std::ptr::eq(self.this.as_ptr(), self)
     }
 
@@ -179,7 +179,7 @@ impl Upstream {
     pub(super) fn could_not_connect(&self, address: SocketAddr, error: Option<&UpstreamError>) {
         match error {
             Some(UpstreamError::Dial(_)) => self.fails(address, Fault::Connect),
-            _ if self.is_on_behalf() => {}
+            _ if self.is_listener_variant() => {}
             Some(_) => self.fails(address, Fault::Connect),
             None => self.fails(address, Fault::Slow),
         }

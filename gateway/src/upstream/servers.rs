@@ -182,7 +182,7 @@ impl Upstreams {
     /// The state of a server from the point of view of a new request.
     pub(crate) fn outlook(&self, upstream: &Upstream) -> UpstreamStatus {
         let options = self.options();
-        let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
+        let trouble = match (upstream.breaker.is_refusing(options.breaker), upstream.is_failing()) {
             (true, _) => Some("the circuit breaker is open after failed connections"),
             (false, true) => Some("a connection attempt failed a moment ago, or all its addresses fail"),
             (false, false) => None,

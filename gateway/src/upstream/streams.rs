@@ -311,7 +311,7 @@ impl StreamPermit {
     }
 
     /// Reports that the connection has broken. True for the first report: it is one failure, however many streams it had.
-    pub(super) fn blame_connection(&self) -> bool {
+    pub(super) fn record_connection_failure(&self) -> bool {
         !self.connection.blamed.swap(true, Ordering::Relaxed)
     }
 

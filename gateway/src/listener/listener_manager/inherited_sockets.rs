@@ -23,7 +23,7 @@ impl ListenerManager {
     ///
     /// # Errors
     /// There are too many open files.
-    pub(crate) fn hand_on(&self) -> io::Result<(HandedOverSockets, Vec<(String, OwnedFd)>)> {
+    pub(crate) fn duplicate_for_successor(&self) -> io::Result<(HandedOverSockets, Vec<(String, OwnedFd)>)> {
         let served = self.open.iter().filter_map(|open| Some((open, open.listening.socket.upgrade()?)));
         let (mut handed, mut copies) = (Vec::new(), Vec::new());
         for (open, socket) in served {

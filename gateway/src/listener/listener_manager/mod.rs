@@ -210,11 +210,11 @@ impl ListenerManager {
     pub(crate) fn own(&self, inheritance: &Inheritance) {
         for open in &self.open {
             let Some(socket) = open.listening.socket.upgrade() else { continue };
-            let is_ours = match inheritance.files.as_slice() {
+            let is_own_socket = match inheritance.files.as_slice() {
                 [] => inheritance.owned.contains(&open.config.name),
                 files => socket.number().is_some_and(|number| files.contains(&number)),
             };
-            if is_ours {
+            if is_own_socket {
                 socket.own();
             }
         }

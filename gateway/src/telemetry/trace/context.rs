@@ -40,12 +40,14 @@ impl Parent {
         const LENGTH: usize = 55;
         let (known, rest) = value.split_at_checked(LENGTH)?;
         let [version] = hex(&known[..2])?;
-        let goes_on = match version {
+        let report_failed_handover = match version {
             0xff => return None,
             0 => false,
             _ => rest.first() == Some(&b'-'),
         };
-        if (!rest.is_empty() && !goes_on) || [2, 35, 52].iter().any(|dash| known[*dash] != b'-') {
+        if (!rest.is_empty() && !report_failed_handover)
+            || [2, 35, 52].iter().any(|dash| known[*dash] != b'-')
+        {
             return None;
         }
         let (trace, span, [flags]) = (hex(&known[3..35])?, hex(&known[36..52])?, hex(&known[53..])?);
@@ -104,7 +106,7 @@ mod tests {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     const SPAN: &str = "00f067aa0ba902b7";
 
-    fn said(values: &[&str]) -> Option<String> {
+    fn parsed_header(values: &[&str]) -> Option<String> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(TRACEPARENT, HeaderValue::from_str(value).unwrap());
@@ -138,10 +140,10 @@ mod tests {
             (String::new(), None),
         ] {
             let expected = expected.map(good);
-            assert_eq!(said(&[&value]), expected, "{value}");
+            assert_eq!(parsed_header(&[&value]), expected, "{value}");
         }
-        assert_eq!(said(&[&good("01"), &good("01")]), None, "whose would it be?");
-        assert_eq!(said(&[]), None);
+        assert_eq!(parsed_header(&[&good("01"), &good("01")]), None, "whose would it be?");
+        assert_eq!(parsed_header(&[]), None);
     }
 
     proptest! {
