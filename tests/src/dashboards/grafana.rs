@@ -115,7 +115,7 @@ fn panel(panel: &Panel, id: u32, place: Value) -> Map<String, Value> {
         ("id", json!(id)),
         ("type", json!(kind)),
         ("title", json!(panel.title)),
-        ("description", json!(format!("**{}** {}", panel.asks, panel.act))),
+        ("description", json!(format!("**{}** {}", panel.question, panel.action))),
         ("gridPos", place),
         ("datasource", source()),
         ("fieldConfig", json!({ "defaults": defaults(panel), "overrides": overrides(panel) })),

@@ -70,9 +70,9 @@ pub struct Panel {
     #[serde(default)]
     pub stack: bool,
     /// The question that the panel answers.
-    pub asks: String,
+    pub question: String,
     /// The operator's reaction to the answer.
-    pub act: String,
+    pub action: String,
     /// The limits of good values.
     #[serde(default)]
     pub thresholds: Option<Thresholds>,

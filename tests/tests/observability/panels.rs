@@ -41,8 +41,12 @@ fn every_panel_has_a_question_and_an_action() {
         for panel in dashboard.panels() {
             let what = format!("{} / {}", dashboard.title, panel.title);
             assert!(titles.insert(&panel.title), "{what}: there are two");
-            assert!(panel.asks.contains('?') && panel.asks.len() < 140, "{what}: {}", panel.asks);
-            assert!(panel.act.ends_with(['.', '-']) && panel.act.len() > 20, "{what}: {}", panel.act);
+            assert!(panel.question.contains('?') && panel.question.len() < 140, "{what}: {}", panel.question);
+            assert!(
+                panel.action.ends_with(['.', '-']) && panel.action.len() > 20,
+                "{what}: {}",
+                panel.action
+            );
             assert!((3..=24).contains(&panel.width) && !panel.queries.is_empty(), "{what}");
             assert!(UNITS.contains(&panel.unit.as_str()), "{what}: {}", panel.unit);
             assert!(panel.more.as_deref().is_none_or(|uid| uids.contains(uid)), "{what}: {:?}", panel.more);
