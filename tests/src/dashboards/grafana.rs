@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::source::{Better, Dashboard, Kind, Panel, Query, Thresholds, Variable};
+use super::source::{Dashboard, GoodDirection, Kind, Panel, Query, Thresholds, Variable};
 
 /// Columns of a page.
 const PAGE: u32 = 24;
@@ -10,7 +10,7 @@ const PAGE: u32 = 24;
 const SCHEMA: u32 = 39;
 
 /// The content of a file that can be imported or provisioned.
-pub fn importable(dashboard: &Dashboard) -> serde_json::Result<String> {
+pub fn grafana_json(dashboard: &Dashboard) -> serde_json::Result<String> {
     let whole = json!({
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -196,11 +196,13 @@ fn steps(thresholds: Option<Thresholds>) -> Value {
         return json!([{ "color": "text", "value": null }]);
     };
     match good {
-        Better::Below if warning < bad => json!([
+        GoodDirection::Below if warning < bad => json!([
             { "color": "green", "value": null }, { "color": "orange", "value": warning }, { "color": "red", "value": bad },
         ]),
-        Better::Below => json!([{ "color": "green", "value": null }, { "color": "red", "value": bad }]),
-        Better::Above => json!([
+        GoodDirection::Below => {
+            json!([{ "color": "green", "value": null }, { "color": "red", "value": bad }])
+        }
+        GoodDirection::Above => json!([
             { "color": "red", "value": null }, { "color": "orange", "value": bad }, { "color": "green", "value": warning },
         ]),
     }

@@ -105,7 +105,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Thresholds {
     /// The direction of good values.
-    pub good: Better,
+    pub good: GoodDirection,
     /// Values from here on need attention.
     pub warning: f64,
     /// Values from here on are bad.
@@ -115,7 +115,7 @@ pub struct Thresholds {
 /// The direction of good values.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum GoodDirection {
     /// High values are good.
     Above,
     /// Low values are good.
@@ -182,7 +182,7 @@ impl Variable {
 }
 
 /// An expression with all values of the variables selected and this window for rates, as Grafana fills it in.
-pub fn filled_in(expr: &str, window: &str) -> String {
+pub fn expand_variables(expr: &str, window: &str) -> String {
     let all = [Variable::Gateway, Variable::Server, Variable::Listener, Variable::Shard];
     let windowed = expr.replace("$__rate_interval", window);
     all.iter().fold(windowed, |expr, variable| expr.replace(&format!("${}", variable.name()), ".*"))
