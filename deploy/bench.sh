@@ -22,7 +22,7 @@ down() {
 trap down EXIT
 
 # Merges all tables: the heading is printed once.
-exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/ { print; fflush() }')
+exec > >(awk 'NR <= 2 || !/^\| *quantity|^\|-/ { print; fflush() }')
 
 "$BIN/bench" fsync --directory "$(dirname "$DIR")"
 row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache, issuer"

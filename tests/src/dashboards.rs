@@ -5,9 +5,9 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
-pub use grafana::importable;
+pub use grafana::grafana_json;
 pub use source::{
-    Column, Dashboard, GoodDirection, Kind, Panel, Query, Row, Thresholds, Variable, filled_in,
+    Column, Dashboard, GoodDirection, Kind, Panel, Query, Row, Thresholds, Variable, expand_variables,
 };
 
 /// A dashboard source that cannot be read or converted.
@@ -33,7 +33,7 @@ pub enum DashboardError {
 
 /// A dashboard and its file for Grafana.
 #[derive(Debug)]
-pub struct Written {
+pub struct GeneratedDashboard {
     /// The source.
     pub dashboard: Dashboard,
     /// `deploy/dashboards/<name>.json`.
@@ -43,7 +43,7 @@ pub struct Written {
 }
 
 /// All dashboards of a folder, by name.
-pub fn dashboards(folder: &Path) -> Result<Vec<Written>, DashboardError> {
+pub fn dashboards(folder: &Path) -> Result<Vec<GeneratedDashboard>, DashboardError> {
     let sources = folder.join("source");
     let unreadable = |path: &Path| {
         let path = path.to_owned();
@@ -60,9 +60,9 @@ pub fn dashboards(folder: &Path) -> Result<Vec<Written>, DashboardError> {
         let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
         let fault = |message| DashboardError::Source { path: path.clone(), message };
         let dashboard: Dashboard = serde_saphyr::from_str(&text).map_err(|error| fault(error.to_string()))?;
-        let text = importable(&dashboard).map_err(|error| fault(error.to_string()))?;
+        let text = grafana_json(&dashboard).map_err(|error| fault(error.to_string()))?;
         let file = folder.join(path.file_stem().unwrap_or_default()).with_extension("json");
-        Ok(Written { dashboard, file, text })
+        Ok(GeneratedDashboard { dashboard, file, text })
     };
     paths.iter().map(read).collect()
 }

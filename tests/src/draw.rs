@@ -14,7 +14,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::{HarnessError, tool};
-use crate::scene::{Prometheus, SceneError};
+use crate::scenario::{Prometheus, ScenarioError};
 pub use svg::Theme;
 
 /// The displayed range of time.
@@ -34,7 +34,7 @@ pub async fn draw(
     theme: Theme,
     folder: &Path,
     name: &str,
-) -> Result<PathBuf, SceneError> {
+) -> Result<PathBuf, ScenarioError> {
     let svg = page::page(prometheus, dashboard, span, theme).await?;
     let [drawing, picture] = ["svg", "png"].map(|extension| folder.join(name).with_extension(extension));
     std::fs::write(&drawing, svg).map_err(HarnessError::system(format!("writing {}", drawing.display())))?;
@@ -43,7 +43,7 @@ pub async fn draw(
     let output = output.map_err(HarnessError::system("starting rsvg-convert"))?;
     match output.status.success() {
         true => Ok(picture),
-        false => Err(SceneError::missing(
+        false => Err(ScenarioError::missing(
             format!("a picture of {}", drawing.display()),
             String::from_utf8_lossy(&output.stderr),
         )),

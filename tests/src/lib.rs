@@ -7,7 +7,7 @@
 //! - [`cdn`] simulates a content delivery network between clients and an edge gateway.
 //! - [`comer`] runs the pattern of two gateways and checks what each identity may do at each of them.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
-//! - [`dashboards`] generates the Grafana dashboards, [`scene`] runs an installation that produces all their data, [`draw`]
+//! - [`dashboards`] generates the Grafana dashboards, [`scenario`] runs an installation that produces all their data, [`draw`]
 //!   draws them.
 //! - [`recordings`] reads and makes the recordings of a kcp that tests compare with.
 
@@ -18,4 +18,4 @@ pub mod draw;
 pub mod harness;
 pub mod load;
 pub mod recordings;
-pub mod scene;
+pub mod scenario;

@@ -34,7 +34,7 @@ async fn a_process_can_be_awaited_stopped_and_restarted() {
 }
 
 #[tokio::test]
-async fn descendants_are_killed_with_a_process_if_its_program_asks_for_it() {
+async fn descendants_are_killed_with_a_process_if_its_program_is_set_so() {
     let directory = tempfile::tempdir().unwrap();
     let script = "sleep 300 & echo started $!; wait";
     let program = Program::at(PathBuf::from("/bin/sh"), "shell", directory.path()).args(["-c", script]);

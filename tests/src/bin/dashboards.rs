@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
-use fairlead_tests::dashboards::{DashboardError, Written, dashboards};
+use fairlead_tests::dashboards::{DashboardError, GeneratedDashboard, dashboards};
 use fairlead_tests::draw::{Span, Theme, draw};
 use fairlead_tests::load::raise_file_limit;
-use fairlead_tests::scene::{Scene, SceneError};
+use fairlead_tests::scenario::{Scenario, ScenarioError};
 use serde_json::Value;
 
 #[derive(Parser)]
@@ -22,26 +22,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write what Grafana imports
+    /// Write the files that Grafana imports
     Write,
     /// Run an installation under load, with Prometheus, and draw all dashboards
     Demo {
         /// Folder for the pictures
         #[arg(long, default_value = "target/dashboards")]
         out: PathBuf,
-        /// For how long there is traffic before and after what happens
+        /// Duration of the traffic before and after the events
         #[arg(long, default_value_t = 40)]
         seconds: u64,
     },
 }
 
-/// Why it did not work.
+/// A failed command.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Dashboards(#[from] DashboardError),
     #[error(transparent)]
-    Scene(#[from] SceneError),
+    Scenario(#[from] ScenarioError),
     #[error("{what}: {source}")]
     System { what: &'static str, source: std::io::Error },
 }
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn write(folder: &Path) -> Result<(), Failure> {
-    for Written { file, text, .. } in dashboards(&folder.join("dashboards"))? {
+    for GeneratedDashboard { file, text, .. } in dashboards(&folder.join("dashboards"))? {
         std::fs::write(&file, &text).map_err(|source| DashboardError::File { path: file.clone(), source })?;
         println!("{}", file.display());
     }
@@ -79,23 +79,23 @@ fn demo(folder: &Path, out: &Path, quiet: Duration) -> Result<(), Failure> {
     runtime.map_err(system("starting threads"))?.block_on(async {
         println!("starting an installation and Prometheus");
         let rules = folder.join("alerts/fairlead.yaml");
-        let mut scene = Scene::begin(place.path(), Duration::from_secs(1), &rules).await?;
+        let mut scenario = Scenario::start(place.path(), Duration::from_secs(1), &rules).await?;
         let from = now();
-        println!("traffic, and what goes wrong");
+        println!("traffic, then outages and other events");
         tokio::time::sleep(quiet).await;
-        scene.play(Duration::from_secs(8)).await?;
+        scenario.run_events(Duration::from_secs(8)).await?;
         tokio::time::sleep(quiet).await;
         let span = Span { from, to: now() };
-        for Written { file, text, dashboard } in dashboards {
+        for GeneratedDashboard { file, text, dashboard } in dashboards {
             let whole: Value = serde_json::from_str(&text).unwrap_or_default();
             for theme in [Theme::Light, Theme::Dark] {
                 let stem = file.file_stem().unwrap_or_default().to_string_lossy();
                 let name = format!("{stem}-{}", theme.name());
-                let picture = draw(&scene.prometheus, &whole, span, theme, out, &name).await?;
+                let picture = draw(&scenario.prometheus, &whole, span, theme, out, &name).await?;
                 println!("{}  {}", picture.display(), dashboard.title);
             }
         }
-        scene.stop_traffic();
+        scenario.stop_traffic();
         Ok(())
     })
 }

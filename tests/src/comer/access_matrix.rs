@@ -40,7 +40,7 @@ pub const ACTIONS: [&str; 4] = ["user name", "list workspaces", "create one", "i
 
 /// The gateways, by their names in the table.
 const CDN: &str = "edge, through the CDN";
-const AROUND: &str = "edge, around the CDN";
+const BYPASS: &str = "edge, bypassing the CDN";
 const INTERNAL: &str = "internal";
 
 /// Tries all actions with each identity at each gateway.
@@ -66,7 +66,7 @@ pub async fn matrix(comer: &Comer) -> Result<Vec<Row>, ComerError> {
     ];
     let gateways = [
         (CDN, GatewayAddress { server: comer.cdn_url(), authority: comer.public_authority() }),
-        (AROUND, GatewayAddress { server: comer.edge_url(), authority: layout.serving_ca() }),
+        (BYPASS, GatewayAddress { server: comer.edge_url(), authority: layout.serving_ca() }),
         (INTERNAL, internal),
     ];
     let mut rows = Vec::new();
@@ -93,8 +93,8 @@ fn expected(identity: &str, gateway: &str) -> [Outcome; 4] {
     match (identity, gateway) {
         // The edge accepts connections with the CDN's certificate, but rejects requests for its address (421): the CDN always
         // requests the public name.
-        ("the CDN's own certificate", AROUND) => all(rejected(421)),
-        (_, AROUND) => all(Outcome::NoConnection),
+        ("the CDN's own certificate", BYPASS) => all(rejected(421)),
+        (_, BYPASS) => all(Outcome::NoConnection),
         // The gateway lets administrators impersonate. Shards do not support impersonation yet.
         ("administrator (certificate)", INTERNAL) => {
             [success("kcp-admin"), success("yes"), success("yes"), rejected(403)]
@@ -140,7 +140,7 @@ impl Outcome {
         let mentions = |parts: &[&str]| parts.iter().any(|part| errors.contains(part));
         match errors {
             _ if errors.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == "421")
-                || mentions(&["a host that is not served here"]) =>
+                || mentions(&["does not serve the host of the request"]) =>
             {
                 Self::Rejected(421)
             }

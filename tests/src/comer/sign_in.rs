@@ -11,7 +11,7 @@ use tokio::process::Command;
 use super::ComerError;
 use crate::harness::{Form, HarnessError, binary, split_address};
 
-/// Signs in as a user of the issuer, which asks for no password. Returns the token.
+/// Signs in as a user of the issuer, which requires no password. Returns the token.
 pub(super) async fn sign_in(
     issuer: &str,
     authorities: &Path,
@@ -74,10 +74,10 @@ async fn visit(address: &str, trust: &Credentials, user: &str) -> Result<(), Com
     let mut form = Form::on(&origin, &page).ok_or_else(|| failed("the page has no form".to_owned()))?;
     form.fields.push(("user".to_owned(), user.to_owned()));
     let sent = form.request().map_err(|error| failed(error.to_string()))?;
-    let answer = browser.request_any_status(sent).await?;
-    if answer.status == StatusCode::OK {
+    let response = browser.request_any_status(sent).await?;
+    if response.status == StatusCode::OK {
         Ok(())
     } else {
-        Err(failed(format!("the form got {}", answer.status)))
+        Err(failed(format!("the form got {}", response.status)))
     }
 }

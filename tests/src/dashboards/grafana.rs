@@ -10,7 +10,7 @@ const PAGE: u32 = 24;
 const SCHEMA: u32 = 39;
 
 /// The content of a file that can be imported or provisioned.
-pub fn importable(dashboard: &Dashboard) -> serde_json::Result<String> {
+pub fn grafana_json(dashboard: &Dashboard) -> serde_json::Result<String> {
     let whole = json!({
         "uid": dashboard.uid,
         "title": dashboard.title,

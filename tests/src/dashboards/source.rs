@@ -182,7 +182,7 @@ impl Variable {
 }
 
 /// An expression with all values of the variables selected and this window for rates, as Grafana fills it in.
-pub fn filled_in(expr: &str, window: &str) -> String {
+pub fn expand_variables(expr: &str, window: &str) -> String {
     let all = [Variable::Gateway, Variable::Server, Variable::Listener, Variable::Shard];
     let windowed = expr.replace("$__rate_interval", window);
     all.iter().fold(windowed, |expr, variable| expr.replace(&format!("${}", variable.name()), ".*"))

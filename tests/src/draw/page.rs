@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::svg::{Anchor, Canvas, Rectangle, Theme, cut};
 use super::unit::shown;
 use super::{Span, plot, widgets};
-use crate::dashboards::filled_in;
-use crate::scene::{Prometheus, SceneError, Series};
+use crate::dashboards::expand_variables;
+use crate::scenario::{Prometheus, ScenarioError, Series};
 
 /// Width and height of a cell. A page has 24 columns.
 const CELL: (f64, f64) = (66.0, 34.0);
@@ -86,7 +86,7 @@ pub(super) async fn page(
     dashboard: &Value,
     span: Span,
     theme: Theme,
-) -> Result<String, SceneError> {
+) -> Result<String, ScenarioError> {
     let mut canvas = Canvas::new(theme);
     let text = |name: &str| dashboard[name].as_str().unwrap_or_default();
     canvas.words((MARGIN, 30.0), 20.0, Anchor::Start, theme.words(), text("title"));
@@ -112,7 +112,7 @@ async fn panel(
     panel: &Value,
     place: Rectangle,
     span: Span,
-) -> Result<(), SceneError> {
+) -> Result<(), ScenarioError> {
     let theme = canvas.theme;
     let title = panel["title"].as_str().unwrap_or_default();
     if panel["type"] == "row" {
@@ -138,7 +138,7 @@ async fn panel(
     let over_time = kind != "bargauge";
     let mut series = Vec::new();
     for target in panel["targets"].as_array().into_iter().flatten() {
-        let expr = filled_in(target["expr"].as_str().unwrap_or_default(), WINDOW);
+        let expr = expand_variables(target["expr"].as_str().unwrap_or_default(), WINDOW);
         let legend = target["legendFormat"].as_str().unwrap_or_default();
         let found = if over_time {
             let step = ((span.to - span.from) / 240.0).max(1.0);
@@ -176,7 +176,7 @@ fn named_series(legend: &str, series: &Series) -> NamedSeries {
 }
 
 /// The cells of a table: the queries joined by the labels of its columns, under the titles of the file.
-async fn table(prometheus: &Prometheus, panel: &Value, look: &PanelOptions) -> Result<Table, SceneError> {
+async fn table(prometheus: &Prometheus, panel: &Value, look: &PanelOptions) -> Result<Table, ScenarioError> {
     let organized = &panel["transformations"][1]["options"];
     let order = organized["indexByName"].as_object().into_iter().flatten();
     let mut names: Vec<_> = order.map(|(name, index)| (index.as_u64(), name.as_str())).collect();
@@ -188,7 +188,7 @@ async fn table(prometheus: &Prometheus, panel: &Value, look: &PanelOptions) -> R
     let targets: Vec<_> = panel["targets"].as_array().into_iter().flatten().collect();
     let mut rows: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
     for (number, target) in targets.iter().enumerate() {
-        let expr = filled_in(target["expr"].as_str().unwrap_or_default(), WINDOW);
+        let expr = expand_variables(target["expr"].as_str().unwrap_or_default(), WINDOW);
         let head = heads.get(labels.len() + number).map(String::as_str).unwrap_or_default();
         let (unit, decimals) = overridden(panel, head, look);
         for series in prometheus.query(&expr).await? {

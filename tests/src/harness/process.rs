@@ -193,7 +193,7 @@ impl Process {
         &self.program
     }
 
-    /// Empty unless the program asks for it.
+    /// Empty unless [`Program::killed_with_descendants`] was set.
     fn descendants_to_kill(&self) -> Vec<u32> {
         if !self.program.is_killed_with_descendants {
             return Vec::new();

@@ -38,7 +38,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ("what", "measured", "circumstances");
+        let head = ("quantity", "value", "conditions");
         let width = |head: &str, cell: fn(&Row) -> &str| {
             self.rows
                 .iter()

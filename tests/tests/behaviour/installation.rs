@@ -303,13 +303,13 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// Repeats a check after short, growing pauses until it succeeds. For states that no event announces.
 pub async fn until<T, E: Debug, F: Future<Output = Result<T, E>>>(
     what: &str,
-    mut question: impl FnMut() -> F,
+    mut check: impl FnMut() -> F,
 ) -> T {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     let mut pause = Duration::from_millis(5);
     loop {
-        match question().await {
-            Ok(answer) => return answer,
+        match check().await {
+            Ok(value) => return value,
             Err(last) if tokio::time::Instant::now() > deadline => panic!("{what}: {last:?}"),
             Err(_) => tokio::time::sleep(pause).await,
         }
@@ -322,8 +322,8 @@ pub fn client(url: &str, credentials: Credentials) -> Client {
 }
 
 /// The status code of a response, success or error. Panics if there is no response.
-pub fn code(answer: &Result<fairlead_client::Response, ClientError>) -> u16 {
-    match answer {
+pub fn code(result: &Result<fairlead_client::Response, ClientError>) -> u16 {
+    match result {
         Ok(response) => response.status.as_u16(),
         Err(error) => error.code().unwrap_or_else(|| panic!("no response: {error}")),
     }

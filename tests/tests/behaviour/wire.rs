@@ -33,21 +33,21 @@ pub async fn connect(url: &str, credentials: &Credentials, protocol: &str) -> Tl
 pub async fn raw(url: &str, credentials: &Credentials, text: &str) -> (u16, String) {
     let mut stream = connect(url, credentials, "http/1.1").await;
     stream.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    while !is_complete(&answer) {
+    let mut response = Vec::new();
+    while !is_complete(&response) {
         // A server that responds early may also close without reading the whole request.
-        match within("the rest of the response", stream.read_buf(&mut answer)).await {
+        match within("the rest of the response", stream.read_buf(&mut response)).await {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
     }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-    (code.unwrap_or_else(|| panic!("no response to {text:?}: {answer:?}")), answer)
+    let response = String::from_utf8_lossy(&response).into_owned();
+    let code = response.split(' ').nth(1).and_then(|code| code.parse().ok());
+    (code.unwrap_or_else(|| panic!("no response to {text:?}: {response:?}")), response)
 }
 
-fn is_complete(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
+fn is_complete(response: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(response);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let head = head.to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
@@ -110,9 +110,9 @@ pub async fn send_with_trailers(
     let after = (!trailers.is_empty()).then(|| Frame::trailers(trailers.into_iter().collect()));
     let frames = [Some(Frame::data(body.into())), after].into_iter().flatten().map(Ok::<_, Infallible>);
     let request = request.body(StreamBody::new(futures_util::stream::iter(frames))).unwrap();
-    let answer = complete(within("a response", sender.send_request(request)).await.unwrap()).await;
+    let response = complete(within("a response", sender.send_request(request)).await.unwrap()).await;
     connection.abort();
-    answer
+    response
 }
 
 async fn complete(response: Response<Incoming>) -> RawResponse {

@@ -59,9 +59,9 @@ pub trait Strategy: Send + Sync {
 /// Whether deletion has to wait for more than finalizers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deferral {
-    /// No.
+    /// Only finalizers defer it.
     None,
-    /// Yes; the object was marked.
+    /// The object was marked and stays for other work.
     Marked,
 }
 

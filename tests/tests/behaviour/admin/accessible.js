@@ -1,4 +1,4 @@
-// What keeps somebody from reading or using the page: too little contrast (WCAG 2.1, 1.4.3), or a control without a name.
+// Returns accessibility faults of the page: too little contrast (WCAG 2.1, 1.4.3), and controls without a name.
 const faults = [];
 const channel = (value) => ((value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
 const parsed = (text) => {

@@ -140,9 +140,9 @@ impl Browser {
     }
 
     async fn call(&self, method: Method, path: &str, body: Value) -> Value {
-        let answer = within(path, self.try_call(method, path, Some(body))).await.unwrap();
-        assert_eq!(answer["value"]["error"], Value::Null, "{path}: {answer}");
-        answer["value"].clone()
+        let response = within(path, self.try_call(method, path, Some(body))).await.unwrap();
+        assert_eq!(response["value"]["error"], Value::Null, "{path}: {response}");
+        response["value"].clone()
     }
 
     async fn try_call(
@@ -161,8 +161,8 @@ impl Browser {
             .header("host", format!("127.0.0.1:{}", self.port))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
-        let answer = sender.send_request(request).await?;
-        Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
+        let response = sender.send_request(request).await?;
+        Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
     }
 }
 

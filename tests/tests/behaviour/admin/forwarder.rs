@@ -48,7 +48,7 @@ impl Forwarder {
     pub async fn hostile(word: &'static str) -> Self {
         Self::serve(move |browser| async move {
             let service = service_fn(move |request: Request<Incoming>| async move {
-                Ok::<_, Infallible>(answer(&request, word))
+                Ok::<_, Infallible>(respond(&request, word))
             });
             let _ = http1::Builder::new().serve_connection(TokioIo::new(browser), service).await;
         })
@@ -79,7 +79,7 @@ impl Drop for Forwarder {
     }
 }
 
-fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
     let file = |kind: &str, text: &'static str| {
         Response::builder()
             .header("content-type", kind)

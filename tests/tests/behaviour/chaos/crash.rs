@@ -37,8 +37,8 @@ async fn no_acknowledged_write_is_lost() {
         assert!(*seen.borrow() < 2 * third, "the kill is too late");
         installation.kill(victim).await;
         for writer in writers {
-            let (client, diary) = within("a writer", writer).await.unwrap();
-            diary.check(&client).await;
+            let (client, writes) = within("a writer", writer).await.unwrap();
+            writes.check(&client).await;
         }
     }
     assert!(installation.server("root").restarts >= 1);
@@ -58,7 +58,7 @@ async fn write(
     acknowledged: Arc<watch::Sender<u32>>,
 ) -> (Client, AcknowledgedWrites) {
     let options = WriteOptions::default();
-    let mut diary = AcknowledgedWrites { name: name.clone(), created: BTreeMap::new(), counted: 0 };
+    let mut writes = AcknowledgedWrites { name: name.clone(), created: BTreeMap::new(), counted: 0 };
     let count = |value: u32| json!({ "data": { "count": value.to_string() } });
     for number in 0..WRITES {
         if number % 2 == 0 {
@@ -74,10 +74,10 @@ async fn write(
                 }
             })
             .await;
-            diary.created.insert(entry, number.to_string());
+            writes.created.insert(entry, number.to_string());
         } else {
             let path = format!("{CONFIG_MAPS}/{name}");
-            if diary.counted == 0 {
+            if writes.counted == 0 {
                 let object = config_map(&name, json!({}));
                 until("the first creation", || async {
                     match client.create::<Value>(CONFIG_MAPS, &object, &options).await {
@@ -92,11 +92,11 @@ async fn write(
                 retryable(client.patch::<Value>(&path, PatchType::Merge, &change, &options).await)
             })
             .await;
-            diary.counted = number;
+            writes.counted = number;
         }
         acknowledged.send_modify(|count| *count += 1);
     }
-    (client, diary)
+    (client, writes)
 }
 
 /// Accepts errors that the end of a process explains, for another attempt. Panics for any other error.
@@ -104,7 +104,7 @@ fn retryable(outcome: Result<Value, ClientError>) -> Result<(), ClientError> {
     match outcome {
         Ok(_) => Ok(()),
         Err(error) if error.is_retryable() => Err(error),
-        Err(error) => panic!("not because of a death: {error}"),
+        Err(error) => panic!("not explained by the kill: {error}"),
     }
 }
 

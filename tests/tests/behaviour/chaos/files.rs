@@ -22,7 +22,7 @@ async fn a_corrupt_store_is_rejected_with_one_sentence_and_not_changed() {
             ("overwritten", half_overwritten),
             ("cut", cut),
             ("with one value changed", changed_in_values(&good)),
-            ("not a store", b"My shopping list: bread, butter, tea.\n".repeat(500)),
+            ("not a store", b"This is a text file and not a store.\n".repeat(500)),
         ] {
             std::fs::write(&store, &bad).unwrap();
             let config = installation.directory().join(format!("config/{server}.yaml"));
@@ -80,7 +80,7 @@ async fn a_failed_start_is_reported_in_one_sentence() {
         std::fs::write(&path, good).unwrap();
     }
     let foreign = installation.scratch("foreign");
-    std::fs::write(foreign.join("letter.txt"), "Dear Jane").unwrap();
+    std::fs::write(foreign.join("notes.txt"), "A text file.").unwrap();
     assert_rejected(
         &installation.fairlead(["up", "--dir=foreign", "--port=0", "--fresh"]).await,
         "not a directory of fairlead",

@@ -109,24 +109,24 @@ async fn invalid_bodies_get_a_status_with_the_position() {
             let (code, sign) = if again { (409, "AlreadyExists") } else { (*code, *sign) };
             let path = format!("{prefix}{path}");
             let headers = [("content-type", *content_type)];
-            let answer = send(&url, &admin, (*method).clone(), &path, &headers, body.to_string()).await;
+            let response = send(&url, &admin, (*method).clone(), &path, &headers, body.to_string()).await;
             let start = &body[..body.len().min(100)];
-            assert_eq!(answer.code, code, "{server}: {method} {path} {content_type} {start}: {answer:?}");
+            assert_eq!(response.code, code, "{server}: {method} {path} {content_type} {start}: {response:?}");
             if code < 400 {
                 continue;
             }
             // Paths that are not served may be rejected by a router that does not know Status.
             if !sign.is_empty() {
-                let status = answer.json();
+                let status = response.json();
                 assert_eq!(
                     (&status["kind"], &status["code"]),
                     (&json!("Status"), &json!(code)),
-                    "{answer:?}"
+                    "{response:?}"
                 );
             }
             assert!(
-                answer.text.contains(sign),
-                "{server}: {method} {path} {start}: no {sign:?} in {answer:?}"
+                response.text.contains(sign),
+                "{server}: {method} {path} {start}: no {sign:?} in {response:?}"
             );
         }
     }
@@ -150,9 +150,9 @@ async fn invalid_queries_get_a_status() {
         ("resourceVersionMatch=Exact", 422),
     ] {
         let path = format!("/clusters/root/api/v1/configmaps?{query}");
-        let answer = send(&url, &admin, Method::GET, &path, &[], "").await;
-        assert_eq!(answer.code, code, "{query}: {answer:?}");
-        assert_eq!(answer.json()["kind"], "Status", "{query}");
+        let response = send(&url, &admin, Method::GET, &path, &[], "").await;
+        assert_eq!(response.code, code, "{query}: {response:?}");
+        assert_eq!(response.json()["kind"], "Status", "{query}");
     }
 }
 
@@ -184,11 +184,11 @@ async fn malformed_paths_are_rejected() {
         ("/clusters/root/api/v1/namespaces/..%2fdefault", 307),
         ("/clusters/root/api/v1/namespaces/default/configmaps/a%2fb", 404),
     ] {
-        let answer = send(&gateway, &admin, Method::GET, path, &[], "").await;
-        assert_eq!(answer.code, code, "over HTTP/2: {path}: {answer:?}");
+        let response = send(&gateway, &admin, Method::GET, path, &[], "").await;
+        assert_eq!(response.code, code, "over HTTP/2: {path}: {response:?}");
         let text = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        let answer = raw(&gateway, &admin, &text).await;
-        assert_eq!(answer.0, code, "over HTTP/1.1: {path}: {answer:?}");
+        let response = raw(&gateway, &admin, &text).await;
+        assert_eq!(response.0, code, "over HTTP/1.1: {path}: {response:?}");
     }
     // A shard, addressed directly, rejects the same invalid clusters.
     let root = installation.server("root").url;
@@ -198,8 +198,8 @@ async fn malformed_paths_are_rejected() {
         "/clusters/%2e%2e/api/v1/secrets",
         "/clusters/root%2f..%2froot/api/v1/secrets",
     ] {
-        let answer = send(&root, &admin, Method::GET, path, &[], "").await;
-        assert!((400..500).contains(&answer.code), "{path}: {answer:?}");
+        let response = send(&root, &admin, Method::GET, path, &[], "").await;
+        assert!((400..500).contains(&response.code), "{path}: {response:?}");
     }
     // Two lengths, or a length and chunks (request smuggling): must not be accepted.
     for smuggled in [
@@ -210,8 +210,8 @@ async fn malformed_paths_are_rejected() {
         for url in [&gateway, &root] {
             let path = "/clusters/root/api/v1/namespaces";
             let text = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{smuggled}");
-            let answer = raw(url, &admin, &text).await;
-            assert!((400..500).contains(&answer.0), "{url}: {smuggled:?}: {answer:?}");
+            let response = raw(url, &admin, &text).await;
+            assert!((400..500).contains(&response.0), "{url}: {smuggled:?}: {response:?}");
         }
     }
 }

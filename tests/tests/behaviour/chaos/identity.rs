@@ -108,9 +108,9 @@ async fn forged_identity_headers_do_not_change_the_user() {
         for forged in FORGED.iter().filter(|forged| forged[0].0 != "impersonate-user") {
             let headers: Vec<_> =
                 [("content-type", "application/json")].iter().chain(*forged).copied().collect();
-            let answer = send(&url, &admin, Method::POST, &path, &headers, review.clone()).await;
-            is_admin(&answer.text, &format!("{forged:?}"));
-            assert_eq!(answer.code, 201);
+            let response = send(&url, &admin, Method::POST, &path, &headers, review.clone()).await;
+            is_admin(&response.text, &format!("{forged:?}"));
+            assert_eq!(response.code, 201);
         }
         for forged in FORGED_TEXTS {
             let text = format!(
@@ -131,8 +131,8 @@ async fn forged_identity_headers_do_not_change_the_user() {
     let headers =
         [("content-type", "application/json"), ("x-remote-user", "jane"), ("x-remote-group", "crew")];
     let url = installation.server("root").url;
-    let answer = send(&url, &gateway, Method::POST, &path, &headers, review).await;
-    assert!(answer.text.contains(r#""username":"jane""#), "{answer:?}");
+    let response = send(&url, &gateway, Method::POST, &path, &headers, review).await;
+    assert!(response.text.contains(r#""username":"jane""#), "{response:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,20 +142,20 @@ async fn invalid_tokens_are_401_and_users_without_rights_403() {
     for server in ["gateway", "root"] {
         let url = installation.server(server).url;
         let headers = [("authorization", "Bearer not-a-token")];
-        let answer =
+        let response =
             send(&url, &anonymous, Method::GET, "/clusters/root/api/v1/namespaces", &headers, "").await;
         assert_eq!(
-            (answer.code, answer.json()["reason"].as_str()),
+            (response.code, response.json()["reason"].as_str()),
             (401, Some("Unauthorized")),
-            "{server}: {answer:?}"
+            "{server}: {response:?}"
         );
-        let answer = send(&url, &anonymous, Method::GET, "/clusters/root/api/v1/namespaces", &[], "").await;
+        let response = send(&url, &anonymous, Method::GET, "/clusters/root/api/v1/namespaces", &[], "").await;
         // A shard also accepts anonymous requests.
         let expected = if server == "gateway" { (401, "Unauthorized") } else { (403, "Forbidden") };
         assert_eq!(
-            (answer.code, answer.json()["reason"].as_str().unwrap()),
+            (response.code, response.json()["reason"].as_str().unwrap()),
             expected,
-            "{server}: {answer:?}"
+            "{server}: {response:?}"
         );
     }
     let cache = installation.server("cache").url;
@@ -164,8 +164,8 @@ async fn invalid_tokens_are_401_and_users_without_rights_403() {
         "/shards/root/clusters/root/apis",
         "/metrics",
     ] {
-        let answer = send(&cache, &anonymous, Method::GET, path, &[], "").await;
-        assert_eq!(answer.code, 403, "{path}: {answer:?}");
+        let response = send(&cache, &anonymous, Method::GET, path, &[], "").await;
+        assert_eq!(response.code, 403, "{path}: {response:?}");
     }
 }
 

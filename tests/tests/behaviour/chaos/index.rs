@@ -49,18 +49,18 @@ async fn a_cut_index_connection_means_neither_a_list_nor_a_403() {
         let watches = index(&root, "watches_opened").await;
         proxy.cut();
         // Known workspaces stay known: requests may fail because of the cut, but never with 403.
-        let answer = until("an answer", || {
+        let response = until("a response", || {
             let client = installation.admin(&first);
             async move {
-                let answer = client.get(CONFIG_MAPS).await;
-                match answer {
+                let response = client.get(CONFIG_MAPS).await;
+                match response {
                     Err(error) if error.code() != Some(403) && error.is_retryable() => Err(error),
-                    answer => Ok(code(&answer)),
+                    response => Ok(code(&response)),
                 }
             }
         })
         .await;
-        assert_eq!(answer, 200);
+        assert_eq!(response, 200);
         let next = installation.workspace("root", &format!("next-{round}"), "shard-1").await;
         installation.admin(&next).get(CONFIG_MAPS).await.unwrap();
         until("the index watches again", || async {
@@ -83,20 +83,20 @@ async fn before_the_first_sync_no_workspace_is_denied() {
     installation.until_server("gateway", |now| now.pid != before.pid && now.pid != 0).await;
     until("the port is open", || tokio::net::TcpStream::connect(("127.0.0.1", installation.port()))).await;
     for path in ["/clusters/root/api", "/clusters/nowhere/api", "/clusters/root:nowhere/api", "/readyz"] {
-        let answer = send(&url, &admin, http::Method::GET, path, &[], "").await;
+        let response = send(&url, &admin, http::Method::GET, path, &[], "").await;
         let expected = if path == "/readyz" { 500 } else { 503 };
-        assert_eq!(answer.code, expected, "{path}: {answer:?}");
+        assert_eq!(response.code, expected, "{path}: {response:?}");
         if expected == 503 {
-            assert!(answer.headers.contains_key("retry-after"), "{path}: {answer:?}");
+            assert!(response.headers.contains_key("retry-after"), "{path}: {response:?}");
         }
     }
     assert_eq!(send(&url, &admin, http::Method::GET, "/livez", &[], "").await.code, 200);
     installation.signal("root", Signal::CONT);
     installation.until_complete().await;
-    let answer = send(&url, &admin, http::Method::GET, "/clusters/root/api", &[], "").await;
-    assert_eq!(answer.code, 200, "{answer:?}");
-    let answer = send(&url, &admin, http::Method::GET, "/clusters/root:nowhere/api", &[], "").await;
-    assert_eq!(answer.code, 403, "{answer:?}");
+    let response = send(&url, &admin, http::Method::GET, "/clusters/root/api", &[], "").await;
+    assert_eq!(response.code, 200, "{response:?}");
+    let response = send(&url, &admin, http::Method::GET, "/clusters/root:nowhere/api", &[], "").await;
+    assert_eq!(response.code, 403, "{response:?}");
 }
 
 /// The sum of an index metric of the gateway.

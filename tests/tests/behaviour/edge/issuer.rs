@@ -23,14 +23,15 @@ async fn requests_of_unknown_clients_are_rejected() {
     let issuer = installation.server("issuer").url;
     let user = User::new(&installation, "a");
     let client = user.at(&issuer);
-    let ask = async |request: Request| within("an answer", client.request_any_status(request)).await.unwrap();
+    let send =
+        async |request: Request| within("a response", client.request_any_status(request)).await.unwrap();
     let get = |path: &str| Request::new(Method::GET, path);
     let post = |path: &str, body: String| Request::new(Method::POST, path).with_body(FORM, body);
-    let is = |answer: &Response, code: u16, part: &str| {
-        let body = String::from_utf8_lossy(&answer.body);
-        assert!(answer.status.as_u16() == code && body.contains(part), "{} {body}", answer.status);
-        assert_eq!(answer.headers["cache-control"], "no-store");
-        assert!(!answer.headers.contains_key("access-control-allow-origin"));
+    let is = |response: &Response, code: u16, part: &str| {
+        let body = String::from_utf8_lossy(&response.body);
+        assert!(response.status.as_u16() == code && body.contains(part), "{} {body}", response.status);
+        assert_eq!(response.headers["cache-control"], "no-store");
+        assert!(!response.headers.contains_key("access-control-allow-origin"));
     };
     for (method, path, allow) in [
         (Method::GET, "/token", "POST"),
@@ -39,21 +40,21 @@ async fn requests_of_unknown_clients_are_rejected() {
         (Method::PUT, "/authorize", "GET, HEAD, POST"),
         (Method::OPTIONS, "/device", "GET, HEAD, POST"),
     ] {
-        let answer = ask(Request::new(method, path)).await;
-        is(&answer, 405, "use ");
-        assert_eq!(answer.headers["allow"], allow);
+        let response = send(Request::new(method, path)).await;
+        is(&response, 405, "use ");
+        assert_eq!(response.headers["allow"], allow);
     }
-    is(&ask(get("/etc/passwd")).await, 404, "nothing");
+    is(&send(get("/etc/passwd")).await, 404, "nothing");
     let elsewhere = get("/keys").with_header(HOST, HeaderValue::from_static("evil.example"));
     let elsewhere = raw(&installation, &issuer, elsewhere).await;
     assert!(elsewhere.starts_with("HTTP/1.1 421 "), "{elsewhere}");
-    is(&ask(post("/token", "a".repeat(100_000))).await, 413, "too large");
+    is(&send(post("/token", "a".repeat(100_000))).await, 413, "too large");
     let json = Request::new(Method::POST, "/token").with_body("application/json", "{}");
-    is(&ask(json).await, 415, "invalid_request");
-    is(&ask(post("/token", "a=%FF".to_owned())).await, 400, "not text");
-    is(&ask(post("/token", "grant_type=x&grant_type=y".to_owned())).await, 400, "twice");
+    is(&send(json).await, 415, "invalid_request");
+    is(&send(post("/token", "a=%FF".to_owned())).await, 400, "not text");
+    is(&send(post("/token", "grant_type=x&grant_type=y".to_owned())).await, 400, "twice");
     is(
-        &ask(post("/token", "client_id=fairlead&grant_type=password".to_owned())).await,
+        &send(post("/token", "client_id=fairlead&grant_type=password".to_owned())).await,
         400,
         "unsupported_grant_type",
     );
@@ -61,18 +62,18 @@ async fn requests_of_unknown_clients_are_rejected() {
         HeaderName::from_static("authorization"),
         HeaderValue::from_static("Basic Zm9vOmJhcg=="),
     );
-    let answer = ask(secret).await;
-    is(&answer, 401, "invalid_client");
-    assert!(answer.headers.contains_key("www-authenticate"));
+    let response = send(secret).await;
+    is(&response, 401, "invalid_client");
+    assert!(response.headers.contains_key("www-authenticate"));
     // An unknown redirect URI gets no redirect.
     for stranger in
         ["https%3A%2F%2Fevil.example%2Fcallback", "http%3A%2F%2F127.0.0.1%3A9%40evil.example%2Fcallback"]
     {
-        let answer = ask(get(&SIGN_IN.replace("http%3A%2F%2F127.0.0.1%3A9%2Fcallback", stranger))).await;
-        is(&answer, 400, "The redirect URI");
-        assert!(!answer.headers.contains_key(LOCATION));
+        let response = send(get(&SIGN_IN.replace("http%3A%2F%2F127.0.0.1%3A9%2Fcallback", stranger))).await;
+        is(&response, 400, "The redirect URI");
+        assert!(!response.headers.contains_key(LOCATION));
     }
-    let plain = ask(get(&SIGN_IN.replace("S256", "plain"))).await;
+    let plain = send(get(&SIGN_IN.replace("S256", "plain"))).await;
     assert_eq!(plain.status, StatusCode::SEE_OTHER);
     assert!(plain.headers[LOCATION].to_str().unwrap().contains("error=invalid_request"), "{plain:?}");
 }
@@ -93,7 +94,7 @@ async fn only_forms_of_the_issuers_own_pages_are_accepted() {
     let body = encoded(&foreign.fields);
     let send = |request: Request| async {
         let request = request.with_header(CONTENT_TYPE, HeaderValue::from_static(FORM));
-        within("an answer", user.at(&issuer).request_any_status(request)).await.unwrap()
+        within("a response", user.at(&issuer).request_any_status(request)).await.unwrap()
     };
     let cookie = HeaderValue::from_str(&foreign.cookie).unwrap();
     let origin = HeaderValue::from_str(&issuer).unwrap();
@@ -114,13 +115,13 @@ async fn only_forms_of_the_issuers_own_pages_are_accepted() {
                 .with_header(COOKIE, HeaderValue::from_str(&page().await.cookie).unwrap()),
         ),
     ] {
-        let answer = send(request).await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{what}");
-        assert!(!answer.headers.contains_key(LOCATION), "{what}");
+        let response = send(request).await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{what}");
+        assert!(!response.headers.contains_key(LOCATION), "{what}");
     }
-    let answer = send(post().with_header(COOKIE, cookie).with_header(ORIGIN, origin)).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER, "both secrets are right");
-    assert!(answer.headers[LOCATION].to_str().unwrap().starts_with("http://127.0.0.1:9/callback?code="));
+    let response = send(post().with_header(COOKIE, cookie).with_header(ORIGIN, origin)).await;
+    assert_eq!(response.status, StatusCode::SEE_OTHER, "both secrets are right");
+    assert!(response.headers[LOCATION].to_str().unwrap().starts_with("http://127.0.0.1:9/callback?code="));
 
     // The same for the device flow.
     let authorization =
@@ -159,8 +160,8 @@ async fn the_issuer_listens_on_this_machine_only() {
 
 async fn post_form(user: &User<'_>, issuer: &str, path: &str, body: &str) -> Value {
     let request = Request::new(Method::POST, path).with_body(FORM, body.to_owned());
-    let answer = within("an answer", user.at(issuer).request_any_status(request)).await.unwrap();
-    serde_json::from_slice(&answer.body).unwrap()
+    let response = within("a response", user.at(issuer).request_any_status(request)).await.unwrap();
+    serde_json::from_slice(&response.body).unwrap()
 }
 
 /// Sends a request over HTTP/1.1 with the host of its URL; returns the response unparsed.
@@ -179,8 +180,8 @@ async fn raw(installation: &Installation, issuer: &str, request: Request) -> Str
         request.method, request.path_and_query
     );
     stream.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // The connection may end without close_notify.
-    let _ = within("the answer", stream.read_to_end(&mut answer)).await;
-    String::from_utf8_lossy(&answer).into_owned()
+    let _ = within("the response", stream.read_to_end(&mut response)).await;
+    String::from_utf8_lossy(&response).into_owned()
 }

@@ -18,15 +18,15 @@ fn exec_credential(version: &str) -> String {
 async fn the_plugin_follows_the_credential_protocol() {
     let installation = Installation::start(1).await;
     let user = User::new(&installation, "a");
-    let asked = |version: &str| {
+    let run_with_exec_info = |version: &str| {
         let mut command = user.fairlead("login --dir=site");
         command.env("KUBERNETES_EXEC_INFO", exec_credential(version));
         user.run(command)
     };
-    let nobody = asked(V1).await;
-    assert!(!nobody.success && nobody.stdout.is_empty(), "{nobody:?}");
-    assert!(nobody.stderr.contains("a sign-in is required"), "{nobody:?}");
-    assert!(nobody.stderr.contains("fairlead login --issuer=https://127.0.0.1:"), "{nobody:?}");
+    let signed_out = run_with_exec_info(V1).await;
+    assert!(!signed_out.success && signed_out.stdout.is_empty(), "{signed_out:?}");
+    assert!(signed_out.stderr.contains("a sign-in is required"), "{signed_out:?}");
+    assert!(signed_out.stderr.contains("fairlead login --issuer=https://127.0.0.1:"), "{signed_out:?}");
     for kubectl in versions(&installation) {
         let mut command = user.command(kubectl.command().as_std().get_program().as_ref());
         command.args(["get", "workspaces"]);
@@ -35,24 +35,24 @@ async fn the_plugin_follows_the_credential_protocol() {
     }
 
     let first = user.login("--device", "developer").await;
-    let answer = asked(V1).await;
-    assert!(answer.success && answer.stderr.is_empty(), "{answer:?}");
-    assert_eq!(answer.stdout.lines().count(), 1, "{answer:?}");
-    let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
-    let keys: Vec<_> = answer.as_object().unwrap().keys().cloned().collect();
+    let output = run_with_exec_info(V1).await;
+    assert!(output.success && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(output.stdout.lines().count(), 1, "{output:?}");
+    let credential: Value = serde_json::from_str(&output.stdout).unwrap();
+    let keys: Vec<_> = credential.as_object().unwrap().keys().cloned().collect();
     assert_eq!(keys, ["apiVersion", "kind", "status"]);
-    assert_eq!(answer["apiVersion"], V1);
-    assert_eq!(answer["status"]["token"], first, "the cached token");
-    let expires = answer["status"]["expirationTimestamp"].as_str().unwrap();
+    assert_eq!(credential["apiVersion"], V1);
+    assert_eq!(credential["status"]["token"], first, "the cached token");
+    let expires = credential["status"]["expirationTimestamp"].as_str().unwrap();
     assert!(expires.len() == 20 && expires.ends_with('Z'), "{expires}");
-    let beta = asked("client.authentication.k8s.io/v1beta1").await;
+    let beta = run_with_exec_info("client.authentication.k8s.io/v1beta1").await;
     assert!(beta.stdout.contains("client.authentication.k8s.io/v1beta1"), "{beta:?}");
-    let alpha = asked("client.authentication.k8s.io/v1alpha1").await;
+    let alpha = run_with_exec_info("client.authentication.k8s.io/v1alpha1").await;
     assert!(!alpha.success && alpha.stderr.contains("v1alpha1"), "{alpha:?}");
 
     let out = user.run(user.fairlead("logout")).await;
     assert_eq!(out.stdout, "Signed out.\n");
-    assert!(!asked(V1).await.success);
+    assert!(!run_with_exec_info(V1).await.success);
     let again = user.run(user.fairlead("logout")).await;
     assert!(again.success && again.stdout == "There was no sign-in.\n", "{again:?}");
 
@@ -150,9 +150,9 @@ async fn changes_of_the_file_of_users_take_effect() {
     let review = serde_json::json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let root = installation.bearer(&token, "/clusters/root");
-    let answer: Value = root.create(reviews, &review, &Default::default()).await.unwrap();
-    assert_eq!(answer["status"]["userInfo"]["username"], "oidc:carla");
-    assert_eq!(answer["status"]["userInfo"]["groups"][0], "oidc:crew", "{answer:#}");
+    let response: Value = root.create(reviews, &review, &Default::default()).await.unwrap();
+    assert_eq!(response["status"]["userInfo"]["username"], "oidc:carla");
+    assert_eq!(response["status"]["userInfo"]["groups"][0], "oidc:crew", "{response:#}");
 }
 
 async fn renewed(user: &User<'_>) -> String {

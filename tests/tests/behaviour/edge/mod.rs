@@ -39,9 +39,9 @@ impl Installation {
 
 /// The token in the output of `fairlead login`.
 fn token(printed: &str) -> String {
-    let answer: Value = serde_json::from_str(printed).unwrap();
-    assert_eq!(answer["kind"], "ExecCredential", "{answer}");
-    answer["status"]["token"].as_str().unwrap().to_owned()
+    let credential: Value = serde_json::from_str(printed).unwrap();
+    assert_eq!(credential["kind"], "ExecCredential", "{credential}");
+    credential["status"]["token"].as_str().unwrap().to_owned()
 }
 
 /// The only file with tokens in a cache.

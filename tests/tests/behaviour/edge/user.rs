@@ -105,45 +105,45 @@ impl<'a> User<'a> {
     async fn sign_in(&self, address: &str, user: &str) -> Response {
         let mut form = self.open(address).await;
         form.fields.push(("user".to_owned(), user.to_owned()));
-        let answer = self.send(&form).await;
-        self.follow(&answer).await.unwrap_or(answer)
+        let response = self.send(&form).await;
+        self.follow(&response).await.unwrap_or(response)
     }
 
     /// Follows a redirect, if the response is one.
-    pub async fn follow(&self, answer: &Response) -> Option<Response> {
-        let next = answer.headers.get(LOCATION)?;
-        assert_eq!(answer.status, StatusCode::SEE_OTHER);
+    pub async fn follow(&self, response: &Response) -> Option<Response> {
+        let next = response.headers.get(LOCATION)?;
+        assert_eq!(response.status, StatusCode::SEE_OTHER);
         let (origin, path) = split_address(next.to_str().unwrap()).unwrap();
         let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
         let callback = client(&origin, credentials);
-        let answer =
+        let response =
             within("the callback", callback.request_any_status(Request::new(Method::GET, path))).await;
-        Some(answer.unwrap())
+        Some(response.unwrap())
     }
 
     /// Opens a page of the issuer with a form.
     pub async fn open(&self, address: &str) -> Form {
         let (origin, path) = split_address(address).unwrap();
-        let answer = self.at(&origin).request_any_status(Request::new(Method::GET, path)).await.unwrap();
-        let page = String::from_utf8_lossy(&answer.body);
-        assert_eq!(answer.status, StatusCode::OK, "{page}");
+        let response = self.at(&origin).request_any_status(Request::new(Method::GET, path)).await.unwrap();
+        let page = String::from_utf8_lossy(&response.body);
+        assert_eq!(response.status, StatusCode::OK, "{page}");
         for (header, part) in [
             ("content-security-policy", "default-src 'none'"),
             ("x-frame-options", "DENY"),
             ("cache-control", "no-store"),
         ] {
             assert!(
-                answer.headers[header].to_str().unwrap().contains(part),
+                response.headers[header].to_str().unwrap().contains(part),
                 "{header}: {:?}",
-                answer.headers
+                response.headers
             );
         }
         assert!(page.contains("no passwords") && !page.contains("<script"), "{page}");
-        let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
+        let cookie = response.headers[SET_COOKIE].to_str().unwrap();
         for part in ["__Host-", "Secure", "HttpOnly", "SameSite=Strict"] {
             assert!(cookie.contains(part), "{cookie}");
         }
-        Form::on(&origin, &answer).unwrap()
+        Form::on(&origin, &response).unwrap()
     }
 
     /// The page for entering a code that a program shows.

@@ -82,8 +82,8 @@ async fn an_administrator_cannot_change_the_system_fields_of_a_workspace() {
         json!({ "spec": { "owner": { "cluster": "elsewhere" } } }),
         json!({ "spec": { "createdBy": { "username": "somebody" } } }),
     ] {
-        let answer = here.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await;
-        assert_eq!(answer.unwrap_err().code(), Some(403), "{change}");
+        let response = here.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await;
+        assert_eq!(response.unwrap_err().code(), Some(403), "{change}");
     }
     let harmless = note("example.com/colour", "red");
     let patched: Value =
@@ -135,7 +135,7 @@ async fn deleting_a_workspace_removes_its_content_and_its_children() {
         crate::installation::until("the gateway has removed it from its index", || async {
             match installation.admin(prefix).get("/api").await {
                 Err(error) if error.code() == Some(403) => Ok(()),
-                other => Err(other.map(|answer| answer.status)),
+                other => Err(other.map(|response| response.status)),
             }
         })
         .await;

@@ -28,17 +28,17 @@ pub fn versions(installation: &Installation) -> Vec<Kubectl> {
 }
 
 /// Runs a test with all versions concurrently, each in its own workspace below root.
-async fn with_each<F: Future<Output = ()>>(story: impl Fn(Session) -> F) {
+async fn with_each<F: Future<Output = ()>>(test: impl Fn(Session) -> F) {
     let installation = Installation::start(1).await;
-    let stories = versions(&installation).into_iter().map(|kubectl| {
-        let (installation, story) = (&installation, &story);
+    let tests = versions(&installation).into_iter().map(|kubectl| {
+        let (installation, test) = (&installation, &test);
         async move {
             let name = format!("v{}", kubectl.version().replace('.', "-"));
             let prefix = installation.workspace("root", &name, "root").await;
-            story(Session::new(installation, kubectl, &prefix)).await;
+            test(Session::new(installation, kubectl, &prefix)).await;
         }
     });
-    within("the stories", join_all(stories)).await;
+    within("the tests", join_all(tests)).await;
 }
 
 /// One kubectl in one workspace.

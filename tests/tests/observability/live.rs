@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fairlead_tests::dashboards::filled_in;
+use fairlead_tests::dashboards::expand_variables;
 use fairlead_tests::harness::is_left_out;
-use fairlead_tests::scene::{Prometheus, Scene};
+use fairlead_tests::scenario::{Prometheus, Scenario};
 
 use crate::selectors::{differences, selectors};
 use crate::{panels, rules, workspace};
@@ -26,16 +26,16 @@ async fn every_panel_and_every_rule_has_data() {
     let folder = tempfile::tempdir().unwrap();
     let rules = workspace().join("deploy/alerts/fairlead.yaml");
     // Displayed, not debug-printed: the error may name a missing program and how to get it.
-    let started = Scene::begin(folder.path(), INTERVAL, &rules).await;
-    let mut scene = started.unwrap_or_else(|error| panic!("{error}"));
-    scene.play(OUTAGE).await.unwrap();
+    let started = Scenario::start(folder.path(), INTERVAL, &rules).await;
+    let mut scenario = started.unwrap_or_else(|error| panic!("{error}"));
+    scenario.run_events(OUTAGE).await.unwrap();
     let mut open = queries();
     assert!(open.len() > 80, "{}", open.len());
     let deadline = tokio::time::Instant::now() + RESULT_TIMEOUT;
     loop {
         let mut missing = BTreeMap::new();
         for (name, query) in open {
-            if let Err(reason) = has_data(&query, &scene.prometheus).await {
+            if let Err(reason) = has_data(&query, &scenario.prometheus).await {
                 missing.insert(name, (query, reason));
             }
         }
@@ -47,8 +47,8 @@ async fn every_panel_and_every_rule_has_data() {
         open = missing.into_iter().map(|(name, (query, _))| (name, query)).collect();
         tokio::time::sleep(INTERVAL).await;
     }
-    assert_eq!(scene.prometheus.failing_rules().await.unwrap(), [""; 0]);
-    assert_metrics_exist(&scene.prometheus).await;
+    assert_eq!(scenario.prometheus.failing_rules().await.unwrap(), [""; 0]);
+    assert_metrics_exist(&scenario.prometheus).await;
 }
 
 /// Succeeds if an expression has a numeric value.
@@ -69,7 +69,7 @@ fn queries() -> BTreeMap<String, String> {
         for panel in written.dashboard.panels() {
             for (number, query) in panel.queries.iter().enumerate() {
                 let name = format!("{} / {} {number}", written.dashboard.title, panel.title);
-                all.insert(name, filled_in(&query.expr, WINDOW));
+                all.insert(name, expand_variables(&query.expr, WINDOW));
             }
         }
         for expr in panels::events(&written) {
@@ -92,7 +92,7 @@ fn queries() -> BTreeMap<String, String> {
     all
 }
 
-/// The largest value since the start of the scene.
+/// The largest value since the start of the scenario.
 fn recent_maximum(expr: &str) -> String {
     format!("max_over_time(({expr})[5m:1s])")
 }
@@ -118,7 +118,7 @@ async fn assert_metrics_exist(prometheus: &Prometheus) {
         written.dashboard.panels().flat_map(|panel| panel.queries.clone()).collect::<Vec<_>>()
     });
     let exprs = of_panels
-        .map(|query| filled_in(&query.expr, WINDOW))
+        .map(|query| expand_variables(&query.expr, WINDOW))
         .chain(rules::all().into_iter().map(|rule| rule.expr));
     let names = exprs
         .flat_map(|expr| selectors(&expr))

@@ -4,14 +4,14 @@ use fairlead_client::Request;
 use http::Method;
 use serde_json::Value;
 
-use super::SceneError;
+use super::ScenarioError;
 use super::site::{Site, client};
 use crate::harness::{Form, encoded, split_address};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 /// A token of the user `developer`.
-pub(crate) async fn token(site: &Site) -> Result<String, SceneError> {
+pub(crate) async fn token(site: &Site) -> Result<String, ScenarioError> {
     let issuer = client(&site.server("issuer")?.url, site.anonymous()?)?;
     let post = |path: &str, fields: &[(&str, &str)]| {
         let fields: Vec<_> =
@@ -38,6 +38,6 @@ pub(crate) async fn token(site: &Site) -> Result<String, SceneError> {
     text(&post("/token", &fields).await?, "id_token")
 }
 
-fn missing(what: &str, last: impl ToString) -> SceneError {
-    SceneError::missing(format!("{what} of the issuer"), last)
+fn missing(what: &str, last: impl ToString) -> ScenarioError {
+    ScenarioError::missing(format!("{what} of the issuer"), last)
 }

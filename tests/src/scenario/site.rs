@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::{SceneError, until};
+use super::{ScenarioError, until};
 use crate::harness::{HarnessError, Process, Program, free_port};
 
 /// A running installation of a gateway with three listeners, two shards, a cache server and an issuer.
@@ -38,7 +38,7 @@ impl Server {
 }
 
 impl Site {
-    pub(crate) async fn start(folder: &Path) -> Result<Self, SceneError> {
+    pub(crate) async fn start(folder: &Path) -> Result<Self, ScenarioError> {
         let port = free_port()?;
         let arguments = ["up", "--dir=site", "--shards=2", &format!("--port={port}")].map(str::to_owned);
         let up = Program::new("fairlead", folder)?.named("up").args(arguments).start()?;
@@ -55,7 +55,7 @@ impl Site {
 
     /// Gives the gateway limits that can be reached, an access log, traces, and a listener for operators that accepts this
     /// machine only. Restarts the gateway.
-    pub(crate) async fn enable_observability(&mut self) -> Result<(), SceneError> {
+    pub(crate) async fn enable_observability(&mut self) -> Result<(), ScenarioError> {
         let peers = self.peers();
         self.write(&peers, "127.0.0.1/32\n")?;
         let operators = format!("127.0.0.1:{}", self.operators);
@@ -82,23 +82,23 @@ impl Site {
     }
 
     /// Changes the gateway's configuration file. YAML is a superset of JSON.
-    pub(crate) fn configure(&self, change: impl FnOnce(&mut Value)) -> Result<(), SceneError> {
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut Value)) -> Result<(), ScenarioError> {
         let path = self.folder.join("config/gateway.yaml");
         let text =
             std::fs::read_to_string(&path).map_err(HarnessError::system("reading the configuration"))?;
-        let mut config: Value =
-            serde_saphyr::from_str(&text).map_err(|error| SceneError::missing("a configuration", error))?;
+        let mut config: Value = serde_saphyr::from_str(&text)
+            .map_err(|error| ScenarioError::missing("a configuration", error))?;
         change(&mut config);
         self.write(&path, &config.to_string())
     }
 
     /// Makes the gateway check its files now.
-    pub(crate) fn reload(&self) -> Result<(), SceneError> {
+    pub(crate) fn reload(&self) -> Result<(), ScenarioError> {
         self.signal("gateway", Signal::HUP)
     }
 
     /// Sends SIGKILL to one server; returns when it is ready again.
-    pub(crate) async fn kill(&mut self, name: &str) -> Result<(), SceneError> {
+    pub(crate) async fn kill(&mut self, name: &str) -> Result<(), ScenarioError> {
         let before = self.server(name)?.pid;
         self.signal(name, Signal::KILL)?;
         self.until_restarted(name, before).await
@@ -106,11 +106,11 @@ impl Site {
 
     /// Sends SIGKILL to one server and listens on its port without TLS for some time; returns when the server is ready
     /// again.
-    pub(crate) async fn replace(&mut self, name: &str, for_how_long: Duration) -> Result<(), SceneError> {
+    pub(crate) async fn replace(&mut self, name: &str, for_how_long: Duration) -> Result<(), ScenarioError> {
         let before = self.server(name)?;
         self.signal(name, Signal::KILL)?;
         let listener = until("the port of a dead server", || TcpListener::bind(before.address())).await?;
-        let impostor = tokio::spawn(async move {
+        let plain_server = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
                     let mut hello = [0; 16];
@@ -123,25 +123,25 @@ impl Site {
             }
         });
         tokio::time::sleep(for_how_long).await;
-        impostor.abort();
+        plain_server.abort();
         // The task owns the TCP listener.
-        let _ = impostor.await;
+        let _ = plain_server.await;
         self.until_restarted(name, before.pid).await
     }
 
-    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<(), SceneError> {
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<(), ScenarioError> {
         let pid = i32::try_from(self.server(name)?.pid).ok().and_then(Pid::from_raw);
         let sent = pid.map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, signal));
-        sent.map_err(|error| SceneError::missing(format!("a signal to {name}"), error))
+        sent.map_err(|error| ScenarioError::missing(format!("a signal to {name}"), error))
     }
 
     /// The running servers, by name.
-    pub(crate) fn servers(&self) -> Result<BTreeMap<String, Server>, SceneError> {
-        servers(&self.folder, self.up.id()).map_err(|error| SceneError::missing("the servers", error))
+    pub(crate) fn servers(&self) -> Result<BTreeMap<String, Server>, ScenarioError> {
+        servers(&self.folder, self.up.id()).map_err(|error| ScenarioError::missing("the servers", error))
     }
 
-    pub(crate) fn server(&self, name: &str) -> Result<Server, SceneError> {
-        self.servers()?.remove(name).ok_or_else(|| SceneError::missing(name, "no such server"))
+    pub(crate) fn server(&self, name: &str) -> Result<Server, ScenarioError> {
+        self.servers()?.remove(name).ok_or_else(|| ScenarioError::missing(name, "no such server"))
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -153,7 +153,7 @@ impl Site {
         self.folder.join("peers.txt")
     }
 
-    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), SceneError> {
+    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), ScenarioError> {
         let written = std::fs::write(path, text);
         Ok(written.map_err(HarnessError::system(format!("writing {}", path.display())))?)
     }
@@ -164,28 +164,28 @@ impl Site {
     }
 
     /// The address of the listener for tokens.
-    pub(crate) fn edge(&self) -> Result<String, SceneError> {
+    pub(crate) fn edge(&self) -> Result<String, ScenarioError> {
         let mut edge = None;
         self.configure(|config| {
             edge = config["listeners"][1]["serving"]["address"].as_str().map(str::to_owned)
         })?;
-        edge.ok_or_else(|| SceneError::missing("the address of the listener for tokens", "nothing"))
+        edge.ok_or_else(|| ScenarioError::missing("the address of the listener for tokens", "nothing"))
     }
 
     /// A client of the gateway with kcp-admin's certificate, on its own connection.
-    pub(crate) fn admin(&self, prefix: &str) -> Result<Client, SceneError> {
+    pub(crate) fn admin(&self, prefix: &str) -> Result<Client, ScenarioError> {
         client(&format!("{}{prefix}", self.server("gateway")?.url), self.as_admin()?)
     }
 
     /// The credentials of kcp-admin.
-    pub(crate) fn as_admin(&self) -> Result<Credentials, SceneError> {
+    pub(crate) fn as_admin(&self) -> Result<Credentials, ScenarioError> {
         let files = self.layout().client_cert(&Role::Admin);
         let read = |path: &Path| std::fs::read(path).map_err(HarnessError::system("reading a certificate"));
         Ok(self.anonymous()?.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?)
     }
 
     /// A client of the listener for tokens, with or without a token.
-    pub(crate) fn at_edge(&self, prefix: &str, token: Option<&str>) -> Result<Client, SceneError> {
+    pub(crate) fn at_edge(&self, prefix: &str, token: Option<&str>) -> Result<Client, ScenarioError> {
         let anonymous = self.anonymous()?;
         let credentials = match token {
             Some(token) => anonymous.with_token(Token::new(token))?,
@@ -195,14 +195,14 @@ impl Site {
     }
 
     /// Trust in the servers, without an identity.
-    pub(crate) fn anonymous(&self) -> Result<Credentials, SceneError> {
+    pub(crate) fn anonymous(&self) -> Result<Credentials, ScenarioError> {
         let authority = std::fs::read(self.layout().serving_ca());
         let authority = authority.map_err(HarnessError::system("reading an authority"))?;
         Ok(Credentials::new(TrustRoots::Pem(authority))?)
     }
 
     /// Waits until all servers are ready, and one of them has another process than before.
-    async fn until_restarted(&mut self, name: &str, before: u32) -> Result<(), SceneError> {
+    async fn until_restarted(&mut self, name: &str, before: u32) -> Result<(), ScenarioError> {
         let (folder, up) = (self.folder.clone(), self.up.id());
         let ready = || async {
             let servers = servers(&folder, up)?;
@@ -214,8 +214,8 @@ impl Site {
     }
 }
 
-pub(crate) fn client(url: &str, credentials: Credentials) -> Result<Client, SceneError> {
-    let endpoint = Endpoint::parse(url).map_err(|error| SceneError::missing(url, error))?;
+pub(crate) fn client(url: &str, credentials: Credentials) -> Result<Client, ScenarioError> {
+    let endpoint = Endpoint::parse(url).map_err(|error| ScenarioError::missing(url, error))?;
     Ok(Client::new(endpoint, credentials, ClientOptions::default()))
 }
 

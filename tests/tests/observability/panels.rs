@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_tests::dashboards::{Kind, Written, dashboards};
+use fairlead_tests::dashboards::{GeneratedDashboard, Kind, dashboards};
 use serde_json::Value;
 
 use crate::workspace;
 
-pub fn all() -> Vec<Written> {
+pub fn all() -> Vec<GeneratedDashboard> {
     dashboards(&workspace().join("deploy/dashboards")).unwrap()
 }
 
 /// The expressions of a dashboard's lines across all panels.
-pub fn events(written: &Written) -> Vec<String> {
+pub fn events(written: &GeneratedDashboard) -> Vec<String> {
     let whole: Value = serde_json::from_str(&written.text).unwrap();
     let all = whole["annotations"]["list"].as_array().unwrap();
     all.iter().map(|event| event["expr"].as_str().unwrap().to_owned()).collect()

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::events::{CONFIG_MAPS, WORKSPACES_WITH_SHARDS};
 use super::site::Site;
-use super::{SceneError, device_login};
+use super::{ScenarioError, device_login};
 
 /// Running clients. Dropping it stops them.
 pub(crate) struct Traffic {
@@ -22,7 +22,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// Starts all clients.
-    pub(crate) async fn start(site: &Site) -> Result<Self, SceneError> {
+    pub(crate) async fn start(site: &Site) -> Result<Self, ScenarioError> {
         let mut clients = JoinSet::new();
         let token = device_login::token(site).await?;
         for (workspace, _) in WORKSPACES_WITH_SHARDS {

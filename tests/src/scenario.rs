@@ -17,10 +17,10 @@ pub use prometheus::{Prometheus, Sample, Series};
 pub use site::Site;
 use traffic::Traffic;
 
-/// A failure to set up or play the scene.
+/// A failure to set up or run the scenario.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SceneError {
+pub enum ScenarioError {
     /// A process, file or program is not available.
     #[error(transparent)]
     Harness(#[from] HarnessError),
@@ -40,23 +40,23 @@ pub enum SceneError {
     },
 }
 
-impl SceneError {
+impl ScenarioError {
     pub(crate) fn missing(what: impl Into<String>, last: impl ToString) -> Self {
         Self::Missing { what: what.into(), last: last.to_string() }
     }
 }
 
-/// The running scene. Dropping it stops everything.
-pub struct Scene {
+/// The running scenario. Dropping it stops everything.
+pub struct Scenario {
     /// The Prometheus that scrapes the installation.
     pub prometheus: Prometheus,
     site: Site,
     traffic: Traffic,
 }
 
-impl Scene {
+impl Scenario {
     /// Starts an installation, Prometheus with this scrape interval, and traffic.
-    pub async fn begin(folder: &Path, interval: Duration, rules: &Path) -> Result<Self, SceneError> {
+    pub async fn start(folder: &Path, interval: Duration, rules: &Path) -> Result<Self, ScenarioError> {
         let mut site = Site::start(folder).await?;
         site.enable_observability().await?;
         let prometheus = Prometheus::start(folder, &site, interval, rules).await?;
@@ -66,8 +66,8 @@ impl Scene {
     }
 
     /// Triggers everything that does not happen by itself. Outages last for `outage`.
-    pub async fn play(&mut self, outage: Duration) -> Result<(), SceneError> {
-        events::play(&mut self.site, &self.prometheus, outage).await
+    pub async fn run_events(&mut self, outage: Duration) -> Result<(), ScenarioError> {
+        events::run_all(&mut self.site, &self.prometheus, outage).await
     }
 
     /// Stops the traffic.
@@ -79,15 +79,15 @@ impl Scene {
 /// Repeats a check after short pauses until it succeeds. For states that no event announces.
 pub(crate) async fn until<T, E: ToString, F: Future<Output = Result<T, E>>>(
     what: &str,
-    mut question: impl FnMut() -> F,
-) -> Result<T, SceneError> {
+    mut check: impl FnMut() -> F,
+) -> Result<T, ScenarioError> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        match question().await {
-            Ok(answer) => return Ok(answer),
+        match check().await {
+            Ok(value) => return Ok(value),
             Err(last) if tokio::time::Instant::now() > deadline => {
-                return Err(SceneError::missing(what, last));
+                return Err(ScenarioError::missing(what, last));
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::site::{Site, client};
-use super::{SceneError, until};
+use super::{ScenarioError, until};
 use crate::harness::{HarnessError, Process, Program, encoded, free_port, tool};
 
 /// A running Prometheus.
@@ -65,7 +65,7 @@ impl Prometheus {
         site: &Site,
         interval: Duration,
         rules: &Path,
-    ) -> Result<Self, SceneError> {
+    ) -> Result<Self, ScenarioError> {
         let config = folder.join("prometheus.json");
         site.write(&config, &configuration(site, interval, rules)?.to_string())?;
         let port = free_port()?;
@@ -85,11 +85,11 @@ impl Prometheus {
     }
 
     /// The current value of an expression.
-    pub async fn query(&self, expr: &str) -> Result<Vec<Series>, SceneError> {
-        let answer = self.call("/api/v1/query", &[("query", expr)]).await?;
-        Ok(match answer["resultType"].as_str() {
-            Some("scalar") => vec![json!({ "metric": {}, "value": answer["result"] })],
-            _ => answer["result"].as_array().cloned().unwrap_or_default(),
+    pub async fn query(&self, expr: &str) -> Result<Vec<Series>, ScenarioError> {
+        let response = self.call("/api/v1/query", &[("query", expr)]).await?;
+        Ok(match response["resultType"].as_str() {
+            Some("scalar") => vec![json!({ "metric": {}, "value": response["result"] })],
+            _ => response["result"].as_array().cloned().unwrap_or_default(),
         }
         .into_iter()
         .filter_map(|series| serde_json::from_value(series).ok())
@@ -103,31 +103,31 @@ impl Prometheus {
         from: f64,
         to: f64,
         step: f64,
-    ) -> Result<Vec<Series>, SceneError> {
+    ) -> Result<Vec<Series>, ScenarioError> {
         let [from, to, step] = [from, to, step].map(|number| format!("{number:.3}"));
         let parameters = [("query", expr), ("start", &from), ("end", &to), ("step", &step)];
-        let answer = self.call("/api/v1/query_range", &parameters).await?;
-        let all = answer["result"].as_array().cloned().unwrap_or_default();
+        let response = self.call("/api/v1/query_range", &parameters).await?;
+        let all = response["result"].as_array().cloned().unwrap_or_default();
         Ok(all.into_iter().filter_map(|series| serde_json::from_value(series).ok()).collect())
     }
 
     /// The number of series of a selector in the last hour.
-    pub async fn series(&self, selector: &str) -> Result<usize, SceneError> {
-        let answer = self.call("/api/v1/series", &[("match[]", selector)]).await?;
-        Ok(answer.as_array().map_or(0, Vec::len))
+    pub async fn series(&self, selector: &str) -> Result<usize, ScenarioError> {
+        let response = self.call("/api/v1/series", &[("match[]", selector)]).await?;
+        Ok(response.as_array().map_or(0, Vec::len))
     }
 
     /// The names of all metrics.
-    pub async fn metrics(&self) -> Result<Vec<String>, SceneError> {
-        let answer = self.call("/api/v1/label/__name__/values", &[]).await?;
-        let names = answer.as_array().into_iter().flatten();
+    pub async fn metrics(&self) -> Result<Vec<String>, ScenarioError> {
+        let response = self.call("/api/v1/label/__name__/values", &[]).await?;
+        let names = response.as_array().into_iter().flatten();
         Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
     }
 
     /// Rules that cannot be evaluated, with their errors.
-    pub async fn failing_rules(&self) -> Result<Vec<String>, SceneError> {
-        let answer = self.call("/api/v1/rules", &[]).await?;
-        let groups = answer["groups"].as_array().into_iter().flatten();
+    pub async fn failing_rules(&self) -> Result<Vec<String>, ScenarioError> {
+        let response = self.call("/api/v1/rules", &[]).await?;
+        let groups = response["groups"].as_array().into_iter().flatten();
         let rules = groups.flat_map(|group| group["rules"].as_array().into_iter().flatten());
         let failing = rules.filter(|rule| rule["health"] == "err");
         Ok(failing.map(|rule| format!("{}: {}", rule["name"], rule["lastError"])).collect())
@@ -144,7 +144,7 @@ impl Prometheus {
         }
     }
 
-    async fn call(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, SceneError> {
+    async fn call(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, ScenarioError> {
         let fields: Vec<_> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let body = encoded(&fields);
@@ -153,20 +153,20 @@ impl Prometheus {
             false => Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", body),
         };
         // The label values API supports GET only.
-        let answer = self.client.request_any_status(request).await?;
-        let mut reply: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let response = self.client.request_any_status(request).await?;
+        let mut reply: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         match reply["status"] == "success" {
             true => Ok(reply["data"].take()),
-            false => Err(SceneError::missing(
+            false => Err(ScenarioError::missing(
                 format!("{path} {parameters:?}"),
-                String::from_utf8_lossy(&answer.body),
+                String::from_utf8_lossy(&response.body),
             )),
         }
     }
 }
 
 /// The configuration of `deploy/dashboards/README.md` with other addresses.
-fn configuration(site: &Site, interval: Duration, rules: &Path) -> Result<Value, SceneError> {
+fn configuration(site: &Site, interval: Duration, rules: &Path) -> Result<Value, ScenarioError> {
     let layout = site.layout();
     let rules = std::fs::canonicalize(rules).map_err(HarnessError::system("finding the rules"))?;
     let tls = |role: &Role| {

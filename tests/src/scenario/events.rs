@@ -7,7 +7,7 @@ use fairlead_client::{Client, ClientError, PatchType, WriteOptions};
 use serde_json::{Value, json};
 
 use super::site::Site;
-use super::{Prometheus, SceneError, until};
+use super::{Prometheus, ScenarioError, until};
 
 /// The collection that clients read and write in workspaces.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -19,7 +19,7 @@ const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 
 /// Creates the workspaces in which clients work.
-pub(crate) async fn make_workspaces(site: &Site) -> Result<(), SceneError> {
+pub(crate) async fn make_workspaces(site: &Site) -> Result<(), ScenarioError> {
     let root = site.admin("/clusters/root")?;
     for (name, shard) in WORKSPACES_WITH_SHARDS {
         make_workspace(&root, name, shard).await?;
@@ -39,12 +39,12 @@ pub(crate) async fn make_workspaces(site: &Site) -> Result<(), SceneError> {
     Ok(())
 }
 
-/// Plays all events in turn. Each outage lasts for `outage`.
-pub(crate) async fn play(
+/// Runs all events one after the other. Each outage lasts for `outage`.
+pub(crate) async fn run_all(
     site: &mut Site,
     prometheus: &Prometheus,
     outage: Duration,
-) -> Result<(), SceneError> {
+) -> Result<(), ScenarioError> {
     let root = site.admin("/clusters/root")?;
     close_shard(&root, prometheus).await?;
     // A valid change, and an invalid one.
@@ -70,7 +70,7 @@ pub(crate) async fn play(
         }
     });
     site.replace("cache", outage).await?;
-    maker.await.map_err(|error| SceneError::missing("the end of a client", error))
+    maker.await.map_err(|error| ScenarioError::missing("the end of a client", error))
 }
 
 async fn make_workspace(root: &Client, name: &str, shard: &str) -> Result<(), ClientError> {
@@ -89,7 +89,7 @@ async fn make_workspace(root: &Client, name: &str, shard: &str) -> Result<(), Cl
 
 /// Cordons a shard. Once Prometheus has seen that, declares the shard full instead, so that a workspace that is pinned to
 /// it cannot be placed.
-async fn close_shard(root: &Client, prometheus: &Prometheus) -> Result<(), SceneError> {
+async fn close_shard(root: &Client, prometheus: &Prometheus) -> Result<(), ScenarioError> {
     let changes = [("experimental.core.kcp.io/unschedulable", "cordoned"), ("fairlead.dev/capacity", "full")];
     for (annotation, reason) in changes {
         annotate(root, annotation, json!("1")).await?;
@@ -110,7 +110,7 @@ async fn close_shard(root: &Client, prometheus: &Prometheus) -> Result<(), Scene
 }
 
 /// Sets an annotation of the shard that is not the root shard. Null removes it.
-async fn annotate(root: &Client, annotation: &str, value: Value) -> Result<(), SceneError> {
+async fn annotate(root: &Client, annotation: &str, value: Value) -> Result<(), ScenarioError> {
     let change = json!({ "metadata": { "annotations": { annotation: value } } });
     let path = format!("{SHARDS}/shard-1");
     root.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await?;
