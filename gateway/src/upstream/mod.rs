@@ -3,6 +3,8 @@
 //! HTTP/2 on few multiplexed connections where possible; HTTP/1.1 only for tunnels and for servers without HTTP/2. A
 //! request takes the least busy connection; connections are spread over a server's endpoints, and only one request at a
 //! time opens one.
+//!
+//! May use `telemetry` and `request`. Must not know clients, listeners or workspaces.
 
 mod addresses;
 mod admission;
