@@ -90,7 +90,7 @@ pub struct KeyCodec {
 
 impl KeyCodec {
     /// A codec for keys below `prefix` (for example `/registry`) with `scope_segments` scope segments.
-    /// `is_built_in` tells which resources have no origin segment.
+    /// Resources for which `is_built_in` is true have no origin segment.
     pub const fn new(
         prefix: &'static str,
         scope_segments: usize,
@@ -151,10 +151,10 @@ impl KeyCodec {
         key
     }
 
-    /// Takes a key apart.
+    /// Splits a key into its parts.
     ///
     /// # Errors
-    /// [`KeyError`] when the key was not written by such a codec.
+    /// [`KeyError`] when the key does not have the layout of this codec.
     pub fn decode<'a>(&self, key: &'a [u8]) -> Result<Key<'a>, KeyError> {
         self.split(key).ok_or_else(|| KeyError(String::from_utf8_lossy(key).into_owned()))
     }
@@ -187,7 +187,7 @@ impl KeyCodec {
     }
 }
 
-/// A key that no codec of this layout wrote: the store holds foreign data. Nobody can retry it away.
+/// A key of another layout: the store contains foreign data. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 #[error("the store holds a key of another layout: {0:?}")]
 pub struct KeyError(String);

@@ -1,4 +1,4 @@
-//! The feed: every batch once, in order, with what was there before.
+//! The feed: every batch once, in order, with the previous records.
 
 use std::sync::Arc;
 
