@@ -77,7 +77,7 @@ impl Host for CacheHost {
         let user = request.identity.user();
         let action = Action::NonResource { verb: "get", path: &path };
         let attributes = Attributes { user, scopes: None, action };
-        if !self.authorize(&attributes).allows() {
+        if !self.authorize(&attributes).is_allowed() {
             return Some(failure(&forbidden(user, &action)));
         }
         if path != "/metrics" {

@@ -103,7 +103,7 @@ impl ShardHost {
             scopes: Some(&root),
             action: fairlead_apiserver::Action::NonResource { verb: "get", path: "/metrics" },
         };
-        if !self.authorizer.authorize(&attributes).allows() {
+        if !self.authorizer.authorize(&attributes).is_allowed() {
             let message = format!(
                 "User {:?} cannot get path \"/metrics\": access denied",
                 request.identity.user().name

@@ -69,7 +69,7 @@ pub(super) fn own_resource(
         conversion: if definition.versions.len() > 1 {
             Conversion::Function(convert_apis)
         } else {
-            Conversion::Rename
+            Conversion::None
         },
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
@@ -125,7 +125,7 @@ pub(super) fn local_resource(
         versions,
         storage_version: storage.into(),
         origin: Origin::Custom,
-        conversion: Conversion::Rename,
+        conversion: Conversion::None,
         storage_version_hash: Some(
             storage_version_hash(cluster, &spec.group, storage, &spec.names.kind).into(),
         ),

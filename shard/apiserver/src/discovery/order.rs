@@ -32,7 +32,7 @@ pub(super) struct Group<'c> {
     pub(super) versions: Vec<&'c str>,
 }
 
-/// The named groups of a catalog, in its order, or the core group.
+/// The named groups of a catalog in the order of its resources, or the core group.
 pub(super) fn groups(catalog: &Catalog, core: bool) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for resource in &catalog.resources {

@@ -1,4 +1,4 @@
-//! Content negotiation: what the body is, and what the client wants to see.
+//! Content negotiation: the format of the request body, and the form of the response.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -10,7 +10,7 @@ use super::Query;
 pub enum BodyFormat {
     /// `application/json`, also when the header is missing.
     Json,
-    /// `application/vnd.kubernetes.protobuf`: what typed Go clients send from Kubernetes 1.32 on.
+    /// `application/vnd.kubernetes.protobuf`, the default of typed Go clients from Kubernetes 1.32 on.
     Protobuf,
     /// `application/yaml`.
     Yaml,
@@ -43,7 +43,7 @@ pub enum PatchKind {
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, driven by the schema of built-in kinds.
+    /// Strategic merge patch, driven by the schema of built-in kinds.
     Strategic,
 }
 
@@ -75,11 +75,11 @@ fn media_type(headers: &HeaderMap) -> &str {
 /// The form in which the client wants objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ResponseFormat {
-    /// Which view of the objects.
+    /// The view of the objects.
     pub form: Form,
-    /// Whether as YAML instead of JSON.
+    /// Whether the response is YAML instead of JSON.
     pub yaml: bool,
-    /// Whether indented.
+    /// Whether the response is indented.
     pub pretty: bool,
 }
 
@@ -103,23 +103,23 @@ impl ResponseFormat {
     /// [`NegotiationError::Accept`] when none can be.
     pub fn of(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
         let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
-        let pretty = if query.has("pretty") { query.flag("pretty") } else { browser };
+        let is_browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
+        let pretty = if query.has("pretty") { query.flag("pretty") } else { is_browser };
         let mut ranges: Vec<(f32, Form, bool)> = Vec::new();
-        let mut asked = false;
+        let mut has_ranges = false;
         for value in headers.get_all(ACCEPT) {
             for range in value.to_str().unwrap_or_default().split(',') {
                 let range = range.trim();
                 if range.is_empty() {
                     continue;
                 }
-                asked = true;
+                has_ranges = true;
                 if let Some(found) = parse_range(range) {
                     ranges.push(found);
                 }
             }
         }
-        if !asked {
+        if !has_ranges {
             return Ok(Self { form: Form::Object, yaml: false, pretty });
         }
         ranges.retain(|(weight, ..)| *weight > 0.0);
@@ -129,7 +129,7 @@ impl ResponseFormat {
         Ok(Self { form, yaml, pretty })
     }
 
-    /// The Content-Type of an answer in this form.
+    /// The Content-Type of a response in this form.
     pub fn content_type(&self) -> &'static str {
         match (self.yaml, self.form) {
             (true, _) => "application/yaml",
@@ -175,7 +175,7 @@ fn parse_range(range: &str) -> Option<(f32, Form, bool)> {
     Some((weight, form, yaml))
 }
 
-/// A representation this server does not speak; the client is to blame.
+/// A media type that this server does not support; a client error.
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
     /// None of the accepted types can be served: 406.
