@@ -115,7 +115,7 @@ impl Placement {
                         self.picks.with_label_values(&["gateway"]).inc();
                         return PlacementOutcome::Shard(shard.clone(), reason);
                     }
-                    // Gateway and shard learn of changes at different times; soon both know.
+                    // The gateway and this shard observe changes of a Shard at different times; a retry helps.
                     Some(exclusion) => {
                         let name = &shard.name;
                         return PlacementOutcome::NoShardNow(format!(
@@ -136,7 +136,7 @@ impl Placement {
         };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
-        // If there is no randomness, the first one is used.
+        // If the system provides no random bytes, the first shard is used.
         let _ = getrandom::fill(&mut random);
         let index = (u64::from_le_bytes(random) % fitting.len() as u64) as usize;
         let reason = format!("random: {} of {} shards fit; {fallback_cause}", fitting.len(), shards.len());

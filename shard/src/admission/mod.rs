@@ -1,7 +1,7 @@
 //! Admission of the shard, one module per resource.
 //!
-//! Mutation sets the fields that the shard decides; validation refuses. It uses only this shard's store and the
-//! replicas of other shards in memory, so a decision costs no network round trip.
+//! Mutation sets the fields that the shard determines; validation refuses writes. Both use only this shard's store
+//! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
 mod custom_resource_definition;

@@ -78,7 +78,7 @@ impl Authorizer {
             && is_in(attributes.user, group::LOGICAL_CLUSTER_ADMIN)
             && self
                 .policies
-                .everywhere()
+                .system()
                 .is_ok_and(|policy| policy.permits(attributes.user, &attributes.action, None))
     }
 
@@ -99,18 +99,18 @@ impl Authorizer {
         cluster: &str,
         namespace: Option<&str>,
     ) -> Result<Vec<Rule>, Status> {
-        let everywhere = self.policies.everywhere()?;
+        let system = self.policies.system()?;
         let own = self.policies.of(cluster)?;
-        let mut rules = everywhere.rules(user, namespace, None);
+        let mut rules = system.rules(user, namespace, None);
         if cluster != SYSTEM_ADMIN {
-            rules.extend(own.rules(user, namespace, Some(&everywhere)));
+            rules.extend(own.rules(user, namespace, Some(&system)));
         }
         Ok(rules)
     }
 
     /// The policies that grant permissions in a logical cluster: its own and the global one.
     pub(crate) fn policies(&self, cluster: &str) -> Result<(Arc<Policy>, Arc<Policy>), Status> {
-        Ok((self.policies.of(cluster)?, self.policies.everywhere()?))
+        Ok((self.policies.of(cluster)?, self.policies.system()?))
     }
 
     fn chain(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> Decision {
@@ -167,11 +167,11 @@ impl Authorizer {
         let Some(facts) = facts else {
             return ContentAccess::Denied(Decision::Deny("there is no such logical cluster"));
         };
-        let open = matches!(
+        let is_accessible = matches!(
             facts.phase,
             Some(Phase::Initializing | Phase::Ready | Phase::Inactive | Phase::Terminating | Phase::Deleting)
         );
-        if !open {
+        if !is_accessible {
             return ContentAccess::Denied(Decision::NoOpinion);
         }
         let account_of = user.extra.get("authentication.kcp.io/cluster-name");
@@ -191,7 +191,7 @@ impl Authorizer {
     fn within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { group, resource, .. } = *action else { return true };
         let name = ResourceName::new(group, resource);
-        if self.definitions.everywhere(&name).is_some() {
+        if self.definitions.common_resource(&name).is_some() {
             return true;
         }
         let Ok(catalog) = self.definitions.catalog(scope) else { return false };
@@ -213,14 +213,14 @@ impl Authorizer {
 
     fn rbac(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
         let permitted = || -> Result<bool, Status> {
-            let everywhere = self.policies.everywhere()?;
-            if everywhere.permits(user, action, None) {
+            let system = self.policies.system()?;
+            if system.permits(user, action, None) {
                 return Ok(true);
             }
             if is_local {
-                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&everywhere)));
+                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&system)));
             }
-            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&everywhere)))
+            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&system)))
         };
         permitted().unwrap_or_else(|status| {
             tracing::error!(cluster, %status, "roles cannot be read; the request is refused");
