@@ -92,7 +92,7 @@ impl Admission for ShardAdmission {
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
-        validate_transitions(write, object, old)?;
+        validate_cel_rules(write, object, old)?;
         match resource {
             ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
             ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
@@ -151,15 +151,15 @@ impl ShardAdmission {
     }
 }
 
-/// Evaluates kcp's CEL transition rules, which are implemented natively.
-fn validate_transitions(
+/// Evaluates the CEL rules of kcp's schemas, which are implemented natively.
+fn validate_cel_rules(
     write: &AdmissionRequest<'_>,
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     let (group, resource) = resource_of(write);
     let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
-    let violations = definition.validate_transition(write.version, old, object);
+    let violations = definition.validate_rules(write.version, old, object);
     if violations.is_empty() {
         return Ok(());
     }
