@@ -51,7 +51,7 @@ impl Host for CacheHost {
         path::locate(path)
     }
 
-    /// A client without a certificate of the configured authorities is anonymous, whatever other credentials it sends.
+    /// A client without a certificate of the configured authorities is anonymous; other credentials are ignored.
     /// Anonymous requests are denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         // A request that impersonates must not be served as the user of its certificate.

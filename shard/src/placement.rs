@@ -1,6 +1,6 @@
 //! Placement of new workspaces on shards.
 //!
-//! The gateway picks the shard, because it sees all shards. If it does not respond in time, the shard picks one at
+//! The gateway picks the shard, because it has the state of all shards. If it does not respond in time, the shard picks one at
 //! random, as kcp does. If it responds that no shard fits, or that none fits now, the workspace is not placed: its
 //! condition has the reason, and the gateway is called again later.
 
@@ -36,7 +36,7 @@ pub(crate) struct ShardInfo {
     pub(crate) is_draining: bool,
 }
 
-/// Annotation of a Shard that is being emptied and gets no new workspaces, whatever its value.
+/// Annotation of a Shard that is being emptied and gets no new workspaces; any value counts.
 const DRAIN: &str = "fairlead.dev/drain";
 /// The beginning of kcp's message if there is no shard.
 const NO_SHARD: &str = "No available shards to schedule the workspace";

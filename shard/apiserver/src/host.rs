@@ -107,7 +107,7 @@ pub struct RequestedResource<'r> {
     /// The identity hash after the colon.
     pub identity: Option<&'r str>,
     /// Whether only metadata is requested: then a wildcard request may span origins.
-    pub metadata_only: bool,
+    pub is_metadata_only: bool,
 }
 
 /// The action of a user, for authorization.

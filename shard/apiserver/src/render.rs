@@ -65,7 +65,7 @@ impl Renderer<'_> {
         self.write(listed, out)
     }
 
-    /// One object as a response body: a table of one row if a table was requested.
+    /// The response body for an object: a table of one row if a table was requested.
     ///
     /// # Errors
     /// 500 when it is malformed.
@@ -114,7 +114,7 @@ impl Renderer<'_> {
         object
     }
 
-    /// One row of a table.
+    /// A row of a table.
     pub(crate) fn row(&self, mut object: Value) -> Value {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();

@@ -106,7 +106,7 @@ pub(crate) fn encoded(
     json: impl Into<Bytes>,
 ) -> Result<Response, Status> {
     let json: Bytes = json.into();
-    let bytes = match (accepted.yaml, accepted.pretty) {
+    let bytes = match (accepted.is_yaml, accepted.is_pretty) {
         (false, false) => json,
         (true, _) => {
             let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
@@ -162,7 +162,7 @@ pub(crate) fn content_hash(bytes: &[u8]) -> Arc<str> {
 /// Encodes a failure as YAML or indented JSON if the client prefers that.
 pub(crate) fn encode_failure(mut response: Response, headers: &HeaderMap, query: &Query<'_>) -> Response {
     if let Ok(accepted) = ResponseFormat::of(headers, query)
-        && (accepted.pretty || accepted.yaml)
+        && (accepted.is_pretty || accepted.is_yaml)
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && let Ok(encoded) =
             encoded(ResponseFormat { form: Form::Object, ..accepted }, response.status(), bytes.clone())
@@ -194,7 +194,7 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
     for warning in warnings {
         headers.extend(warning_header(warning).map(|value| (WARNING, value)));
     }
-    if request.gzip
+    if request.accepts_gzip
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && bytes.len() >= MIN_GZIP_BYTES
         && let Some(compressed) = compressed(bytes.clone()).await
@@ -224,7 +224,7 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 /// The parts of the request that [`finish`] needs.
 pub(crate) struct FinishContext {
     audit_id: HeaderValue,
-    gzip: bool,
+    accepts_gzip: bool,
 }
 
 impl FinishContext {
@@ -233,7 +233,7 @@ impl FinishContext {
         let given = headers.get(AUDIT_ID).filter(|value| value.len() <= 64).cloned();
         let audit_id = given.unwrap_or_else(audit_id::generate);
         let accepts = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Self { audit_id, gzip: accepts.split(',').any(is_gzip) }
+        Self { audit_id, accepts_gzip: accepts.split(',').any(is_gzip) }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct WatchBody {
     headings_sent: bool,
 }
 
-/// The form in which the client wants objects.
+/// The requested form of the objects in the stream.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) form: Form,
@@ -83,7 +83,7 @@ impl WatchBody {
                         self.initial = VecDeque::new();
                         self.phase = Phase::Backlog;
                         let ends_state = self.options.initial_events == Some(InitialEvents::Send);
-                        if ends_state && self.options.bookmarks {
+                        if ends_state && self.options.allows_bookmarks {
                             return Poll::Ready(Some(self.bookmark(self.watched.after, true)));
                         }
                     }

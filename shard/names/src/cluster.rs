@@ -126,7 +126,7 @@ impl fmt::Display for WorkspacePath {
 pub enum ClusterReference {
     /// `*`: all logical clusters of a shard.
     Wildcard,
-    /// One flat name, used as it is.
+    /// A flat name, used as it is.
     Name(ClusterName),
     /// Several labels, to be resolved through an index. `user:<name>` has already become the home
     /// cluster's name, so the first label is always a logical cluster.

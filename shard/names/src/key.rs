@@ -104,7 +104,7 @@ impl KeyCodec {
         self.prefix
     }
 
-    /// How many segments a full scope has.
+    /// The number of segments of a full scope.
     pub fn scope_segments(&self) -> usize {
         self.scope_segments
     }
@@ -141,7 +141,7 @@ impl KeyCodec {
         key
     }
 
-    /// The prefix (ending in `/`) of a resource whatever its origin, for partial metadata over all scopes.
+    /// The prefix (ending in `/`) of a resource in all origins, for partial metadata over all scopes.
     pub fn all_origins(&self, resource: &ResourceName) -> String {
         let group = if resource.group.is_empty() { "core" } else { &*resource.group };
         let mut key = String::with_capacity(160);

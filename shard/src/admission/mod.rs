@@ -45,7 +45,7 @@ impl ShardAdmission {
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
     /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // It is set once, at start.
+        // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
 

@@ -65,7 +65,7 @@ impl ShardAdmission {
                 namespace: write.namespace,
                 name: Some(&name),
             };
-            if self.authorizer()?.authorize_deep(write.user, write.scope.as_str(), &action) {
+            if self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action) {
                 return Ok(());
             }
         }
@@ -104,7 +104,7 @@ impl ShardAdmission {
             namespace: write.namespace,
             name: Some(name),
         };
-        Ok(self.authorizer()?.authorize_deep(write.user, write.scope.as_str(), &action))
+        Ok(self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action))
     }
 }
 

@@ -191,7 +191,7 @@ impl Shard {
         self.delete(cluster, "logicalclusters.core.kcp.io", None, LOGICAL_CLUSTER_NAME).await;
     }
 
-    /// One object as a client sees it.
+    /// An object as clients read it.
     pub(super) fn get(
         &self,
         cluster: &str,
@@ -286,7 +286,7 @@ impl Shard {
             subresource: None,
             verb,
             identity: Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)),
-            every_origin: false,
+            spans_origins: false,
         })
     }
 }

@@ -84,12 +84,12 @@ impl Authorizer {
 
     /// Whether RBAC alone permits an action, without the checks of required groups and workspace content: kcp's deep
     /// SubjectAccessReview, for permissions that are needed in another logical cluster.
-    pub(crate) fn authorize_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
+    pub(crate) fn permits_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
         if is_in(user, group::MASTERS) {
             return true;
         }
         let is_local = self.clusters.get(cluster).is_some();
-        effective_users(user, cluster).iter().any(|user| self.rbac(user, cluster, action, is_local))
+        effective_users(user, cluster).iter().any(|user| self.rbac_permits(user, cluster, action, is_local))
     }
 
     /// The rules a user has in a logical cluster, for `kubectl auth can-i --list`.
@@ -146,11 +146,11 @@ impl Authorizer {
         {
             return Decision::Deny("only the system writes this status");
         }
-        if !self.within_maximal_policy(user, scope, action) {
+        if !self.is_within_maximal_policy(user, scope, action) {
             return Decision::NoOpinion;
         }
         let is_local = facts.is_some_and(|facts| facts.is_local);
-        if self.rbac(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
+        if self.rbac_permits(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
     }
 
     /// Whether the user has access to the content of the logical cluster.
@@ -179,7 +179,7 @@ impl Authorizer {
             return ContentAccess::Allowed;
         }
         let access = Action::NonResource { verb: "access", path: "/" };
-        if self.rbac(user, cluster, &access, facts.is_local) {
+        if self.rbac_permits(user, cluster, &access, facts.is_local) {
             ContentAccess::Allowed
         } else {
             ContentAccess::Denied(Decision::NoOpinion)
@@ -188,7 +188,7 @@ impl Authorizer {
 
     /// Whether the maximal permission policy of the export permits the action on a bound resource. Roles in the
     /// export's logical cluster define the policy, for the user's name and groups with a prefix.
-    fn within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
+    fn is_within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { group, resource, .. } = *action else { return true };
         let name = ResourceName::new(group, resource);
         if self.definitions.common_resource(&name).is_some() {
@@ -208,10 +208,10 @@ impl Authorizer {
             ..UserInfo::default()
         };
         let root_is_local = self.clusters.get("root").is_some();
-        self.rbac(&renamed, "root", action, root_is_local)
+        self.rbac_permits(&renamed, "root", action, root_is_local)
     }
 
-    fn rbac(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
+    fn rbac_permits(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
         let permitted = || -> Result<bool, Status> {
             let system = self.policies.system()?;
             if system.permits(user, action, None) {

@@ -31,7 +31,7 @@ impl AccessReviews {
 
     /// Sets the authorizer.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // It is set once, at start.
+        // The authorizer is set once, at start.
         let _ = self.0.set(authorizer);
     }
 

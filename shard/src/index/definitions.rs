@@ -94,12 +94,12 @@ impl Definitions {
         Ok(())
     }
 
-    /// One of root's exported resources, independent of a logical cluster.
+    /// A resource that root exports, independent of a logical cluster.
     pub(crate) fn exported(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.exported.load().as_ref()?.iter().find(|resource| resource.name == *name).cloned()
     }
 
-    /// One of the resources that every logical cluster serves.
+    /// A resource that every logical cluster serves: built-in or of a system CRD.
     pub(crate) fn common_resource(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.built_in.iter().chain(&self.system).find(|resource| resource.name == *name).cloned()
     }
@@ -145,7 +145,7 @@ impl Definitions {
                 if wanted.identity.is_some() {
                     return Ok(found);
                 }
-                if wanted.metadata_only { self.any_definition(wanted.name, found) } else { Ok(None) }
+                if wanted.is_metadata_only { self.any_definition(wanted.name, found) } else { Ok(None) }
             }
         }
     }

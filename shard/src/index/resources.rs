@@ -14,7 +14,7 @@ use fairlead_schema::names::NameRule;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
 
-/// One of kcp's own resources.
+/// A resource of kcp's API groups.
 ///
 /// # Errors
 /// When a compiled-in schema does not compile, which a test excludes.
@@ -74,7 +74,7 @@ pub(super) fn own_resource(
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
         subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource: has_status }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
         registry,
     })
 }
@@ -132,7 +132,7 @@ pub(super) fn local_resource(
         name_rule,
         verbs,
         subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource: has_status }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
         registry,
     }
 }

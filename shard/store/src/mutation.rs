@@ -77,7 +77,7 @@ impl Mutation {
         Self { key: key.into(), expect: Expect::Absent, change: Change::Put(value.into()) }
     }
 
-    /// Writes a key whatever its state.
+    /// Writes a key in any state.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), expect: Expect::Any, change: Change::Put(value.into()) }
     }

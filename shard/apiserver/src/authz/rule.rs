@@ -1,4 +1,4 @@
-//! One rule of a role, and the actions that it permits.
+//! A rule of a role, and the actions that it permits.
 
 use serde::{Deserialize, Serialize};
 

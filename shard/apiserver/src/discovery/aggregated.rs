@@ -7,8 +7,8 @@ use crate::registry::{Catalog, ServedResource};
 use crate::resource::Verbs;
 
 /// The document at `/api` or `/apis` as an APIGroupDiscoveryList.
-pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
-    let items: Vec<Value> = order::groups(catalog, core)
+pub(super) fn groups(catalog: &Catalog, is_core: bool, version: &str) -> Value {
+    let items: Vec<Value> = order::groups(catalog, is_core)
         .iter()
         .map(|group| {
             let versions: Vec<Value> = group
@@ -21,7 +21,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core { json!({}) } else { json!({"name": group.name}) };
+            let metadata = if is_core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();

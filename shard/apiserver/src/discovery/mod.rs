@@ -41,7 +41,7 @@ pub(crate) enum Document {
     /// The aggregated form of `/api` or `/apis`.
     Aggregated {
         /// Whether the document is `/api` (the core group) or `/apis`.
-        core: bool,
+        is_core: bool,
         /// `v2` or `v2beta1`.
         version: &'static str,
     },
@@ -73,7 +73,7 @@ impl Discovery {
             return Some(found.clone());
         }
         let value: Value = match &key.1 {
-            Document::Aggregated { core, version } => aggregated::groups(catalog, *core, version),
+            Document::Aggregated { is_core, version } => aggregated::groups(catalog, *is_core, version),
             Document::Group(group) => legacy::group(catalog, group)?,
             Document::Groups => legacy::groups(catalog, &self.address),
             Document::Resources { group, version } => legacy::resources(catalog, group, version)?,

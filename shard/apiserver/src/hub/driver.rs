@@ -26,7 +26,7 @@ pub struct Hub {
 impl Hub {
     /// A hub at the store's current revision. It delivers while [`run`](Self::run) is awaited.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
-        let (progress, _) = watch::channel(HubProgress { revision: store.revision(), closed: false });
+        let (progress, _) = watch::channel(HubProgress { revision: store.revision(), is_closed: false });
         let registrations = Registrations {
             index: RwLock::default(),
             deadlines: Mutex::default(),
@@ -101,7 +101,7 @@ impl Hub {
     /// [`HubClosed`] when the hub closes before.
     pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
         let mut progress = self.registrations.progress.subscribe();
-        let passed = progress.wait_for(|passed| passed.revision >= revision || passed.closed).await;
+        let passed = progress.wait_for(|passed| passed.revision >= revision || passed.is_closed).await;
         match passed {
             Ok(passed) if passed.revision >= revision => Ok(()),
             Ok(_) | Err(_) => Err(HubClosed),
@@ -235,7 +235,7 @@ struct CloseOnDrop<'h>(&'h Hub);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.registrations.progress.send_modify(|passed| passed.closed = true);
+        self.0.registrations.progress.send_modify(|passed| passed.is_closed = true);
         self.0.end_all(SubscriptionEnd::Shutdown);
     }
 }

@@ -1,4 +1,4 @@
-//! One change of one object, decoded once and shared by all its watchers.
+//! A change of an object, decoded once and shared by all its watchers.
 
 use std::sync::{Arc, OnceLock};
 

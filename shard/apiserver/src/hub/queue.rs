@@ -51,7 +51,7 @@ pub enum SubscriptionEnd {
     /// The host ended it: the scope is gone or no longer served.
     #[error("the watch was cancelled by the server")]
     Cancelled,
-    /// It has reached its deadline.
+    /// The subscription has reached its deadline.
     #[error("the watch has reached its timeout")]
     Expired,
     /// Its reader was too slow. It may resume from the last revision that it got.

@@ -21,7 +21,7 @@ use super::queue::{Delivery, Queue, SubscriptionEnd};
 pub struct HubOptions {
     /// Number of undelivered events at which a subscription ends as lagged.
     pub queue_capacity: usize,
-    /// Interval of the bookmarks of subscriptions that want them.
+    /// Interval of the bookmarks of subscriptions that request them.
     pub progress_interval: Duration,
 }
 
@@ -39,7 +39,7 @@ pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
 #[derive(Clone, Copy)]
 pub(super) struct HubProgress {
     pub(super) revision: Revision,
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
 }
 
 /// The subscriptions of a hub, their deadlines and the hub's progress: shared by the hub and its subscriptions.

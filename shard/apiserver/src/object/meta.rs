@@ -65,7 +65,7 @@ fn lookup<'h>(pairs: &'h [(Cow<'_, str>, Cow<'_, str>)], key: &str) -> Option<&'
     pairs.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
 }
 
-/// One entry of `metadata.ownerReferences`.
+/// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Deserialize)]
 pub struct OwnerReference<'a> {
     /// The owner's UID; empty if the reference has none, which matches no object.

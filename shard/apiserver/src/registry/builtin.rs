@@ -137,11 +137,11 @@ impl Strategy for BuiltInStrategy {
     }
 
     fn allows_unconditional_update(&self) -> bool {
-        self.0.unconditional_update
+        self.0.allows_unconditional_update
     }
 
     fn allows_create_on_update(&self) -> bool {
-        self.0.create_on_update
+        self.0.allows_create_on_update
     }
 
     fn counts_generations(&self) -> bool {

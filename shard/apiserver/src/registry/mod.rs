@@ -46,7 +46,7 @@ pub(crate) use read::group_resource;
 /// implementations.
 #[async_trait]
 pub trait Registry: Send + Sync {
-    /// One object.
+    /// Reads an object.
     ///
     /// # Errors
     /// 404, or 504 when the requested revision has not been reached.
@@ -156,7 +156,7 @@ pub struct Target {
     /// The authenticated client.
     pub identity: Arc<Identity>,
     /// Whether the request reads the metadata of all origins.
-    pub every_origin: bool,
+    pub spans_origins: bool,
 }
 
 impl Target {
@@ -178,7 +178,7 @@ impl Target {
 /// Visits listed objects.
 pub type Visitor<'v> = dyn FnMut(ListedObject<'_>) -> ControlFlow<()> + Send + 'v;
 
-/// One object of a list, borrowed from the store.
+/// An object of a list, borrowed from the store.
 #[derive(Clone, Copy)]
 pub struct ListedObject<'a> {
     /// The object.

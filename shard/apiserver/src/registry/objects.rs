@@ -66,7 +66,7 @@ impl ObjectStore {
         self.codec.object(resource, origin, scope, namespace, name).into()
     }
 
-    /// One object.
+    /// Reads an object; `None` if it does not exist.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -82,7 +82,7 @@ impl ObjectStore {
         self.get_by_key(key.as_bytes(), scope)
     }
 
-    /// One object by its key.
+    /// Reads an object by its key; `None` if it does not exist.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -94,7 +94,7 @@ impl ObjectStore {
     /// Visits a range of keys at a revision, selected scopes only. Returns the revision read.
     ///
     /// # Errors
-    /// The store's; see [`read_status`].
+    /// The [`ReadError`] of the store; see [`read_status`].
     pub(crate) fn visit(
         &self,
         range: &Range,

@@ -128,12 +128,13 @@ impl StoreRegistry {
         }
         let interest = Interest {
             resource: target.resource.name.clone(),
-            origin: (!target.every_origin).then(|| target.resource.origin.clone()),
+            origin: (!target.spans_origins).then(|| target.resource.origin.clone()),
             scopes: target.scopes.clone(),
             namespace: target.namespace.clone(),
             label: options.labels.equality_term().map(|(key, value)| (key.into(), value.into())),
         };
-        let progress = if options.bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
+        let progress =
+            if options.allows_bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
         let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
         let registered = subscription.registered_at();
         if wants_state {
@@ -207,7 +208,7 @@ pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
 
 fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     let resource = &target.resource;
-    if target.every_origin {
+    if target.spans_origins {
         return objects.codec().all_origins(&resource.name);
     }
     // A namespace belongs to the range only when the scope is complete.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Registry;
 use crate::resource::{Columns, Shape, Strategy, Verbs};
 
-/// One resource: its names, versions, verbs and rules, and the registry that holds its objects.
+/// A resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///
 /// Immutable and shared: scopes that serve the same (schema, origin, names) share one `Arc`.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl core::fmt::Debug for ServedResource {
     }
 }
 
-/// One served version of a resource.
+/// A served version of a resource.
 #[derive(Clone)]
 pub struct ServedVersion {
     /// The name, `v1alpha1`.

@@ -73,7 +73,7 @@ pub struct ListOptions {
     /// `timeoutSeconds`.
     pub timeout: Option<Duration>,
     /// `allowWatchBookmarks`.
-    pub bookmarks: bool,
+    pub allows_bookmarks: bool,
     /// `sendInitialEvents`.
     pub initial_events: Option<InitialEvents>,
 }
@@ -123,7 +123,7 @@ impl ListOptions {
                 .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             continue_token: query.get("continue").map(str::to_owned),
             timeout: number("timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs),
-            bookmarks: query.flag("allowWatchBookmarks"),
+            allows_bookmarks: query.flag("allowWatchBookmarks"),
             initial_events: query.get("sendInitialEvents").map(|_| {
                 if query.flag("sendInitialEvents") { InitialEvents::Send } else { InitialEvents::Skip }
             }),

@@ -11,7 +11,7 @@ use crate::resource::Verb;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RequestPath<'a> {
     segments: Vec<Cow<'a, str>>,
-    trailing_slash: bool,
+    has_trailing_slash: bool,
 }
 
 impl<'a> RequestPath<'a> {
@@ -22,7 +22,7 @@ impl<'a> RequestPath<'a> {
     /// segments: none of them may get into a storage key.
     pub fn parse(path: &'a str) -> Result<Self, PathError> {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
-        let trailing_slash = trimmed.ends_with('/');
+        let has_trailing_slash = trimmed.ends_with('/');
         let mut segments = Vec::with_capacity(8);
         for raw in trimmed.strip_suffix('/').unwrap_or(trimmed).split('/') {
             if raw.is_empty() {
@@ -38,7 +38,7 @@ impl<'a> RequestPath<'a> {
             }
             segments.push(segment);
         }
-        Ok(Self { segments, trailing_slash })
+        Ok(Self { segments, has_trailing_slash })
     }
 
     /// The decoded segments.
@@ -57,7 +57,7 @@ impl<'a> RequestPath<'a> {
     pub fn text(&self) -> String {
         let mut text = String::from("/");
         text.push_str(&self.segments.join("/"));
-        if self.trailing_slash && !self.segments.is_empty() {
+        if self.has_trailing_slash && !self.segments.is_empty() {
             text.push('/');
         }
         text

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LabelSelector(Vec<LabelTerm>);
 
-/// One requirement of a label selector.
+/// A requirement of a label selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelTerm {
     /// The label's key.
@@ -175,7 +175,7 @@ fn is_label_value(value: &str) -> bool {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FieldSelector(Vec<FieldTerm>);
 
-/// One requirement of a field selector.
+/// A requirement of a field selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FieldTerm {
     /// `metadata.name`.
@@ -183,7 +183,7 @@ pub struct FieldTerm {
     /// The value to compare with.
     pub value: String,
     /// Whether it must be equal (`=`, `==`), or must not (`!=`).
-    pub equal: bool,
+    pub must_equal: bool,
 }
 
 impl FieldSelector {
@@ -200,11 +200,11 @@ impl FieldSelector {
             let at = raw.find('=').ok_or_else(|| SelectorError(raw.to_owned()))?;
             let (field, value) = raw.split_at(at);
             let value = value.trim_start_matches('=');
-            let (field, equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
+            let (field, must_equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             if field.is_empty() {
                 return Err(SelectorError(raw.to_owned()));
             }
-            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), equal });
+            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), must_equal });
         }
         Ok(Self(terms))
     }
@@ -212,7 +212,7 @@ impl FieldSelector {
     /// This selector with one more term, `field=value`.
     #[must_use]
     pub fn and(mut self, field: &str, value: &str) -> Self {
-        self.0.push(FieldTerm { field: field.to_owned(), value: value.to_owned(), equal: true });
+        self.0.push(FieldTerm { field: field.to_owned(), value: value.to_owned(), must_equal: true });
         self
     }
 
@@ -228,12 +228,12 @@ impl FieldSelector {
 
     /// The value of the first term `field=value`.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
+        self.0.iter().find(|term| term.must_equal && term.field == field).map(|term| &*term.value)
     }
 
     /// Whether the object whose fields `field` looks up is selected.
     pub fn selects(&self, field: impl Fn(&str) -> String) -> bool {
-        self.0.iter().all(|term| (field(&term.field) == term.value) == term.equal)
+        self.0.iter().all(|term| (field(&term.field) == term.value) == term.must_equal)
     }
 }
 

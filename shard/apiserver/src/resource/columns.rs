@@ -26,7 +26,7 @@ pub trait Columns: Send + Sync {
     /// The headings.
     fn definitions(&self) -> Vec<Column>;
 
-    /// One row's cells, in the order of the headings. `now` is for ages, in seconds since the epoch.
+    /// The cells of a row, in the order of the headings. `now` is for ages, in seconds since the epoch.
     fn cells(&self, object: &Value, now: i64) -> Vec<Value>;
 }
 

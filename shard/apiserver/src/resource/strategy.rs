@@ -69,12 +69,12 @@ pub enum Deferral {
 #[derive(Clone, Copy, Debug)]
 pub struct CustomStrategy {
     /// Whether `status` is a subresource of its own.
-    pub status_subresource: bool,
+    pub has_status_subresource: bool,
 }
 
 impl Strategy for CustomStrategy {
     fn prepare_create(&self, object: &mut Value) {
-        if self.status_subresource
+        if self.has_status_subresource
             && let Some(fields) = object.as_object_mut()
         {
             fields.remove("status");
@@ -86,7 +86,7 @@ impl Strategy for CustomStrategy {
             return;
         };
         match write {
-            WriteTarget::Main if self.status_subresource => copy_field("status", old, new),
+            WriteTarget::Main if self.has_status_subresource => copy_field("status", old, new),
             WriteTarget::Main => {}
             WriteTarget::Subresource(_) => restore_all_but_status(old, new),
         }
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn status_and_the_rest_do_not_touch_each_other() {
-        let with = CustomStrategy { status_subresource: true };
-        let without = CustomStrategy { status_subresource: false };
+        let with = CustomStrategy { has_status_subresource: true };
+        let without = CustomStrategy { has_status_subresource: false };
         let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
         let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
         for (strategy, write, expected) in [

@@ -1,7 +1,7 @@
 //! gzip (RFC 1952), compressed by zlib-rs.
 //!
-//! zlib-rs is called directly, not through flate2: features of a dependency unify over the workspace, so another crate that asks
-//! flate2 for a C library would have the shard compress in C.
+//! zlib-rs is called directly, not through flate2: features of a dependency unify over the workspace, so another crate that enables
+//! a C library in flate2 would make the shard compress in C.
 
 use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 

@@ -146,7 +146,7 @@ impl<H: Host> ApiServer<H> {
         };
         let document = match (words.as_slice(), aggregated) {
             ([root @ ("api" | "apis")], Some(version)) => {
-                Document::Aggregated { core: *root == "api", version }
+                Document::Aggregated { is_core: *root == "api", version }
             }
             (["api"], None) => Document::Versions,
             (["apis"], None) => Document::Groups,

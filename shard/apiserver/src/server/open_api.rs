@@ -43,7 +43,7 @@ impl OpenApi {
         catalog: &Arc<Catalog>,
     ) -> Result<Response, Status> {
         let ["v3", path @ ..] = path else { return Ok(response::unknown_path()) };
-        let accepted = context.accepted().ok().filter(|accepted| !accepted.yaml);
+        let accepted = context.accepted().ok().filter(|accepted| !accepted.is_yaml);
         if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
             return Err(Status::not_acceptable(&["application/json"]));
         }

@@ -39,13 +39,13 @@ impl<H: Host> ApiServer<H> {
         }
         let name = ResourceName::new(&wanted.group, &wanted.resource);
         let reads = matches!(wanted.verb, Verb::Get | Verb::List | Verb::Watch);
-        let metadata_only =
+        let is_metadata_only =
             reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata));
         let requested = RequestedResource {
             name: &name,
             version: &wanted.version,
             identity: wanted.identity.as_deref(),
-            metadata_only,
+            is_metadata_only,
         };
         let Some(resource) = self.host.resolve(scopes, &requested)? else {
             return self.unknown_resource(scopes, &wanted);
@@ -57,8 +57,8 @@ impl<H: Host> ApiServer<H> {
         if let Some(refusal) = unsupported_operation(&resource, &wanted) {
             return Err(refusal);
         }
-        let every_origin =
-            metadata_only && wanted.identity.is_none() && matches!(scopes, ScopeSelector::Every { .. });
+        let spans_origins =
+            is_metadata_only && wanted.identity.is_none() && matches!(scopes, ScopeSelector::Every { .. });
         let target = Target {
             version: version.name.clone(),
             scopes: scopes.clone(),
@@ -67,7 +67,7 @@ impl<H: Host> ApiServer<H> {
             subresource: wanted.subresource.as_deref().map(Into::into),
             verb: wanted.verb,
             identity: Arc::clone(context.identity),
-            every_origin: every_origin && resource.origin != Origin::BuiltIn,
+            spans_origins: spans_origins && resource.origin != Origin::BuiltIn,
             resource,
         };
         match (wanted.verb, wanted.name) {

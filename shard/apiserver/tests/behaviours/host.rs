@@ -204,7 +204,7 @@ fn custom(
     kind: &str,
     namespaced: bool,
     versions: Vec<ServedVersion>,
-    status_subresource: bool,
+    has_status_subresource: bool,
     registry: Arc<dyn Registry>,
 ) -> ServedResource {
     let status =
@@ -225,8 +225,8 @@ fn custom(
         storage_version_hash: Some("hash=".into()),
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
-        subresources: status_subresource.then_some(status).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource }),
+        subresources: has_status_subresource.then_some(status).into_iter().collect(),
+        strategy: Arc::new(CustomStrategy { has_status_subresource }),
         registry,
     }
 }

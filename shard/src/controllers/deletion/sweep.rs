@@ -1,4 +1,4 @@
-//! One pass over content that is deleted: objects that are removed, marked for deletion, or awaited.
+//! A pass over content that is deleted: objects that are removed, marked for deletion, or awaited.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! The writer thread: the only one that changes the file.
 //!
-//! It takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
+//! The writer takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
 //! durable with one write. No outcome is sent before that, not even a conflict: a conflict may be with a commit of the same group,
 //! and commits that are not durable must not be visible.
 
@@ -50,7 +50,7 @@ pub(super) struct Writer {
     revision: Revision,
     compacted: Revision,
     /// Whether compacted rows are still in the file.
-    sweeping: bool,
+    has_rows_to_sweep: bool,
     /// Callers that wait for the end of the compaction.
     waiting: Vec<CompactReply>,
 }
@@ -64,7 +64,7 @@ impl Writer {
     ) -> Self {
         let view = shared.view();
         // Resumes a compaction that a crash interrupted. A read error is ignored here: the sweep meets it again.
-        let sweeping = view.has_rows_to_sweep().unwrap_or(true);
+        let has_rows_to_sweep = view.has_rows_to_sweep().unwrap_or(true);
         let (revision, compacted) = (view.revision(), view.compacted());
         let latest_revision = Some(latest_revision);
         Self {
@@ -74,7 +74,7 @@ impl Writer {
             options,
             revision,
             compacted,
-            sweeping,
+            has_rows_to_sweep,
             waiting: Vec::new(),
         }
     }
@@ -92,7 +92,7 @@ impl Writer {
     /// Waits for a command unless there are rows to sweep, then takes the queued ones. `None`: the store is being closed.
     fn gather(&self, queue: &mut mpsc::Receiver<Command>) -> Option<Group> {
         let mut group = Group::default();
-        if self.sweeping {
+        if self.has_rows_to_sweep {
             match queue.try_recv() {
                 Ok(command) => group.add(command),
                 Err(TryRecvError::Empty) => return Some(group),
@@ -139,12 +139,12 @@ impl Writer {
             compacted = compacted.max(below.min(revision));
             self.waiting.push(reply);
         }
-        self.sweeping |= compacted > self.compacted;
-        let swept = self.sweeping;
+        self.has_rows_to_sweep |= compacted > self.compacted;
+        let swept = self.has_rows_to_sweep;
         if swept {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.sweeping = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
         }
         drop(tables);
 
@@ -158,7 +158,7 @@ impl Writer {
             (self.revision, self.compacted) = (revision, compacted);
             self.publish(batches)?;
         }
-        if !self.sweeping {
+        if !self.has_rows_to_sweep {
             // A caller that has stopped waiting needs no reply; the same holds for every reply below.
             self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
         }

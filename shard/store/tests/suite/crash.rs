@@ -120,7 +120,7 @@ fn writer_to_be_killed() {
     });
 }
 
-/// One line at a time: a kill between two writes must not leave half of one.
+/// Writes a whole line at once: a kill between two writes must not leave half of one.
 fn print_whole(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).unwrap();
