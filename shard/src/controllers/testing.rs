@@ -244,7 +244,7 @@ impl Shard {
     }
 
     /// Waits until `holds` is true; checks after every commit.
-    pub(super) async fn until(&self, condition_name: &str, holds: impl Fn() -> bool) {
+    pub(super) async fn until(&self, description: &str, holds: impl Fn() -> bool) {
         let store = self.objects.store();
         let mut commits = store.follow(store.revision()).unwrap();
         let waiting = async {
@@ -254,7 +254,7 @@ impl Shard {
         };
         assert!(
             tokio::time::timeout(Duration::from_secs(600), waiting).await.is_ok(),
-            "never: {condition_name}"
+            "never: {description}"
         );
     }
 

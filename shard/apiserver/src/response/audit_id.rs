@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn ids_are_uuids_and_differ_across_batches() {
-        let ids: BTreeSet<String> = (0..3 * BATCH).map(|_| draw().to_str().unwrap().to_owned()).collect();
+        let ids: BTreeSet<String> = (0..3 * BATCH).map(|_| generate().to_str().unwrap().to_owned()).collect();
         assert_eq!(ids.len(), 3 * BATCH);
         for id in ids {
             assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 4, "{id}");

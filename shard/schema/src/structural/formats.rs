@@ -429,13 +429,13 @@ mod tests {
         ];
         for (format, right, wrong) in table {
             for text in *right {
-                assert!(check(format, text, Dialect::Structural), "{format}: {text}");
+                assert!(has_format(format, text, Dialect::Structural), "{format}: {text}");
             }
             for text in *wrong {
-                assert!(!check(format, text, Dialect::Structural), "{format}: {text}");
+                assert!(!has_format(format, text, Dialect::Structural), "{format}: {text}");
             }
         }
-        assert!(check("byte", "", Dialect::OpenApi));
+        assert!(has_format("byte", "", Dialect::OpenApi));
     }
 
     #[test]
