@@ -162,7 +162,7 @@ fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> Serve
         versions,
         storage_version: storage.into(),
         schema_hash: 0,
-        conversion: Conversion::Rename,
+        conversion: Conversion::None,
         storage_version_hash: Some(storage_version_hash("", &spec.group, storage, &spec.names.kind).into()),
         // The shard that wrote the copy has validated the name by the resource's own rule.
         name_rule: NameRule::PathSegment,
@@ -189,7 +189,7 @@ impl Strategy for CopyStrategy {
         Vec::new()
     }
 
-    fn unconditional_update(&self) -> bool {
+    fn allows_unconditional_update(&self) -> bool {
         false
     }
 }

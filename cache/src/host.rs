@@ -51,7 +51,7 @@ impl Host for CacheHost {
         path::locate(path)
     }
 
-    /// A client without a certificate of the configured authorities is anonymous, whatever other credentials it sends.
+    /// A client without a certificate of the configured authorities is anonymous; other credentials are ignored.
     /// Anonymous requests are denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         // A request that impersonates must not be served as the user of its certificate.
@@ -77,7 +77,7 @@ impl Host for CacheHost {
         let user = request.identity.user();
         let action = Action::NonResource { verb: "get", path: &path };
         let attributes = Attributes { user, scopes: None, action };
-        if !self.authorize(&attributes).allows() {
+        if !self.authorize(&attributes).is_allowed() {
             return Some(failure(&forbidden(user, &action)));
         }
         if path != "/metrics" {

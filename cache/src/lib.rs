@@ -5,7 +5,7 @@
 //! generation of the original. There are no schemas, no admission and no finalizers: members of `system:masters` may
 //! write anything, and all other clients are denied.
 //!
-//! This crate must not know controllers. It writes no objects itself, except for the definitions of the served
+//! This crate has no controllers. The server writes no objects itself, except for the definitions of the served
 //! resources.
 
 mod bootstrap;

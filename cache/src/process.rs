@@ -110,7 +110,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
     let store = open_store(&config)?;
-    // Bind the port last: a client that can connect finds the server ready.
+    // Bind the port after the store is open: clients that connect do not wait for its verification.
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();
@@ -140,7 +140,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     }
 }
 
-/// Opens the store. This blocks, and takes long after a crash (recovery), but no other task runs yet.
+/// Opens the store. Blocks while the file is verified, but no other task runs yet.
 fn open_store(config: &CacheConfig) -> Result<Arc<dyn Store>, OpenError> {
     let bytes = |size: fairlead_config::ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
     let options = RedbOptions {

@@ -36,8 +36,8 @@ pub(crate) enum BootstrapError {
     /// An object could not be read or created.
     #[error("the store's content cannot be used: {0}")]
     Object(#[from] Status),
-    /// The system provides no random numbers for an identity.
-    #[error("the system has no randomness")]
+    /// The system provides no random bytes for an identity.
+    #[error("the system provides no random bytes")]
     Random(getrandom::Error),
 }
 
@@ -142,10 +142,10 @@ pub(crate) async fn shard(
     let identities = exports.identities();
     let mut data: serde_json::Map<String, Value> =
         identities.iter().map(|(name, identity)| (name.clone(), (**identity).into())).collect();
-    let whole = serde_json::to_string(exports).map_err(Status::internal)?;
-    data.insert("fairlead.exports".into(), whole.into());
-    let kept: Result<String, Status> = serde_json::to_string(schemas).map_err(Status::internal);
-    data.insert("fairlead.schemas".into(), kept?.into());
+    let exports_json = serde_json::to_string(exports).map_err(Status::internal)?;
+    data.insert("fairlead.exports".into(), exports_json.into());
+    let schemas_json: Result<String, Status> = serde_json::to_string(schemas).map_err(Status::internal);
+    data.insert("fairlead.schemas".into(), schemas_json?.into());
     writes.ensure(
         SYSTEM_SHARD,
         json!({

@@ -1,10 +1,10 @@
 //! A kcp shard: logical clusters, tenancy, API exports, their controllers.
 //!
-//! It hosts the generic API server and decides which logical clusters exist (a scope is one logical cluster), which
+//! The shard hosts the generic API server and decides which logical clusters exist (a scope is one logical cluster), which
 //! resources each serves, which actions a user may perform, and which writes are valid. Controllers create, initialize
 //! and delete workspaces.
 //!
-//! It must not know the gateway: the gateway's choice of a shard for a workspace is an HTTP service that it calls.
+//! The crate does not depend on the gateway: it calls the gateway's placement API over HTTP.
 
 mod admission;
 mod bootstrap;

@@ -1,6 +1,6 @@
 //! Placement of new workspaces on shards.
 //!
-//! The gateway picks the shard, because it sees all shards. If it does not respond in time, the shard picks one at
+//! The gateway picks the shard, because it has the state of all shards. If it does not respond in time, the shard picks one at
 //! random, as kcp does. If it responds that no shard fits, or that none fits now, the workspace is not placed: its
 //! condition has the reason, and the gateway is called again later.
 
@@ -36,7 +36,7 @@ pub(crate) struct ShardInfo {
     pub(crate) is_draining: bool,
 }
 
-/// Annotation of a Shard that is being emptied and gets no new workspaces, whatever its value.
+/// Annotation of a Shard that is being emptied and gets no new workspaces; any value counts.
 const DRAIN: &str = "fairlead.dev/drain";
 /// The beginning of kcp's message if there is no shard.
 const NO_SHARD: &str = "No available shards to schedule the workspace";
@@ -115,7 +115,7 @@ impl Placement {
                         self.picks.with_label_values(&["gateway"]).inc();
                         return PlacementOutcome::Shard(shard.clone(), reason);
                     }
-                    // Gateway and shard learn of changes at different times; soon both know.
+                    // The gateway and this shard observe changes of a Shard at different times; a retry helps.
                     Some(exclusion) => {
                         let name = &shard.name;
                         return PlacementOutcome::NoShardNow(format!(
@@ -136,7 +136,7 @@ impl Placement {
         };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
-        // If there is no randomness, the first one is used.
+        // If the system provides no random bytes, the first shard is used.
         let _ = getrandom::fill(&mut random);
         let index = (u64::from_le_bytes(random) % fitting.len() as u64) as usize;
         let reason = format!("random: {} of {} shards fit; {fallback_cause}", fitting.len(), shards.len());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::keys::condition_type::READY;
 
-/// One condition of an object.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {

@@ -149,39 +149,39 @@ fn convert_claims(object: &mut Value, list: &ClaimList, direction: Direction) {
 }
 
 /// A v1alpha2 claim of an export. v1alpha1 has no verbs.
-fn export_claim(older: &Value) -> Value {
+fn export_claim(v1alpha1: &Value) -> Value {
     json!({
-        "group": text(older, "group"),
-        "resource": text(older, "resource"),
-        "identityHash": text(older, "identityHash"),
+        "group": text(v1alpha1, "group"),
+        "resource": text(v1alpha1, "resource"),
+        "identityHash": text(v1alpha1, "identityHash"),
         "verbs": ["*"],
     })
 }
 
 /// A v1alpha2 claim of a binding, which also has a selector of objects.
-fn binding_claim(older: &Value) -> Value {
-    let mut claim = export_claim(older);
+fn binding_claim(v1alpha1: &Value) -> Value {
+    let mut claim = export_claim(v1alpha1);
     claim["selector"] = json!({"matchAll": true});
-    if let Some(state) = older.get("state") {
+    if let Some(state) = v1alpha1.get("state") {
         claim["state"] = state.clone();
     }
     claim
 }
 
-fn claim_to_v1alpha1(newer: &Value) -> Value {
-    let mut claim = json!({"resource": text(newer, "resource")});
+fn claim_to_v1alpha1(v1alpha2: &Value) -> Value {
+    let mut claim = json!({"resource": text(v1alpha2, "resource")});
     for field in ["group", "identityHash", "state"] {
-        if !text(newer, field).is_empty() {
-            claim[field] = text(newer, field).into();
+        if !text(v1alpha2, field).is_empty() {
+            claim[field] = text(v1alpha2, field).into();
         }
     }
-    if newer["selector"]["matchAll"] == true {
+    if v1alpha2["selector"]["matchAll"] == true {
         claim["all"] = true.into();
     }
     claim
 }
 
-/// Completes a saved claim. It lacks empty text, which objects of v1alpha2 hold. Its state comes from the current claim,
+/// Completes a saved claim. For v1alpha2, missing texts are set to empty ones. The state comes from the current claim,
 /// because both versions have the state.
 fn complete(saved: &Value, current: &Value, direction: Direction) -> Value {
     let mut claim = saved.clone();
@@ -246,19 +246,19 @@ fn resources_to_v1alpha1(export: &mut Value) {
     let Some(Value::Array(resources)) = spec_of(export).and_then(|spec| spec.remove("resources")) else {
         return;
     };
-    let (elsewhere, here): (Vec<Value>, Vec<Value>) =
+    let (virtual_resources, crd_resources): (Vec<Value>, Vec<Value>) =
         resources.into_iter().partition(|resource| resource["storage"].get("virtual").is_some());
-    if !elsewhere.is_empty() {
-        set_annotation(export, RESOURCES_ANNOTATION, Value::from(elsewhere).to_string());
+    if !virtual_resources.is_empty() {
+        set_annotation(export, RESOURCES_ANNOTATION, Value::from(virtual_resources).to_string());
     }
-    let names: Vec<Value> = here.iter().map(|resource| resource["schema"].clone()).collect();
+    let names: Vec<Value> = crd_resources.iter().map(|resource| resource["schema"].clone()).collect();
     if let Some(spec) = spec_of(export).filter(|_| !names.is_empty()) {
         spec.insert("latestResourceSchemas".to_owned(), names.into());
     }
 }
 
 fn resources_to_v1alpha2(export: &mut Value) -> Result<(), ConversionError> {
-    let elsewhere = take_annotation(export, RESOURCES_ANNOTATION);
+    let virtual_resources = take_annotation(export, RESOURCES_ANNOTATION);
     let names = spec_of(export).and_then(|spec| spec.remove("latestResourceSchemas"));
     let mut resources = Vec::new();
     for name in names.as_ref().and_then(Value::as_array).into_iter().flatten() {
@@ -270,7 +270,7 @@ fn resources_to_v1alpha2(export: &mut Value) -> Result<(), ConversionError> {
         let group = if group == "core" { "" } else { group };
         resources.push(json!({"group": group, "name": resource, "schema": name, "storage": {"crd": {}}}));
     }
-    resources.extend(elsewhere);
+    resources.extend(virtual_resources);
     if let Some(spec) = spec_of(export).filter(|_| !resources.is_empty()) {
         spec.insert("resources".to_owned(), resources.into());
     }
@@ -331,7 +331,7 @@ mod tests {
     /// As recorded in `e-apiexport`, requests 72 and 76.
     #[test]
     fn an_export_with_claims_converts_both_ways() {
-        let newer = json!({
+        let v1alpha2 = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
             "metadata": {"name": "golden", "annotations": {"kcp.io/path": "root:provider"}},
             "spec": {
@@ -343,7 +343,7 @@ mod tests {
                                "schema": "v1.sheriffs.golden.example.com", "storage": {"crd": {}}}],
             },
         });
-        let older = json!({
+        let v1alpha1 = json!({
             "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport",
             "metadata": {"name": "golden", "annotations": {
                 "apis.v1alpha2.kcp.io/permission-claims": r#"[{"resource":"secrets","verbs":["get","list"]}]"#,
@@ -354,14 +354,14 @@ mod tests {
                 "permissionClaims": [{"resource": "configmaps"}, {"resource": "secrets"}],
             },
         });
-        assert_eq!(apis_to_v1alpha1(newer.clone()), older);
-        assert_eq!(apis_to_v1alpha2(older).unwrap(), newer);
+        assert_eq!(apis_to_v1alpha1(v1alpha2.clone()), v1alpha1);
+        assert_eq!(apis_to_v1alpha2(v1alpha1).unwrap(), v1alpha2);
     }
 
     /// As recorded in `e-apiexport`, requests 196 and 204.
     #[test]
     fn a_binding_with_claims_converts_both_ways() {
-        let newer = json!({
+        let v1alpha2 = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
             "metadata": {"name": "golden"},
             "spec": {
@@ -385,7 +385,7 @@ mod tests {
                 "phase": "Bound",
             },
         });
-        let older = json!({
+        let v1alpha1 = json!({
             "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIBinding",
             "metadata": {"name": "golden", "annotations": {
                 "apis.v1alpha2.kcp.io/status-export-permission-claims":
@@ -404,13 +404,13 @@ mod tests {
                 "phase": "Bound",
             },
         });
-        assert_eq!(apis_to_v1alpha1(newer.clone()), older);
-        assert_eq!(apis_to_v1alpha2(older).unwrap(), newer);
+        assert_eq!(apis_to_v1alpha1(v1alpha2.clone()), v1alpha1);
+        assert_eq!(apis_to_v1alpha2(v1alpha1).unwrap(), v1alpha2);
     }
 
     #[test]
     fn fields_of_one_version_survive_round_trips() {
-        let older = json!({
+        let v1alpha1 = json!({
             "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport",
             "metadata": {"name": "a"},
             "spec": {
@@ -421,11 +421,11 @@ mod tests {
                 ],
             },
         });
-        let newer = apis_to_v1alpha2(older.clone()).unwrap();
-        assert_eq!(newer["spec"]["resources"][0]["group"], "");
-        assert_eq!(apis_to_v1alpha1(newer), older);
+        let v1alpha2 = apis_to_v1alpha2(v1alpha1.clone()).unwrap();
+        assert_eq!(v1alpha2["spec"]["resources"][0]["group"], "");
+        assert_eq!(apis_to_v1alpha1(v1alpha2), v1alpha1);
 
-        let newer = json!({
+        let v1alpha2 = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
             "metadata": {"name": "a"},
             "spec": {"permissionClaims": [
@@ -433,9 +433,9 @@ mod tests {
                  "selector": {"matchLabels": {"a": "b"}}},
             ]},
         });
-        assert_eq!(apis_to_v1alpha2(apis_to_v1alpha1(newer.clone())).unwrap(), newer);
+        assert_eq!(apis_to_v1alpha2(apis_to_v1alpha1(v1alpha2.clone())).unwrap(), v1alpha2);
 
-        let newer = json!({
+        let v1alpha2 = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
             "metadata": {"name": "a"},
             "spec": {"resources": [
@@ -443,23 +443,23 @@ mod tests {
                  "storage": {"virtual": {"identityHash": "x", "reference": {"kind": "K", "name": "n"}}}},
             ]},
         });
-        let older = apis_to_v1alpha1(newer.clone());
-        assert_eq!(older["spec"], json!({}));
-        assert_eq!(apis_to_v1alpha2(older).unwrap(), newer);
+        let v1alpha1 = apis_to_v1alpha1(v1alpha2.clone());
+        assert_eq!(v1alpha1["spec"], json!({}));
+        assert_eq!(apis_to_v1alpha2(v1alpha1).unwrap(), v1alpha2);
     }
 
     #[test]
     fn a_state_changed_through_v1alpha1_keeps_the_verbs() {
-        let newer = json!({
+        let v1alpha2 = json!({
             "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "a"},
             "spec": {"permissionClaims": [
                 {"group": "", "identityHash": "", "resource": "secrets", "state": "Accepted", "verbs": ["get"],
                  "selector": {"matchAll": true}},
             ]},
         });
-        let mut older = apis_to_v1alpha1(newer);
-        older["spec"]["permissionClaims"][0]["state"] = "Rejected".into();
-        let claim = &apis_to_v1alpha2(older).unwrap()["spec"]["permissionClaims"][0];
+        let mut v1alpha1 = apis_to_v1alpha1(v1alpha2);
+        v1alpha1["spec"]["permissionClaims"][0]["state"] = "Rejected".into();
+        let claim = &apis_to_v1alpha2(v1alpha1).unwrap()["spec"]["permissionClaims"][0];
         assert_eq!(claim["state"], "Rejected");
         assert_eq!(claim["verbs"], json!(["get"]));
     }
@@ -471,8 +471,8 @@ mod tests {
             json!({"kind": "APIExport", "metadata": 1, "spec": "x"}),
             json!({"kind": "APIBinding", "spec": {"permissionClaims": [1, {}]}, "status": []}),
         ] {
-            let older = apis_to_v1alpha1(malformed.clone());
-            assert_eq!(older.is_object(), malformed.is_object());
+            let v1alpha1 = apis_to_v1alpha1(malformed.clone());
+            assert_eq!(v1alpha1.is_object(), malformed.is_object());
             assert!(apis_to_v1alpha2(malformed).is_ok());
         }
     }

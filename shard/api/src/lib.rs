@@ -39,7 +39,7 @@ pub use naming::{
     workspace_url,
 };
 pub use partial::{PartialLogicalCluster, PartialOwner, PartialWorkspace};
-pub use rules::{Violation, unknown_rules, validate_transition};
+pub use rules::{Violation, unknown_rules, validate_rules};
 pub use schema::{Column, ResourceDefinition, Scope, Version, resource, resources, system_resources};
 pub use types::*;
 pub use workspace_types::{

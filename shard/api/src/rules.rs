@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::ResourceDefinition;
 
-/// One rule that an object breaks.
+/// A rule that an object violates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// For example `spec.cluster`.
+    /// The path of the value, such as `spec.cluster`.
     pub path: String,
     /// The new value at that path.
     pub value: Value,
@@ -31,10 +31,8 @@ impl Violation {
 
 impl ResourceDefinition {
     /// Checks the rules of one version; `old` is the stored object of an update. An unknown version has no rules.
-    pub fn validate_transition(&self, version: &str, old: Option<&Value>, new: &Value) -> Vec<Violation> {
-        self.version(version)
-            .map(|version| validate_transition(&version.schema, old, new))
-            .unwrap_or_default()
+    pub fn validate_rules(&self, version: &str, old: Option<&Value>, new: &Value) -> Vec<Violation> {
+        self.version(version).map(|version| validate_rules(&version.schema, old, new)).unwrap_or_default()
     }
 }
 
@@ -42,7 +40,7 @@ impl ResourceDefinition {
 ///
 /// Rules that compare with `oldSelf` run only if there is an old value. The other rules are skipped for unchanged values
 /// (KEP-4008, ratcheting).
-pub fn validate_transition(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<Violation> {
+pub fn validate_rules(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<Violation> {
     let mut violations = Vec::new();
     validate_value(schema, old, new, "", &mut violations);
     violations
@@ -425,7 +423,7 @@ mod tests {
         ];
         for (group_version, plural, old, new, expected) in cases {
             let (group, version) = group_version.split_once('/').unwrap();
-            let found = resource(group, plural).unwrap().validate_transition(version, old, &new);
+            let found = resource(group, plural).unwrap().validate_rules(version, old, &new);
             let found: Vec<(&str, &str)> =
                 found.iter().map(|violation| (violation.path.as_str(), violation.message.as_str())).collect();
             assert_eq!(found, expected, "{plural} {new}");
@@ -436,8 +434,8 @@ mod tests {
     fn an_unchanged_invalid_value_is_not_reported() {
         let bad = json!({"spec": {"resources": [{"group": "g", "name": "n", "schema": "s", "storage": {}}]}});
         let exports = resource("apis.kcp.io", "apiexports").unwrap();
-        assert_eq!(exports.validate_transition("v1alpha2", None, &bad).len(), 1);
-        assert_eq!(exports.validate_transition("v1alpha2", Some(&bad), &bad), []);
+        assert_eq!(exports.validate_rules("v1alpha2", None, &bad).len(), 1);
+        assert_eq!(exports.validate_rules("v1alpha2", Some(&bad), &bad), []);
     }
 
     #[test]

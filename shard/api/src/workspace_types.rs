@@ -158,7 +158,7 @@ pub fn check_parent_and_child(
     if broken.is_empty() { Ok(()) } else { Err(IncompatibleTypes(broken)) }
 }
 
-/// One direction of the check.
+/// A direction of the check.
 struct Direction {
     limit: fn(&WorkspaceTypeSpec) -> Option<&TypeSelector>,
     none: &'static str,
@@ -216,7 +216,7 @@ impl fmt::Display for GoStringSet<'_> {
     }
 }
 
-/// One message for several errors, in the format of Kubernetes' aggregate error.
+/// A single message for several errors, in the format of Kubernetes' aggregate error.
 fn aggregate(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),

@@ -47,14 +47,14 @@ fn without_descriptions(value: &Value) -> Value {
     }
 }
 
-fn assert_same(what: &str, ours: &Value, theirs: &Value) {
+fn assert_same(subject: &str, ours: &Value, theirs: &Value) {
     let ours = serde_json::to_string_pretty(&without_descriptions(ours)).unwrap();
     let theirs = serde_json::to_string_pretty(&without_descriptions(theirs)).unwrap();
     if ours != theirs {
         for (line, (our, their)) in ours.lines().zip(theirs.lines()).enumerate() {
-            assert_eq!(our, their, "{what}, line {line}\n{ours}");
+            assert_eq!(our, their, "{subject}, line {line}\n{ours}");
         }
-        panic!("{what} differs in length:\n{ours}");
+        panic!("{subject} differs in length:\n{ours}");
     }
 }
 
@@ -365,9 +365,9 @@ fn types_read_the_recorded_objects() {
             let typed: T = serde_json::from_value(object.clone()).unwrap();
             let again = serde_json::to_value(&typed).unwrap();
             for part in parts {
-                let what = format!("{place} {} {part}", name(&object));
+                let subject = format!("{place} {} {part}", name(&object));
                 assert_same(
-                    &what,
+                    &subject,
                     again.pointer(part).unwrap_or(&Value::Null),
                     object.pointer(part).unwrap_or(&Value::Null),
                 );

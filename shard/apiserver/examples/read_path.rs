@@ -1,8 +1,8 @@
-//! Costs within the server, without sockets: the time of a GET, of a LIST of 500 and of a watch event by the number of
+//! Measures the server without sockets: the time of a GET, of a LIST of 500 objects and of a watch event by the number of
 //! watches, and the memory of an idle watch.
 //!
 //! `cargo run --release -p fairlead-apiserver --example read_path`
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an example that measures")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark")]
 
 #[path = "../tests/behaviours/host.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
@@ -30,20 +30,20 @@ fn main() {
         fill(&server).await;
         let one = format!("{CONFIG_MAPS}/n250");
         let list = format!("{CONFIG_MAPS}?limit=500");
-        let each = |name: &str, took: f64| println!("{name:<44} {took:>10.2} µs");
-        each("GET of 1 KiB", repeated(&server, &one, 200_000).await);
-        each("GET of nothing (404)", repeated(&server, &format!("{one}x"), 200_000).await);
-        each("LIST of 500 of 1 KiB", repeated(&server, &list, 500).await);
-        each("LIST of 500, compressed", repeated(&server, &format!("{list}&packed"), 500).await);
-        each(
+        let report = |name: &str, micros: f64| println!("{name:<44} {micros:>10.2} µs");
+        report("GET of 1 KiB", repeated(&server, &one, 200_000).await);
+        report("GET of nothing (404)", repeated(&server, &format!("{one}x"), 200_000).await);
+        report("LIST of 500 of 1 KiB", repeated(&server, &list, 500).await);
+        report("LIST of 500, compressed", repeated(&server, &format!("{list}&packed"), 500).await);
+        report(
             "LIST by label, 5 of 500",
             repeated(&server, &format!("{CONFIG_MAPS}?labelSelector=tens%3D7"), 500).await,
         );
-        each("GET /apis", repeated(&server, "/clusters/root/apis", 100_000).await);
-        each("GET /openapi/v3", repeated(&server, "/clusters/root/openapi/v3", 100_000).await);
+        report("GET /apis", repeated(&server, "/clusters/root/apis", 100_000).await);
+        report("GET /openapi/v3", repeated(&server, "/clusters/root/openapi/v3", 100_000).await);
         for watchers in [1, 100, 1_000] {
-            let took = events(&server, watchers).await;
-            each(&format!("event to {watchers} watchers, each"), took / watchers as f64);
+            let micros = events(&server, watchers).await;
+            report(&format!("event to {watchers} watchers, each"), micros / watchers as f64);
         }
         println!("{:<44} {:>10} bytes", "an idle watch", idle_watch(&server).await);
     });
@@ -74,16 +74,16 @@ async fn send(server: &TestServerParts, method: &str, uri: &str, body: String) -
     server.api.handle(request.body(Full::new(Bytes::from(body))).unwrap()).await
 }
 
-/// Microseconds for one of many requests, the client's part included.
+/// Mean microseconds per request, including the cost of the client.
 async fn repeated(server: &TestServerParts, uri: &str, times: u32) -> f64 {
     for _ in 0..times / 10 + 1 {
         send(server, "GET", uri, String::new()).await;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..times {
         send(server, "GET", uri, String::new()).await;
     }
-    begun.elapsed().as_secs_f64() * 1e6 / f64::from(times)
+    started.elapsed().as_secs_f64() * 1e6 / f64::from(times)
 }
 
 /// Microseconds from the hub to the bodies of all watchers for one event.
@@ -101,7 +101,7 @@ async fn events(server: &TestServerParts, watchers: usize) -> f64 {
         server.api.handle(request.body(Full::new(Bytes::from(body))).unwrap()).await;
     }
     server.hub.wait(server.store.revision()).await.unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     for body in &mut bodies {
         let mut seen = 0;
         while seen < EVENTS {
@@ -109,10 +109,10 @@ async fn events(server: &TestServerParts, watchers: usize) -> f64 {
             seen += chunk.iter().filter(|byte| **byte == b'\n').count();
         }
     }
-    begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64
+    started.elapsed().as_secs_f64() * 1e6 / EVENTS as f64
 }
 
-/// Bytes of resident memory for one of many watches that nothing happens on.
+/// Bytes of resident memory per idle watch.
 async fn idle_watch(server: &TestServerParts) -> usize {
     const WATCHES: usize = 20_000;
     let from = server.store.revision();

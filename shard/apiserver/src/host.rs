@@ -1,6 +1,7 @@
 //! The interface to the host of an API server: scopes, resources, identities, permissions, admission.
 //!
-//! This crate knows how the Kubernetes API behaves; the host knows what exists and who may use it.
+//! This crate implements the behaviour of the Kubernetes API; the host decides which scopes and resources
+//! exist and who may use them.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ use crate::scope::{Scope, ScopeSelector};
 /// The process in which an [`ApiServer`](crate::ApiServer) serves.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
-    /// Takes the scope off a path. Cheap: no I/O.
+    /// Removes the scope from a path. Cheap: no I/O.
     ///
     /// # Errors
-    /// The response for a path with a scope that this host does not have.
+    /// The response to a path that names no scope of this host.
     fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<ScopedPath<'p>, Status>;
 
     /// Authenticates the request.
@@ -32,17 +33,17 @@ pub trait Host: Send + Sync + 'static {
     /// 401 for a wrong credential.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status>;
 
-    /// Requests that are the host's own, looked at after authentication and before authorization:
-    /// `/metrics`, `/services/…`. `None` lets the request pass.
+    /// Serves paths of the host itself (`/metrics`, `/services/…`), after authentication and before
+    /// authorization. `None`: the request is not for the host and continues.
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response>;
 
-    /// Whether the user may do this.
+    /// Decides whether the user may perform the action.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 
-    /// Which resource a request means.
+    /// Resolves the resource of a request; `Ok(None)` is a 404.
     ///
     /// # Errors
-    /// 503 while it is defined but not available; 404 is `Ok(None)`.
+    /// 503 while it is defined but not available.
     fn resolve(
         &self,
         scopes: &ScopeSelector,
@@ -52,11 +53,11 @@ pub trait Host: Send + Sync + 'static {
     /// The resources that are served in a scope.
     ///
     /// # Errors
-    /// 503 while they are not known: an empty response would make clients conclude that nothing is left.
+    /// 503 while they are not known: from an empty response clients would conclude that nothing exists.
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status>;
 
-    /// The resources that all of these scopes serve alike, for discovery across scopes. By default scopes differ, and such a request
-    /// is refused.
+    /// The resources that all selected scopes have in common, for discovery across scopes. The default implementation
+    /// assumes that scopes differ and refuses such a request.
     ///
     /// # Errors
     /// 400 where scopes differ.
@@ -73,12 +74,12 @@ pub trait Host: Send + Sync + 'static {
     fn version(&self) -> &Bytes;
 }
 
-/// A path whose scope was taken off.
+/// A path without its scope.
 #[derive(Clone, Debug)]
 pub struct ScopedPath<'p> {
-    /// Which scopes it is about; `None` when it named none.
+    /// The scopes of the request; `None` when the path named none.
     pub scopes: Option<ScopeSelector>,
-    /// The rest.
+    /// The rest of the path.
     pub path: RequestPath<'p>,
 }
 
@@ -96,23 +97,23 @@ pub struct InterceptedRequest<'r> {
     pub identity: &'r Arc<Identity>,
 }
 
-/// Which resource a request names.
+/// The resource that a request names.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestedResource<'r> {
     /// Group and plural name.
     pub name: &'r ResourceName,
     /// The version.
     pub version: &'r str,
-    /// The identity hash behind the colon.
+    /// The identity hash after the colon.
     pub identity: Option<&'r str>,
-    /// Whether only metadata is wanted: then a wildcard request may span origins.
-    pub metadata_only: bool,
+    /// Whether only metadata is requested: then a wildcard request may span origins.
+    pub is_metadata_only: bool,
 }
 
 /// The action of a user, for authorization.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'r> {
-    /// The user who wants to act.
+    /// The user who requests the action.
     pub user: &'r UserInfo,
     /// The scopes that the action concerns.
     pub scopes: Option<&'r ScopeSelector>,
@@ -125,7 +126,7 @@ pub struct Attributes<'r> {
 pub enum Action<'r> {
     /// On a resource.
     Resource {
-        /// The verb, which may be one that no HTTP method has (`bind`, `use`, `escalate`).
+        /// The verb; some have no HTTP method (`bind`, `use`, `escalate`).
         verb: &'r str,
         /// The group, empty for core.
         group: &'r str,
@@ -154,15 +155,15 @@ pub enum Action<'r> {
 pub enum Decision {
     /// The action is allowed.
     Allow,
-    /// The action is denied, and no other authorizer is asked.
+    /// The action is denied; other authorizers are not consulted.
     Deny(&'static str),
     /// Another authorizer may allow the action; if none does, it is denied.
     NoOpinion,
 }
 
 impl Decision {
-    /// Whether it is a yes.
-    pub fn allows(&self) -> bool {
+    /// Whether the action is allowed.
+    pub fn is_allowed(&self) -> bool {
         *self == Self::Allow
     }
 }

@@ -1,10 +1,10 @@
 //! A generic Kubernetes API server over a registry: requests, discovery, watch hub, authz, admission.
 //!
-//! It knows how the Kubernetes API behaves on the wire and how objects live in a store. It must not
-//! know workspaces, exports or shards: a [`Scope`] is an opaque sequence of storage segments, and a
-//! [`Host`] says which scopes there are, which resources they have, and who may do what.
+//! Implements the wire behaviour of the Kubernetes API and the stored form of objects. The crate has no
+//! notion of workspaces, exports or shards: a [`Scope`] is an opaque sequence of storage segments, and a
+//! [`Host`] decides which scopes exist, which resources they have, and who may use them.
 //!
-//! A request is one straight pass ([`ApiServer::handle`]): path → scope → identity → permission →
+//! Stages of a request ([`ApiServer::handle`]): path → scope → identity → permission →
 //! resource → registry → response. The read path copies stored bytes and builds no trees.
 
 pub mod authz;

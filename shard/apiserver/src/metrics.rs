@@ -1,4 +1,4 @@
-//! Counters of requests.
+//! Metrics of requests.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Registers them. Once per process.
+    /// Registers the metrics.
     ///
     /// # Errors
     /// When they are registered already.
@@ -32,20 +32,20 @@ impl RequestMetrics {
                 &["verb"],
                 &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
             )?,
-            in_flight: metrics.gauge("apiserver_current_inflight_requests", "Open requests.")?,
+            in_flight: metrics.gauge("apiserver_current_inflight_requests", "Requests being served.")?,
         })
     }
 
     pub(crate) fn begin(&self) -> Timer<'_> {
         self.in_flight.inc();
-        Timer { metrics: self, begun: Instant::now() }
+        Timer { metrics: self, started: Instant::now() }
     }
 }
 
-/// One open request; counts as finished also when it is dropped.
+/// A request in flight, until this is dropped.
 pub(crate) struct Timer<'m> {
     metrics: &'m RequestMetrics,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Timer<'_> {
@@ -59,7 +59,7 @@ impl Timer<'_> {
             _ => "other",
         };
         self.metrics.total.with_label_values(&[verb, code.as_str()]).inc();
-        self.metrics.duration.with_label_values(&[verb]).observe(self.begun.elapsed().as_secs_f64());
+        self.metrics.duration.with_label_values(&[verb]).observe(self.started.elapsed().as_secs_f64());
     }
 }
 

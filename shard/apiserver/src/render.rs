@@ -1,4 +1,4 @@
-//! Objects on their way to the wire: in the requested version, as themselves, as metadata, or as rows.
+//! Renders objects for responses: in the requested version, whole, as metadata, or as table rows.
 
 use fairlead_process::Status;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::registry::{ListedObject, ServedResource, StoredObject, malformed_stat
 use crate::request::Form;
 use crate::resource::Shape;
 
-/// Shows objects of one resource in one version and form.
+/// Renders objects of one resource in one version and form.
 pub(crate) struct Renderer<'r> {
     pub(crate) resource: &'r ServedResource,
     pub(crate) version: &'r str,
@@ -30,7 +30,7 @@ pub(crate) enum IncludeObjectPolicy {
 }
 
 impl Renderer<'_> {
-    /// Whether stored bytes are already what the client wants to see: the same version, the same schema.
+    /// Whether the stored bytes have the requested version, schema and form.
     pub(crate) fn is_verbatim(&self, object: ObjectBytes<'_>) -> bool {
         self.form == Form::Object
             && object.version() == self.version
@@ -50,8 +50,8 @@ impl Renderer<'_> {
         serde_json::to_writer(out, &self.shape(tree)).map_err(Status::internal)
     }
 
-    /// Appends one object as an item of a list. Items of built-in kinds carry no apiVersion and kind, as
-    /// Go's typed lists print them; clients know them from the list.
+    /// Appends one object as an item of a list. Items of built-in kinds have no apiVersion and kind, as in
+    /// Go's typed lists; clients take them from the list.
     ///
     /// # Errors
     /// 500 when it is malformed.
@@ -65,7 +65,7 @@ impl Renderer<'_> {
         self.write(listed, out)
     }
 
-    /// One object as a response body: a table with one row if the client wants tables.
+    /// The response body for an object: a table of one row if a table was requested.
     ///
     /// # Errors
     /// 500 when it is malformed.
@@ -102,7 +102,7 @@ impl Renderer<'_> {
         Ok(to_version(self.resource, self.version, tree))
     }
 
-    /// The object in the requested form, tables aside.
+    /// The object in the requested form, except tables.
     pub(crate) fn shape(&self, mut object: Value) -> Value {
         if self.form == Form::PartialMetadata {
             return json!({
@@ -114,7 +114,7 @@ impl Renderer<'_> {
         object
     }
 
-    /// One row of a table.
+    /// A row of a table.
     pub(crate) fn row(&self, mut object: Value) -> Value {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
@@ -130,7 +130,7 @@ impl Renderer<'_> {
         json!({"cells": cells, "object": included})
     }
 
-    /// A table of rows. Only the first one of a watch has the headings.
+    /// A table of rows. In a watch, only the first table has the column definitions.
     pub(crate) fn table(&self, version: &str, metadata: &Value, rows: Vec<Value>, headings: bool) -> Value {
         let columns = self.resource.version(self.version).map(|version| version.columns.definitions());
         let definitions = if headings { json!(columns.unwrap_or_default()) } else { Value::Null };

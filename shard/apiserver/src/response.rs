@@ -1,4 +1,4 @@
-//! Answers: status, headers and a body that is bytes or a watch.
+//! Responses: status, headers and a body that is bytes or a watch.
 
 mod audit_id;
 mod gzip;
@@ -23,23 +23,23 @@ use crate::request::{Form, Query, ResponseFormat};
 use crate::watch::WatchBody;
 use gzip::gzip;
 
-/// The header that identifies a response in the server's log.
+/// The header that identifies a request in the server's log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Minimum size of a response that is compressed for clients that accept it.
-const COMPRESS_FROM: usize = 128 * 1024;
+/// Size from which a response is compressed if the client accepts gzip.
+const MIN_GZIP_BYTES: usize = 128 * 1024;
 
-/// From this size on it is compressed on a thread of its own.
-const COMPRESS_BESIDE_FROM: usize = 1024 * 1024;
+/// Size from which a response is compressed on a blocking thread.
+const MIN_BLOCKING_GZIP_BYTES: usize = 1024 * 1024;
 
 /// A response.
 pub type Response = http::Response<ResponseBody>;
 
 /// The body of a response.
 pub enum ResponseBody {
-    /// All of it.
+    /// The whole body.
     Full(Option<Bytes>),
-    /// A stream of events.
+    /// A watch.
     Watch(Box<WatchBody>),
     /// A stream of the host, for example a forwarded response.
     Streamed(Pin<Box<dyn Body<Data = Bytes, Error = fairlead_process::BodyError> + Send>>),
@@ -88,7 +88,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response of JSON or YAML.
+/// A response with this content.
 pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = http::Response::new(ResponseBody::full(bytes));
     *response.status_mut() = code;
@@ -96,7 +96,7 @@ pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<By
     response
 }
 
-/// JSON in the accepted encoding, with a newline at its end.
+/// A response with the JSON in the accepted encoding, terminated by a newline.
 ///
 /// # Errors
 /// 500 when it is no JSON.
@@ -106,7 +106,7 @@ pub(crate) fn encoded(
     json: impl Into<Bytes>,
 ) -> Result<Response, Status> {
     let json: Bytes = json.into();
-    let bytes = match (accepted.yaml, accepted.pretty) {
+    let bytes = match (accepted.is_yaml, accepted.is_pretty) {
         (false, false) => json,
         (true, _) => {
             let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
@@ -117,18 +117,18 @@ pub(crate) fn encoded(
             serde_json::to_vec_pretty(&value).map_err(Status::internal)?.into()
         }
     };
-    let ended = if bytes.ends_with(b"\n") {
+    let terminated = if bytes.ends_with(b"\n") {
         bytes
     } else {
-        // Not shared yet as a rule, so that this only appends.
+        // The bytes are rarely shared, so this normally appends without a copy.
         let mut bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
         bytes.extend_from_slice(b"\n");
         bytes.freeze()
     };
-    Ok(content(code, accepted.content_type(), ended))
+    Ok(content(code, accepted.content_type(), terminated))
 }
 
-/// A response that clients may cache and revalidate by its hash (304).
+/// Adds the ETag; 304 if the client has the document.
 pub(crate) fn tagged(request: &HeaderMap, hash: &str, mut full: Response) -> Response {
     if is_known(request, hash) {
         *full.status_mut() = StatusCode::NOT_MODIFIED;
@@ -136,7 +136,7 @@ pub(crate) fn tagged(request: &HeaderMap, hash: &str, mut full: Response) -> Res
         full.headers_mut().remove(CONTENT_TYPE);
     }
     let headers = full.headers_mut();
-    // The same path has several forms.
+    // The form of the document depends on Accept.
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     // Hex digits are always a valid value.
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
@@ -145,7 +145,7 @@ pub(crate) fn tagged(request: &HeaderMap, hash: &str, mut full: Response) -> Res
     full
 }
 
-/// RFC 9110 13.1.2, the weak comparison.
+/// Whether If-None-Match contains the hash (RFC 9110 13.1.2, weak comparison).
 fn is_known(request: &HeaderMap, hash: &str) -> bool {
     let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     tags.flat_map(|tags| tags.split(',')).map(str::trim).any(|tag| {
@@ -154,15 +154,15 @@ fn is_known(request: &HeaderMap, hash: &str) -> bool {
     })
 }
 
-/// The upper-case hex of the SHA-512 of a response, which Kubernetes uses as ETag.
+/// The upper-case hex of the SHA-512 of a document: its ETag, as in Kubernetes.
 pub(crate) fn content_hash(bytes: &[u8]) -> Arc<str> {
     Sha512::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect::<String>().into()
 }
 
-/// A failure in the encoding that the client reads best.
-pub(crate) fn readable(mut response: Response, headers: &HeaderMap, query: &Query<'_>) -> Response {
+/// Encodes a failure as YAML or indented JSON if the client prefers that.
+pub(crate) fn encode_failure(mut response: Response, headers: &HeaderMap, query: &Query<'_>) -> Response {
     if let Ok(accepted) = ResponseFormat::of(headers, query)
-        && (accepted.pretty || accepted.yaml)
+        && (accepted.is_pretty || accepted.is_yaml)
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && let Ok(encoded) =
             encoded(ResponseFormat { form: Form::Object, ..accepted }, response.status(), bytes.clone())
@@ -174,12 +174,12 @@ pub(crate) fn readable(mut response: Response, headers: &HeaderMap, query: &Quer
     response
 }
 
-/// A failure.
+/// The response for a failure.
 pub fn failure(status: &Status) -> Response {
     status.to_response().map(ResponseBody::full)
 }
 
-/// Plain text, as Go's HTTP library responds to unknown paths.
+/// The plain-text 404 of Go's HTTP library for unknown paths.
 pub fn unknown_path() -> Response {
     let mut response = content(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
@@ -194,9 +194,9 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
     for warning in warnings {
         headers.extend(warning_header(warning).map(|value| (WARNING, value)));
     }
-    if request.gzip
+    if request.accepts_gzip
         && let ResponseBody::Full(Some(bytes)) = response.body()
-        && bytes.len() >= COMPRESS_FROM
+        && bytes.len() >= MIN_GZIP_BYTES
         && let Some(compressed) = compressed(bytes.clone()).await
     {
         *response.body_mut() = ResponseBody::full(compressed);
@@ -206,7 +206,7 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
     response
 }
 
-/// RFC 9111 5.5: code, agent, quoted text. What is not ASCII goes out as UTF-8.
+/// A Warning header (RFC 7234 5.5): code, agent, quoted text. Non-ASCII characters are sent as UTF-8.
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut value = Vec::with_capacity(text.len() + 16);
     value.extend_from_slice(b"299 - \"");
@@ -224,16 +224,16 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 /// The parts of the request that [`finish`] needs.
 pub(crate) struct FinishContext {
     audit_id: HeaderValue,
-    gzip: bool,
+    accepts_gzip: bool,
 }
 
 impl FinishContext {
-    /// Takes the client's audit id, or makes one.
+    /// Takes the client's audit id, or generates one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(AUDIT_ID).filter(|value| value.len() <= 64).cloned();
-        let audit_id = given.unwrap_or_else(audit_id::draw);
+        let audit_id = given.unwrap_or_else(audit_id::generate);
         let accepts = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Self { audit_id, gzip: accepts.split(',').any(is_gzip) }
+        Self { audit_id, accepts_gzip: accepts.split(',').any(is_gzip) }
     }
 }
 
@@ -244,9 +244,9 @@ fn is_gzip(coding: &str) -> bool {
     name.trim() == "gzip" && weight > 0.0
 }
 
-/// Some 5 ms for 1 MiB: from there on, beside the threads that serve.
+/// Compresses a body. This takes about 5 ms per MiB, so large bodies are compressed on a blocking thread.
 async fn compressed(bytes: Bytes) -> Option<Vec<u8>> {
-    if bytes.len() < COMPRESS_BESIDE_FROM {
+    if bytes.len() < MIN_BLOCKING_GZIP_BYTES {
         return gzip(&bytes);
     }
     tokio::task::spawn_blocking(move || gzip(&bytes)).await.ok()?

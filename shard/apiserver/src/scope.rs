@@ -1,4 +1,4 @@
-//! Which objects a request is about: one scope, or all of them.
+//! The scope of a request: one scope, or several.
 
 use core::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The scopes a read covers.
+/// The scopes of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ScopeSelector {
     /// Exactly one.

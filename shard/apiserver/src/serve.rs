@@ -1,5 +1,5 @@
-//! The process around an [`ApiServer`]: the listener's service, identities of connections, trust from files, and the task that
-//! compacts a store's history.
+//! Runs an [`ApiServer`]: the service of the listener, identities of connections, reloaded certificate authorities, and the
+//! compaction of the store's history.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::hub::Hub;
 use crate::response::ResponseBody;
 use crate::server::ApiServer;
 
-/// The share of the drain window over which watches are ended; the rest is for their clients to take notice.
-const WATCHES_END_WITHIN: f64 = 0.8;
+/// The share of the drain window in which watches are ended; the rest is for their clients to reconnect elsewhere.
+const WATCH_DRAIN_SHARE: f64 = 0.8;
 
-/// Serves until the shutdown's drain is done. When it begins, the hub's watches are ended evenly over most of the drain
-/// window. The health endpoints need no authentication and do not involve the host. The hub must be driven
-/// besides, and longer than this, for watches to be ended.
+/// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
+/// window. The health endpoints need no authentication and do not use the host. [`Hub::run`] must run concurrently, and
+/// longer than this, for watches to be ended.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
@@ -48,7 +48,7 @@ pub async fn serve<H: Host>(
     });
     let ending = async {
         shutdown.draining().await;
-        hub.end_evenly(shutdown.window().mul_f64(WATCHES_END_WITHIN));
+        hub.end_evenly(shutdown.window().mul_f64(WATCH_DRAIN_SHARE));
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -57,7 +57,7 @@ pub async fn serve<H: Host>(
     }
 }
 
-/// Health is the same with the prefix of a logical cluster.
+/// Removes the prefix of a logical cluster: the health endpoints are the same below it.
 fn without_cluster(path: &str) -> &str {
     let below = path.strip_prefix("/clusters/").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
     below.unwrap_or(path)
@@ -86,14 +86,14 @@ pub async fn compact_periodically(
     }
 }
 
-/// Authenticates the sender of a request by `chain`. The certificate of a connection is verified once per connection and per
+/// Authenticates a request by `chain`. The certificate of a connection is verified once per connection and per
 /// reload of the authorities.
 pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
     let credentials = connection_credentials(parts);
     chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await
 }
 
-/// The certificates of a request's connection, kept with it.
+/// The credentials of the connection (its client certificate), cached with the connection.
 fn connection_credentials(parts: &Parts) -> Arc<ConnectionCredentials> {
     let Some(connection) = parts.extensions.get::<ConnectionInfo>() else {
         return Arc::new(ConnectionCredentials::none());
@@ -108,19 +108,19 @@ fn connection_credentials(parts: &Parts) -> Arc<ConnectionCredentials> {
     credentials
 }
 
-/// Authorities from PEM files, put in force now and again whenever a file changes.
+/// Loads certificate authorities from PEM files, now and whenever a file changes.
 ///
 /// # Errors
-/// [`LoadError`] when a bundle cannot be used at start; later the last good ones stay in force.
+/// [`LoadError`] when a bundle is invalid at start; later the last valid ones stay in use.
 pub fn watch_authorities(
     bundles: Vec<(TrustPurpose, PathBuf)>,
     reloads: &Reloads,
 ) -> Result<SharedAuthorities, LoadError> {
     let authorities = SharedAuthorities::new(CertificateAuthorities::none());
     let files: Vec<PathBuf> = bundles.iter().map(|(_, file)| file.clone()).collect();
-    let in_force = authorities.clone();
+    let shared = authorities.clone();
     reloads.register("certificate authorities", files, move || {
-        in_force.replace(load_authorities(&bundles)?);
+        shared.replace(load_authorities(&bundles)?);
         Ok::<(), AuthoritiesError>(())
     })?;
     Ok(authorities)
@@ -137,7 +137,7 @@ fn load_authorities(bundles: &[(TrustPurpose, PathBuf)]) -> Result<CertificateAu
     Ok(authorities)
 }
 
-/// A bundle of authorities cannot be used; the operator has to mend the file.
+/// An invalid bundle of certificate authorities; the operator has to fix the file.
 #[derive(Debug, thiserror::Error)]
 enum AuthoritiesError {
     #[error("{file} cannot be read")]

@@ -1,13 +1,13 @@
-//! `/version`: which Kubernetes the server behaves like.
+//! `/version`: the emulated version of Kubernetes.
 
 use bytes::Bytes;
 use serde_json::json;
 
-/// The minor version of Kubernetes whose API this crate speaks.
+/// The minor version of Kubernetes whose API this crate implements.
 const MINOR: &str = "36";
 
-/// The body of `/version` of a program: `build` follows the version of Kubernetes. Clients choose what they send by
-/// the major and minor numbers.
+/// The body of `/version`; `build` is appended to the version of Kubernetes. Clients select features by the major and
+/// minor numbers.
 pub fn version_document(build: &str) -> Bytes {
     let version = json!({
         "major": "1",
@@ -27,7 +27,7 @@ pub fn version_document(build: &str) -> Bytes {
     Bytes::from(version.to_string())
 }
 
-/// The processor as Go calls it, whose words clients expect.
+/// The architecture under its Go name (GOARCH), which clients expect.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

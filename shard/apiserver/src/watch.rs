@@ -16,10 +16,10 @@ use crate::registry::{ListedObject, OpenWatch, StoredObject, Target};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
 
-/// Up to this size, pending events go out in one chunk.
+/// The size up to which pending events are sent in one chunk.
 const CHUNK: usize = 64 * 1024;
 
-/// A watch's stream of frames. Idle it holds its request and a subscription: some hundred bytes.
+/// The stream of a watch's frames. An idle watch holds its request and a subscription: some hundred bytes.
 pub struct WatchBody {
     target: Target,
     options: ListOptions,
@@ -31,7 +31,7 @@ pub struct WatchBody {
     headings_sent: bool,
 }
 
-/// The form in which the client wants objects.
+/// The requested form of the objects in the stream.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) form: Form,
@@ -41,11 +41,11 @@ pub(crate) struct View {
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Phase {
-    /// Sending the state.
+    /// Sends the initial state.
     Initial,
-    /// Sending what happened before the subscription.
+    /// Sends the events before the subscription.
     Backlog,
-    /// Sending what happens.
+    /// Sends the events of the subscription.
     Live,
     /// The stream has ended.
     Done,
@@ -58,8 +58,8 @@ impl WatchBody {
         Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
     }
 
-    /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. One event of the common
-    /// kind is sent without a copy.
+    /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. A single
+    /// shared frame is sent without a copy.
     pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut chunk = Chunk::default();
         while chunk.len() < CHUNK {
@@ -73,7 +73,7 @@ impl WatchBody {
         Poll::Ready(Some(chunk.into_bytes()))
     }
 
-    /// The next frame that is not filtered away.
+    /// The next frame that the selectors do not filter out.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.phase {
@@ -83,7 +83,7 @@ impl WatchBody {
                         self.initial = VecDeque::new();
                         self.phase = Phase::Backlog;
                         let ends_state = self.options.initial_events == Some(InitialEvents::Send);
-                        if ends_state && self.options.bookmarks {
+                        if ends_state && self.options.allows_bookmarks {
                             return Poll::Ready(Some(self.bookmark(self.watched.after, true)));
                         }
                     }
@@ -111,7 +111,7 @@ impl WatchBody {
                     Poll::Ready(Ok(Delivery::Progress(revision))) => {
                         return Poll::Ready(Some(self.bookmark(revision.max(self.watched.after), false)));
                     }
-                    // A clean end, whatever the reason: the client resumes from the last version it saw.
+                    // A clean end, whatever the reason: the client resumes from the last version that it got.
                     Poll::Ready(Err(_)) => self.phase = Phase::Done,
                 },
                 Phase::Done => return Poll::Ready(None),
@@ -128,7 +128,7 @@ impl WatchBody {
         self.frame(FrameType::Added, listed)
     }
 
-    /// One event as this watcher sees it: entering the selection is ADDED, leaving it DELETED.
+    /// The frame of an event for this watch: an object that enters the selection is ADDED, one that leaves it DELETED.
     fn event(&mut self, event: &ObjectEvent) -> Option<Bytes> {
         let selected = |object: &EncodedObject| {
             Selection::of(&self.target, &self.options)
@@ -182,7 +182,7 @@ impl WatchBody {
         out.into()
     }
 
-    /// An object of the requested kind that has nothing but a resourceVersion.
+    /// A bookmark: an object of the requested kind that has only a resourceVersion.
     fn bookmark(&mut self, revision: Revision, ends_state: bool) -> Bytes {
         let resource = &self.target.resource;
         let mut metadata = json!({"resourceVersion": revision.to_string()});
@@ -222,7 +222,7 @@ impl WatchBody {
     }
 }
 
-/// The frame that ends a watch with an error.
+/// The ERROR frame, after which a watch ends.
 pub(crate) fn error_frame(status: &Status) -> Bytes {
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend_from_slice(status.to_json().trim_ascii_end());
@@ -236,7 +236,7 @@ fn line(value: &Value) -> Bytes {
     text.into()
 }
 
-/// Joins frames; a single one is passed on without a copy.
+/// Joins frames; a single frame is not copied.
 #[derive(Default)]
 struct Chunk {
     first: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! Names of logical clusters, workspace paths, and the reference a request path carries.
+//! Names of logical clusters, workspace paths, and the cluster reference of a request path.
 
 use core::fmt;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ impl ClusterName {
         Self("root".into())
     }
 
-    /// A fresh random name: 16 base-36 characters of a SHA-224 over 32 random bytes, as kcp draws it.
+    /// A fresh random name: 16 base-36 characters of a SHA-224 over 32 random bytes, as in kcp.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// When the operating system provides no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)?;
@@ -47,7 +47,7 @@ impl ClusterName {
         Self(home_cluster_name(user).into())
     }
 
-    /// Whether this is one of the clusters that kcp keeps for itself (`system:…`).
+    /// Whether the name is reserved for a system logical cluster (`system:…`).
     pub fn is_system(&self) -> bool {
         self.0.starts_with("system:")
     }
@@ -121,12 +121,12 @@ impl fmt::Display for WorkspacePath {
     }
 }
 
-/// What follows `/clusters/` in a request path, already percent-decoded.
+/// The part of a request path after `/clusters/`, percent-decoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ClusterReference {
     /// `*`: all logical clusters of a shard.
     Wildcard,
-    /// One flat name, used as it is.
+    /// A flat name, used as it is.
     Name(ClusterName),
     /// Several labels, to be resolved through an index. `user:<name>` has already become the home
     /// cluster's name, so the first label is always a logical cluster.
@@ -164,8 +164,8 @@ impl ClusterReference {
     }
 }
 
-/// Text that is neither a logical cluster name nor a workspace path. The client is to blame; a retry
-/// does not help.
+/// Text that is neither a logical cluster name nor a workspace path. A client error; a retry does
+/// not help.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid cluster: {0:?} does not match the regex")]
 pub struct NameError(String);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_knows_its_parent_and_base() {
+    fn a_path_has_a_parent_and_a_base() {
         let path = WorkspacePath::parse("root:org:team").unwrap();
         assert_eq!(path.parent().unwrap().as_str(), "root:org");
         assert_eq!(path.base(), "team");

@@ -51,7 +51,7 @@ pub fn home_cluster_name(user: &str) -> String {
     base36_padded(&Sha224::digest(user)[..8])
 }
 
-/// The eight characters kcp writes into a Workspace's `internal.tenancy.kcp.io/shard`.
+/// The eight characters that kcp writes into a Workspace's `internal.tenancy.kcp.io/shard`.
 pub fn shard_hash(shard: &str) -> String {
     let mut text = base36_padded(&Sha224::digest(shard));
     text.truncate(8);
@@ -63,7 +63,7 @@ pub fn export_hash(cluster: &str, export: &str) -> String {
     sha224_base62(&format!("{cluster}:{export}"))
 }
 
-/// The five characters behind the name of a default APIBinding of `cluster`.
+/// The five-character suffix in the name of a default APIBinding of `cluster`.
 pub fn default_binding_suffix(cluster: &str, export_path: &str, export: &str) -> String {
     let mut text = sha224_base62(&format!("{cluster}|{export_path}|{export}"));
     text.truncate(5);

@@ -90,7 +90,7 @@ pub struct KeyCodec {
 
 impl KeyCodec {
     /// A codec for keys below `prefix` (for example `/registry`) with `scope_segments` scope segments.
-    /// `is_built_in` tells which resources have no origin segment.
+    /// Resources for which `is_built_in` is true have no origin segment.
     pub const fn new(
         prefix: &'static str,
         scope_segments: usize,
@@ -104,7 +104,7 @@ impl KeyCodec {
         self.prefix
     }
 
-    /// How many segments a full scope has.
+    /// The number of segments of a full scope.
     pub fn scope_segments(&self) -> usize {
         self.scope_segments
     }
@@ -141,7 +141,7 @@ impl KeyCodec {
         key
     }
 
-    /// The prefix (ending in `/`) of a resource whatever its origin, for partial metadata over all scopes.
+    /// The prefix (ending in `/`) of a resource in all origins, for partial metadata over all scopes.
     pub fn all_origins(&self, resource: &ResourceName) -> String {
         let group = if resource.group.is_empty() { "core" } else { &*resource.group };
         let mut key = String::with_capacity(160);
@@ -151,10 +151,10 @@ impl KeyCodec {
         key
     }
 
-    /// Takes a key apart.
+    /// Splits a key into its parts.
     ///
     /// # Errors
-    /// [`KeyError`] when the key was not written by such a codec.
+    /// [`KeyError`] when the key does not have the layout of this codec.
     pub fn decode<'a>(&self, key: &'a [u8]) -> Result<Key<'a>, KeyError> {
         self.split(key).ok_or_else(|| KeyError(String::from_utf8_lossy(key).into_owned()))
     }
@@ -187,7 +187,7 @@ impl KeyCodec {
     }
 }
 
-/// A key that no codec of this layout wrote: the store holds foreign data. Nobody can retry it away.
+/// A key of another layout: the store contains foreign data. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 #[error("the store holds a key of another layout: {0:?}")]
 pub struct KeyError(String);

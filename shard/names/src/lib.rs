@@ -1,6 +1,6 @@
-//! Logical-cluster names, workspace paths, identities, hashes and the storage key codec.
+//! Names of logical clusters, workspace paths, hashes and the storage key codec.
 //!
-//! A leaf: it does no I/O and knows no Kubernetes types. Everything here is a pure function of its
+//! A leaf: it does no I/O and has no Kubernetes types. Everything here is a pure function of its
 //! input (random cluster names take their bytes from the operating system). The wire depends on
 //! these values bit for bit, so every hash has kcp's vectors in its tests.
 

@@ -67,7 +67,7 @@ pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
     let result = TreeSeed { state: &mut state, depth: 0 }.deserialize(&mut deserializer);
     match result.and_then(|value| deserializer.end().map(|()| value)) {
         Ok(value) => Ok(state.finish(value)),
-        Err(error) if state.too_deep || error.to_string().starts_with("recursion limit exceeded") => {
+        Err(error) if state.is_too_deep || error.to_string().starts_with("recursion limit exceeded") => {
             Err(too_deep())
         }
         Err(error) => Err(DecodeError::Json {
@@ -92,7 +92,7 @@ pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
         });
     match result {
         Ok(value) => Ok(state.finish(value)),
-        Err(_) if state.too_deep => Err(too_deep()),
+        Err(_) if state.is_too_deep => Err(too_deep()),
         Err(error) => {
             let message = error.to_string();
             if is_beyond_budget(&error, &message) {
@@ -187,7 +187,7 @@ struct DecodeState {
     /// The path of the current value, in one buffer that grows and shrinks: a field costs one copy of its name.
     path: String,
     duplicate_fields: Vec<String>,
-    too_deep: bool,
+    is_too_deep: bool,
 }
 
 impl DecodeState {
@@ -204,7 +204,7 @@ struct TreeSeed<'w> {
 impl TreeSeed<'_> {
     fn child_depth<E: serde::de::Error>(&mut self) -> Result<usize, E> {
         if self.depth >= MAX_DEPTH {
-            self.state.too_deep = true;
+            self.state.is_too_deep = true;
             return Err(E::custom("nested too deep"));
         }
         Ok(self.depth + 1)

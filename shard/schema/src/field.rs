@@ -129,7 +129,7 @@ impl FieldErrorKind {
     }
 }
 
-/// One violated rule. The client is always at fault; a retry with the same object does not help.
+/// A violated rule. Always a client error; a retry with the same object does not help.
 ///
 /// `Display` is `path: message`, as in the message of a `Status`. [`FieldError::message`] alone is the message of its
 /// cause.

@@ -1,6 +1,6 @@
 //! Semantics of a resource's schema: structural schemas, defaulting, pruning, validation, patches, OpenAPI.
 //!
-//! This crate must not know HTTP or storage. Objects are trees of [`serde_json::Value`]. Errors are [`FieldError`]s
+//! This crate has no notion of HTTP or storage. Objects are trees of [`serde_json::Value`]. Errors are [`FieldError`]s
 //! with the texts of Kubernetes, which the API server puts into a `Status`.
 
 pub mod builtin;

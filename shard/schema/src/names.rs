@@ -89,7 +89,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     findings
 }
 
-/// One segment of a URL path.
+/// A segment of a URL path.
 pub fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
@@ -97,7 +97,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     path_segment_prefix(text)
 }
 
-/// The beginning of one segment of a URL path.
+/// The beginning of a segment of a URL path.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     let forbidden = ["/", "%"].into_iter().filter(|character| text.contains(character));
     forbidden.map(|character| format!("may not contain '{character}'")).collect()

@@ -71,7 +71,7 @@ impl ShardAdmission {
             namespace: None,
             name: Some(export),
         };
-        if self.authorizer()?.authorize_deep(write.user, &cluster, &bind) { Ok(()) } else { Err(refused()) }
+        if self.authorizer()?.permits_deep(write.user, &cluster, &bind) { Ok(()) } else { Err(refused()) }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{forbidden, is_master};
 use crate::host::is_in;
 
 /// Adds the deletion finalizer. At the transition to Initializing it copies initializers and terminators from the spec
-/// into the status, whatever the client sent.
+/// into the status and overwrites the client's values.
 pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
     if object["metadata"]["deletionTimestamp"].is_null() {
         let finalizers = &mut object["metadata"]["finalizers"];

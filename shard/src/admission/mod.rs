@@ -1,7 +1,7 @@
 //! Admission of the shard, one module per resource.
 //!
-//! Mutation sets the fields that the shard decides; validation refuses. It uses only this shard's store and the
-//! replicas of other shards in memory, so a decision costs no network round trip.
+//! Mutation sets the fields that the shard determines; validation refuses writes. Both use only this shard's store
+//! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
 mod custom_resource_definition;
@@ -45,7 +45,7 @@ impl ShardAdmission {
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
     /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // It is set once, at start.
+        // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
 
@@ -92,7 +92,7 @@ impl Admission for ShardAdmission {
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
-        validate_transitions(write, object, old)?;
+        validate_cel_rules(write, object, old)?;
         match resource {
             ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
             ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
@@ -151,15 +151,15 @@ impl ShardAdmission {
     }
 }
 
-/// Evaluates kcp's CEL transition rules, which are implemented natively.
-fn validate_transitions(
+/// Evaluates the CEL rules of kcp's schemas, which are implemented natively.
+fn validate_cel_rules(
     write: &AdmissionRequest<'_>,
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     let (group, resource) = resource_of(write);
     let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
-    let violations = definition.validate_transition(write.version, old, object);
+    let violations = definition.validate_rules(write.version, old, object);
     if violations.is_empty() {
         return Ok(());
     }

@@ -38,8 +38,8 @@ impl ShardAdmission {
                 }
                 let reference = RoleReference::deserialize(&object["roleRef"])
                     .map_err(|error| Status::bad_request(format!("roleRef: {error}")))?;
-                let (own, everywhere) = self.authorizer()?.policies(write.scope.as_str())?;
-                let role = own.role(&reference, write.namespace, Some(&everywhere));
+                let (own, system) = self.authorizer()?.policies(write.scope.as_str())?;
+                let role = own.role(&reference, write.namespace, Some(&system));
                 let Some(role) = role else {
                     // The role does not exist and could be created later with any rule.
                     return if self.is_permitted(write, "bind", &reference.name, &reference)? {
@@ -65,7 +65,7 @@ impl ShardAdmission {
                 namespace: write.namespace,
                 name: Some(&name),
             };
-            if self.authorizer()?.authorize_deep(write.user, write.scope.as_str(), &action) {
+            if self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action) {
                 return Ok(());
             }
         }
@@ -104,7 +104,7 @@ impl ShardAdmission {
             namespace: write.namespace,
             name: Some(name),
         };
-        Ok(self.authorizer()?.authorize_deep(write.user, write.scope.as_str(), &action))
+        Ok(self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action))
     }
 }
 

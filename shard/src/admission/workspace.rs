@@ -103,7 +103,7 @@ impl ShardAdmission {
                 namespace: None,
                 name: Some(&alias.name),
             };
-            if !self.authorizer()?.authorize_deep(write.user, &alias.cluster, &using) {
+            if !self.authorizer()?.permits_deep(write.user, &alias.cluster, &using) {
                 let message = format!(
                     "unable to use workspace type {}: missing verb='use' permission on workspacetype",
                     alias.reference()

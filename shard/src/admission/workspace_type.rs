@@ -46,7 +46,7 @@ impl ShardAdmission {
                 name: Some(export),
             };
             let known = path == "root" && fairlead_api::root_export_names().any(|name| name == export);
-            if !known || !self.authorizer()?.authorize_deep(write.user, path, &bind) {
+            if !known || !self.authorizer()?.permits_deep(write.user, path, &bind) {
                 let message = format!(
                     "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
                 );

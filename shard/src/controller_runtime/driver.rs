@@ -93,7 +93,7 @@ pub(crate) async fn feed(
         };
         match end {
             SubscriptionEnd::Lagged => {
-                tracing::info!(%resource, "the events of a controller fell behind; all objects are added again")
+                tracing::info!(%resource, "the subscription of a controller lagged; all objects are queued again")
             }
             SubscriptionEnd::Cancelled | SubscriptionEnd::Expired => {}
             SubscriptionEnd::Shutdown => return,

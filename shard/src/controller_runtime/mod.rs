@@ -1,6 +1,6 @@
 //! The runtime of all controllers: the [`Controller`] trait, a work queue, and the workers and event feeds around it.
 //!
-//! It must not know any controller or resource.
+//! The runtime does not depend on any controller or resource.
 
 mod driver;
 mod queue;

@@ -1,4 +1,4 @@
-//! The work queue of a controller: processes each key once at a time, and retries failures with exponential back-off.
+//! The work queue of a controller: never processes a key concurrently, and retries failures with exponential back-off.
 
 use core::hash::Hash;
 use std::collections::{BTreeMap, VecDeque};
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_processed_once_at_a_time_and_again_if_added_meanwhile() {
+    async fn a_key_is_never_processed_concurrently_but_again_if_added_meanwhile() {
         let queue = Queue::new();
         queue.add("a");
         queue.add("a");

@@ -54,17 +54,18 @@ impl ContentControllers {
             ("events of deleted logical clusters", &LOGICAL_CLUSTERS, Some(CUSTOM)),
             ("events of deleted workspaces", &WORKSPACES, None),
         ] {
-            let (clusters, all, each) = (self.clusters.clone(), queue.clone(), queue.clone());
+            let (clusters, resync_queue, event_queue) = (self.clusters.clone(), queue.clone(), queue.clone());
             let resync = move || {
                 let deleted = |cluster: &str| clusters.get(cluster).is_some_and(|state| state.is_deleted);
                 for cluster in clusters.names() {
                     if deleted(&cluster) {
-                        all.add(cluster);
+                        resync_queue.add(cluster);
                     }
                 }
             };
-            let keys =
-                move |event: &ObjectEvent| Deletion::keys_of(event).into_iter().for_each(|key| each.add(key));
+            let keys = move |event: &ObjectEvent| {
+                Deletion::keys_of(event).into_iter().for_each(|key| event_queue.add(key))
+            };
             tasks.spawn(
                 name,
                 feed(self.hub.clone(), (**resource).clone(), origin, shutdown.clone(), resync, keys),
@@ -86,11 +87,14 @@ impl ContentControllers {
             ("service account events", &SERVICE_ACCOUNTS),
             ("config map events", &CONFIG_MAPS),
         ] {
-            let (objects, all, each) = (self.objects.clone(), queue.clone(), queue.clone());
-            let resync =
-                move || each_key(&objects, &NAMESPACES, &BUILT_IN, |cluster, name| all.add((cluster, name)));
+            let (objects, resync_queue, event_queue) = (self.objects.clone(), queue.clone(), queue.clone());
+            let resync = move || {
+                for_each_key(&objects, &NAMESPACES, &BUILT_IN, |cluster, name| {
+                    resync_queue.add((cluster, name))
+                })
+            };
             let keys = move |event: &ObjectEvent| {
-                Namespaces::keys_of(event).into_iter().for_each(|key| each.add(key))
+                Namespaces::keys_of(event).into_iter().for_each(|key| event_queue.add(key))
             };
             let origin = Some(BUILT_IN);
             tasks.spawn(
@@ -110,7 +114,7 @@ impl ContentControllers {
         });
         tasks.spawn("bindings", drive(controller.clone(), queue.clone(), shutdown.clone()));
         let binding_queue = BindingQueue { controller, queue };
-        let (all, each) = (binding_queue.clone(), binding_queue.clone());
+        let (resync_queue, event_queue) = (binding_queue.clone(), binding_queue.clone());
         let resource = API_BINDINGS.clone();
         tasks.spawn(
             "binding events",
@@ -119,8 +123,8 @@ impl ContentControllers {
                 resource,
                 Some(CUSTOM),
                 shutdown.clone(),
-                move || all.add_unsettled(),
-                move |event| each.add_for(event),
+                move || resync_queue.add_unsettled(),
+                move |event| event_queue.add_for(event),
             ),
         );
         binding_queue
@@ -135,11 +139,11 @@ impl ContentControllers {
             hub: self.hub.clone(),
         });
         tasks.spawn("definition cleanup", drive(controller, queue.clone(), shutdown.clone()));
-        let (objects, all, every) = (self.objects.clone(), queue.clone(), bindings.clone());
+        let (objects, resync_queue, binding_queue) = (self.objects.clone(), queue.clone(), bindings.clone());
         let resync = move || {
             let resource = &CUSTOM_RESOURCE_DEFINITIONS;
-            each_key(&objects, resource, &BUILT_IN, |cluster, name| all.add((cluster, name)));
-            every.add_unsettled();
+            for_each_key(&objects, resource, &BUILT_IN, |cluster, name| resync_queue.add((cluster, name)));
+            binding_queue.add_unsettled();
         };
         let keys = move |event: &ObjectEvent| {
             DefinitionCleanup::keys_of(event).into_iter().for_each(|key| queue.add(key));
@@ -171,7 +175,7 @@ impl BindingQueue {
 }
 
 /// Visits logical cluster and name of all objects of a cluster-scoped resource.
-fn each_key(
+fn for_each_key(
     objects: &ObjectStore,
     resource: &ResourceName,
     origin: &Origin,

@@ -63,9 +63,9 @@ impl Controller for LogicalClusters {
         }
         let plan = plan(&old, &self.context(&old)?, Timestamp::now());
         // Types and exports of other shards arrive without an event for this key.
-        let waits = waits_for(&plan.logical_cluster, API_BINDINGS_INITIALIZER);
+        let waits_for_bindings = waits_for(&plan.logical_cluster, API_BINDINGS_INITIALIZER);
         let next = self.act(cluster, &stored, plan).await?;
-        Ok(if waits && next == ReconcileOutcome::Done {
+        Ok(if waits_for_bindings && next == ReconcileOutcome::Done {
             ReconcileOutcome::RequeueAfter(TYPE_RECHECK_INTERVAL)
         } else {
             next

@@ -1,7 +1,7 @@
 //! The controllers of the shard: each observes the state of one key, plans without side effects, and acts in one commit.
 //!
 //! They read the store and write to it directly; across shards they use the API of the other shard. They receive events
-//! from the hub, and visit all keys at start and after their subscription fell behind.
+//! from the hub, and visit all keys at start and after their subscription lagged.
 
 mod binding;
 mod content_controllers;

@@ -57,8 +57,8 @@ impl Shard {
             FenceAdmission { objects: objects.clone(), namespaces: NamespaceLifecycle::new(objects.clone()) };
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(fences)));
-        let everywhere = registry.clone();
-        let built_in = built_in_resources(move |_| Some(everywhere.clone()));
+        let built_in_registry = registry.clone();
+        let built_in = built_in_resources(move |_| Some(built_in_registry.clone()));
         let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
         let definitions = Definitions::follow(objects.clone(), &hub, registry.clone(), built_in).unwrap();
         let following = hub.clone();
@@ -191,7 +191,7 @@ impl Shard {
         self.delete(cluster, "logicalclusters.core.kcp.io", None, LOGICAL_CLUSTER_NAME).await;
     }
 
-    /// One object as a client sees it.
+    /// An object as clients read it.
     pub(super) fn get(
         &self,
         cluster: &str,
@@ -244,7 +244,7 @@ impl Shard {
     }
 
     /// Waits until `holds` is true; checks after every commit.
-    pub(super) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+    pub(super) async fn until(&self, description: &str, holds: impl Fn() -> bool) {
         let store = self.objects.store();
         let mut commits = store.follow(store.revision()).unwrap();
         let waiting = async {
@@ -252,7 +252,10 @@ impl Shard {
                 commits.next().await.unwrap();
             }
         };
-        assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_ok(), "never: {what}");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(600), waiting).await.is_ok(),
+            "never: {description}"
+        );
     }
 
     /// Waits until the controllers have no more work. The paused clock advances only while all tasks wait.
@@ -283,7 +286,7 @@ impl Shard {
             subresource: None,
             verb,
             identity: Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)),
-            every_origin: false,
+            spans_origins: false,
         })
     }
 }

@@ -261,7 +261,7 @@ impl Workspaces {
     ) -> Result<ReconcileOutcome, Status> {
         workspace["status"]["phase"] = "Unavailable".into();
         workspace["metadata"]["labels"][label::PHASE] = "Unavailable".into();
-        // A changed Shard requeues the workspace at once. The gateway, which picks the shard, may learn of the change
+        // A changed Shard requeues the workspace at once. The gateway, which picks the shard, may observe the change
         // later than this shard.
         self.retry_scheduling(stored, workspace, Severity::Error, reason).await
     }
@@ -490,8 +490,8 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
 fn mirror_deletion(workspace: &mut Value, logical_cluster: Option<&Value>, now: Timestamp) {
     let terminators =
         logical_cluster.map(|object| object["status"]["terminators"].clone()).unwrap_or_default();
-    let waits = terminators.as_array().is_some_and(|all| !all.is_empty());
-    let phase = if waits { "Terminating" } else { "Deleting" };
+    let has_terminators = terminators.as_array().is_some_and(|all| !all.is_empty());
+    let phase = if has_terminators { "Terminating" } else { "Deleting" };
     workspace["status"]["phase"] = phase.into();
     workspace["metadata"]["labels"][label::PHASE] = phase.into();
     let kind = condition_type::WORKSPACE_CONTENT_DELETED;

@@ -31,7 +31,7 @@ impl CacheResource {
 }
 
 /// An object that the cache server creates once in a new store. Its UID identifies the store.
-pub(super) const FIRST_OBJECT: &str = "/services/cache/shards/system:cache:server/clusters/system:system-crds\
+pub(super) const STORE_IDENTITY_OBJECT: &str = "/services/cache/shards/system:cache:server/clusters/system:system-crds\
     /apis/apiextensions.k8s.io/v1/customresourcedefinitions/shards.core.kcp.io";
 
 /// RFC 3986 unreserved characters, and the colon, are not escaped.

@@ -13,7 +13,7 @@ use fairlead_client::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::cache_api::FIRST_OBJECT;
+use super::cache_api::STORE_IDENTITY_OBJECT;
 
 /// The pauses between attempts while the cache server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -26,7 +26,8 @@ pub(crate) struct Mirror<T> {
     store: String,
     reflector: Reflector<T>,
     status: watch::Receiver<ReflectorStatus>,
-    opened: u64,
+    /// Number of reconnects of the watch after which the store was checked.
+    checked_restarts: u64,
 }
 
 /// A change of the collection.
@@ -56,7 +57,7 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
             }
         };
         let (reflector, status) = start(&client, &source);
-        Self { client, source, store, reflector, status, opened: 0 }
+        Self { client, source, store, reflector, status, checked_restarts: 0 }
     }
 
     /// Waits for the next event.
@@ -66,16 +67,16 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                 event = self.reflector.next() => event,
                 // `self` owns the reflector, so its status channel stays open.
                 _ = self.status.changed() => {
-                    if self.status.borrow_and_update().restarts == self.opened {
+                    if self.status.borrow_and_update().restarts == self.checked_restarts {
                         continue;
                     }
-                    self.opened = self.status.borrow().restarts;
+                    self.checked_restarts = self.status.borrow().restarts;
                     if self.is_same_store().await {
                         return MirrorEvent::Reopened;
                     }
                     tracing::info!(path = self.source.path(), "the cache server has a new store; listing all objects again");
                     (self.reflector, self.status) = start(&self.client, &self.source);
-                    self.opened = 0;
+                    self.checked_restarts = 0;
                     continue;
                 }
             };
@@ -120,5 +121,5 @@ fn start<T: DeserializeOwned + Send + 'static>(
 }
 
 async fn store_identity(client: &Client) -> Result<String, ClientError> {
-    client.get_json::<ObjectHead<Ignored>>(FIRST_OBJECT).await.map(|head| head.metadata.uid)
+    client.get_json::<ObjectHead<Ignored>>(STORE_IDENTITY_OBJECT).await.map(|head| head.metadata.uid)
 }

@@ -62,7 +62,7 @@ impl GlobalView {
         })
     }
 
-    /// One replica. Costs two map look-ups.
+    /// The newest replica of an object. Costs two map look-ups.
     pub(crate) fn get(&self, resource: &ResourceName, cluster: &str, name: &str) -> Option<Arc<Value>> {
         self.objects.get(resource)?.read().get(cluster, name)
     }

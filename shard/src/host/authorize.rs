@@ -78,18 +78,18 @@ impl Authorizer {
             && is_in(attributes.user, group::LOGICAL_CLUSTER_ADMIN)
             && self
                 .policies
-                .everywhere()
+                .system()
                 .is_ok_and(|policy| policy.permits(attributes.user, &attributes.action, None))
     }
 
     /// Whether RBAC alone permits an action, without the checks of required groups and workspace content: kcp's deep
     /// SubjectAccessReview, for permissions that are needed in another logical cluster.
-    pub(crate) fn authorize_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
+    pub(crate) fn permits_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
         if is_in(user, group::MASTERS) {
             return true;
         }
         let is_local = self.clusters.get(cluster).is_some();
-        effective_users(user, cluster).iter().any(|user| self.rbac(user, cluster, action, is_local))
+        effective_users(user, cluster).iter().any(|user| self.rbac_permits(user, cluster, action, is_local))
     }
 
     /// The rules a user has in a logical cluster, for `kubectl auth can-i --list`.
@@ -99,18 +99,18 @@ impl Authorizer {
         cluster: &str,
         namespace: Option<&str>,
     ) -> Result<Vec<Rule>, Status> {
-        let everywhere = self.policies.everywhere()?;
+        let system = self.policies.system()?;
         let own = self.policies.of(cluster)?;
-        let mut rules = everywhere.rules(user, namespace, None);
+        let mut rules = system.rules(user, namespace, None);
         if cluster != SYSTEM_ADMIN {
-            rules.extend(own.rules(user, namespace, Some(&everywhere)));
+            rules.extend(own.rules(user, namespace, Some(&system)));
         }
         Ok(rules)
     }
 
     /// The policies that grant permissions in a logical cluster: its own and the global one.
     pub(crate) fn policies(&self, cluster: &str) -> Result<(Arc<Policy>, Arc<Policy>), Status> {
-        Ok((self.policies.of(cluster)?, self.policies.everywhere()?))
+        Ok((self.policies.of(cluster)?, self.policies.system()?))
     }
 
     fn chain(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> Decision {
@@ -146,11 +146,11 @@ impl Authorizer {
         {
             return Decision::Deny("only the system writes this status");
         }
-        if !self.within_maximal_policy(user, scope, action) {
+        if !self.is_within_maximal_policy(user, scope, action) {
             return Decision::NoOpinion;
         }
         let is_local = facts.is_some_and(|facts| facts.is_local);
-        if self.rbac(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
+        if self.rbac_permits(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
     }
 
     /// Whether the user has access to the content of the logical cluster.
@@ -167,11 +167,11 @@ impl Authorizer {
         let Some(facts) = facts else {
             return ContentAccess::Denied(Decision::Deny("there is no such logical cluster"));
         };
-        let open = matches!(
+        let is_accessible = matches!(
             facts.phase,
             Some(Phase::Initializing | Phase::Ready | Phase::Inactive | Phase::Terminating | Phase::Deleting)
         );
-        if !open {
+        if !is_accessible {
             return ContentAccess::Denied(Decision::NoOpinion);
         }
         let account_of = user.extra.get("authentication.kcp.io/cluster-name");
@@ -179,7 +179,7 @@ impl Authorizer {
             return ContentAccess::Allowed;
         }
         let access = Action::NonResource { verb: "access", path: "/" };
-        if self.rbac(user, cluster, &access, facts.is_local) {
+        if self.rbac_permits(user, cluster, &access, facts.is_local) {
             ContentAccess::Allowed
         } else {
             ContentAccess::Denied(Decision::NoOpinion)
@@ -188,10 +188,10 @@ impl Authorizer {
 
     /// Whether the maximal permission policy of the export permits the action on a bound resource. Roles in the
     /// export's logical cluster define the policy, for the user's name and groups with a prefix.
-    fn within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
+    fn is_within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { group, resource, .. } = *action else { return true };
         let name = ResourceName::new(group, resource);
-        if self.definitions.everywhere(&name).is_some() {
+        if self.definitions.common_resource(&name).is_some() {
             return true;
         }
         let Ok(catalog) = self.definitions.catalog(scope) else { return false };
@@ -208,19 +208,19 @@ impl Authorizer {
             ..UserInfo::default()
         };
         let root_is_local = self.clusters.get("root").is_some();
-        self.rbac(&renamed, "root", action, root_is_local)
+        self.rbac_permits(&renamed, "root", action, root_is_local)
     }
 
-    fn rbac(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
+    fn rbac_permits(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
         let permitted = || -> Result<bool, Status> {
-            let everywhere = self.policies.everywhere()?;
-            if everywhere.permits(user, action, None) {
+            let system = self.policies.system()?;
+            if system.permits(user, action, None) {
                 return Ok(true);
             }
             if is_local {
-                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&everywhere)));
+                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&system)));
             }
-            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&everywhere)))
+            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&system)))
         };
         permitted().unwrap_or_else(|status| {
             tracing::error!(cluster, %status, "roles cannot be read; the request is refused");

@@ -26,7 +26,7 @@ pub(super) fn has_no_scopes_or_warrants(user: &UserInfo) -> bool {
 }
 
 fn add(user: &UserInfo, cluster: &str, depth: usize, users: &mut Vec<UserInfo>) {
-    if in_scope(user, cluster) && !is_foreign(user, cluster) {
+    if is_in_scope(user, cluster) && !is_foreign(user, cluster) {
         users.push(user.clone());
     } else {
         users.push(anonymous(user));
@@ -50,7 +50,7 @@ fn add(user: &UserInfo, cluster: &str, depth: usize, users: &mut Vec<UserInfo>) 
 }
 
 /// All values must match. The alternatives within a value are separated by commas.
-fn in_scope(user: &UserInfo, cluster: &str) -> bool {
+fn is_in_scope(user: &UserInfo, cluster: &str) -> bool {
     user.extra.get(SCOPES).into_iter().flatten().all(|value| {
         value.split(',').any(|alternative| alternative.trim().strip_prefix("cluster:") == Some(cluster))
     })

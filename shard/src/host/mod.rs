@@ -58,12 +58,12 @@ impl Host for ShardHost {
             return Some(self.metrics_for(&request));
         }
         let cluster = request.scopes.and_then(ScopeSelector::one)?;
-        let inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
-        let exempt = matches!(
+        let is_inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
+        let is_exempt = matches!(
             segments.as_slice(),
             ["openapi", ..] | ["apis", "core.kcp.io", "v1alpha1", "logicalclusters", ..]
         );
-        (inactive && !exempt).then(|| {
+        (is_inactive && !is_exempt).then(|| {
             let resource = fairlead_process::GroupResource::new("", "logicalclusters");
             failure(&Status::forbidden(resource, cluster.as_str(), "logical cluster is marked inactive"))
         })
@@ -103,7 +103,7 @@ impl ShardHost {
             scopes: Some(&root),
             action: fairlead_apiserver::Action::NonResource { verb: "get", path: "/metrics" },
         };
-        if !self.authorizer.authorize(&attributes).allows() {
+        if !self.authorizer.authorize(&attributes).is_allowed() {
             let message = format!(
                 "User {:?} cannot get path \"/metrics\": access denied",
                 request.identity.user().name

@@ -31,7 +31,7 @@ impl AccessReviews {
 
     /// Sets the authorizer.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        // It is set once, at start.
+        // The authorizer is set once, at start.
         let _ = self.0.set(authorizer);
     }
 
@@ -76,7 +76,7 @@ fn access_status(
     let allowed = if spec["nonResourceAttributes"].is_object() {
         let attributes: NonResourceAttributes = parse(&spec["nonResourceAttributes"])?;
         let action = Action::NonResource { verb: &attributes.verb, path: &attributes.path };
-        authorizer.authorize(&Attributes { user, scopes, action }).allows()
+        authorizer.authorize(&Attributes { user, scopes, action }).is_allowed()
     } else {
         let attributes: ResourceAttributes = parse(&spec["resourceAttributes"])?;
         let filled = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
@@ -91,7 +91,7 @@ fn access_status(
             namespace: namespace.as_deref(),
             name: name.as_deref(),
         };
-        authorizer.authorize(&Attributes { user, scopes, action }).allows()
+        authorizer.authorize(&Attributes { user, scopes, action }).is_allowed()
     };
     let reason = if allowed { "access granted" } else { "access denied" };
     Ok(json!({"allowed": allowed, "reason": reason}))

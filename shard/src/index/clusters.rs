@@ -30,15 +30,15 @@ pub(crate) struct ClusterState {
 }
 
 impl ClusterState {
-    pub(crate) fn of(head: &PartialLogicalCluster<'_>) -> Self {
+    pub(crate) fn of(logical_cluster: &PartialLogicalCluster<'_>) -> Self {
         let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(Into::into);
         Self {
-            phase: head.phase,
-            is_deleted: head.is_deleted,
-            is_inactive: head.is_inactive,
-            path: text(&head.path),
-            type_reference: text(&head.type_reference),
-            required_groups: text(&head.required_groups),
+            phase: logical_cluster.phase,
+            is_deleted: logical_cluster.is_deleted,
+            is_inactive: logical_cluster.is_inactive,
+            path: text(&logical_cluster.path),
+            type_reference: text(&logical_cluster.type_reference),
+            required_groups: text(&logical_cluster.required_groups),
         }
     }
 }
@@ -81,8 +81,8 @@ impl ClusterIndex {
 
     fn put(&self, cluster: &str, json: &[u8]) {
         match PartialLogicalCluster::decode(json) {
-            Ok(head) => {
-                self.0.write().insert(cluster.into(), Arc::new(ClusterState::of(&head)));
+            Ok(logical_cluster) => {
+                self.0.write().insert(cluster.into(), Arc::new(ClusterState::of(&logical_cluster)));
             }
             Err(error) => tracing::error!(cluster, %error, "a stored LogicalCluster cannot be read"),
         }

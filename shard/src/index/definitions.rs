@@ -94,13 +94,13 @@ impl Definitions {
         Ok(())
     }
 
-    /// One of root's exported resources, independent of a logical cluster.
+    /// A resource that root exports, independent of a logical cluster.
     pub(crate) fn exported(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.exported.load().as_ref()?.iter().find(|resource| resource.name == *name).cloned()
     }
 
-    /// One of the resources that every logical cluster serves.
-    pub(crate) fn everywhere(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
+    /// A resource that every logical cluster serves: built-in or of a system CRD.
+    pub(crate) fn common_resource(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
         self.built_in.iter().chain(&self.system).find(|resource| resource.name == *name).cloned()
     }
 
@@ -108,8 +108,8 @@ impl Definitions {
     pub(crate) fn resource_of_kind(&self, group: &str, kind: &str) -> Option<Arc<ServedResource>> {
         let matches =
             |resource: &&Arc<ServedResource>| *resource.name.group == *group && *resource.kind == *kind;
-        let everywhere = self.built_in.iter().chain(&self.system).find(matches).cloned();
-        everywhere.or_else(|| self.exported.load().as_ref()?.iter().find(matches).cloned())
+        let common = self.built_in.iter().chain(&self.system).find(matches).cloned();
+        common.or_else(|| self.exported.load().as_ref()?.iter().find(matches).cloned())
     }
 
     /// The resource of a request.
@@ -130,7 +130,7 @@ impl Definitions {
                 }
         };
         // A resource that every logical cluster serves takes precedence, with or without an identity.
-        if let Some(resource) = self.everywhere(wanted.name) {
+        if let Some(resource) = self.common_resource(wanted.name) {
             return Ok(Some(resource));
         }
         match scopes {
@@ -145,7 +145,7 @@ impl Definitions {
                 if wanted.identity.is_some() {
                     return Ok(found);
                 }
-                if wanted.metadata_only { self.any_definition(wanted.name, found) } else { Ok(None) }
+                if wanted.is_metadata_only { self.any_definition(wanted.name, found) } else { Ok(None) }
             }
         }
     }
@@ -167,7 +167,7 @@ impl Definitions {
             let Ok(bound) = serde_json::from_slice::<WireBinding>(binding.object.as_object().json()) else {
                 continue;
             };
-            let is_leaving = bound.metadata.deletion_timestamp.is_some();
+            let is_deleted = bound.metadata.deletion_timestamp.is_some();
             for bound in bound.status.bound_resources {
                 let found = exported.as_ref().and_then(|exported| {
                     exported.iter().find(|resource| {
@@ -181,7 +181,7 @@ impl Definitions {
                     continue;
                 }
                 // A binding that is being deleted permits no creates.
-                resources.push(if is_leaving {
+                resources.push(if is_deleted {
                     Arc::new(ServedResource {
                         verbs: found.verbs.without(Verb::Create),
                         ..ServedResource::clone(found)

@@ -1,7 +1,6 @@
 //! Indexes of the store: logical clusters, workspace paths, roles, and served resources.
 //!
-//!
-//! Indexes follow the hub and never write. They run on every replica. A writer that depends on an index waits for the
+//! Indexes follow the hub and never write. A writer that depends on an index waits for the
 //! hub's revision ([`Hub::wait`](fairlead_apiserver::hub::Hub::wait)).
 
 mod cluster_cache;

@@ -49,7 +49,7 @@ impl PathIndex {
     /// Adds a stored Workspace.
     pub(crate) fn load(&self, parent: &str, json: &[u8]) {
         match PartialWorkspace::decode(json) {
-            Ok(head) => self.put(parent, &head),
+            Ok(workspace) => self.put(parent, &workspace),
             Err(error) => tracing::error!(parent, %error, "a stored Workspace cannot be read"),
         }
     }
@@ -96,11 +96,14 @@ impl PathIndex {
         }
     }
 
-    fn put(&self, parent: &str, head: &PartialWorkspace<'_>) {
-        let Some(cluster) = head.cluster.as_deref().filter(|_| head.phase != Some(Phase::Scheduling)) else {
+    fn put(&self, parent: &str, workspace: &PartialWorkspace<'_>) {
+        let Some(cluster) =
+            workspace.cluster.as_deref().filter(|_| workspace.phase != Some(Phase::Scheduling))
+        else {
             return;
         };
-        let edge = Edge { cluster: cluster.into(), is_unavailable: head.phase == Some(Phase::Unavailable) };
-        self.0.write().entry(parent.into()).or_default().insert(head.name.as_ref().into(), edge);
+        let edge =
+            Edge { cluster: cluster.into(), is_unavailable: workspace.phase == Some(Phase::Unavailable) };
+        self.0.write().entry(parent.into()).or_default().insert(workspace.name.as_ref().into(), edge);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct PolicyIndex {
 }
 
 impl PolicyIndex {
-    /// Creates policies that follow the hub and the cache server.
+    /// Creates an index that follows the hub and the cache server.
     pub(crate) fn follow(objects: ObjectStore, hub: &Hub, global: Arc<GlobalView>) -> Arc<Self> {
         let index = Arc::new(Self {
             objects,
@@ -57,11 +57,11 @@ impl PolicyIndex {
         index
     }
 
-    /// Policies that apply in every logical cluster.
+    /// The policy that applies in every logical cluster, from the roles and bindings of `system:admin`.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
-    pub(crate) fn everywhere(&self) -> Result<Arc<Policy>, Status> {
+    pub(crate) fn system(&self) -> Result<Arc<Policy>, Status> {
         self.of(SYSTEM_ADMIN)
     }
 
@@ -114,7 +114,9 @@ impl PolicyIndex {
             self.objects.list(resource, &BUILT_IN, &ScopeSelector::One(Scope::new(cluster)), None)?;
         let readable = stored.iter().filter_map(|stored| {
             parse(stored.object.as_object())
-                .inspect_err(|error| tracing::warn!(cluster, %resource, %error, "skipped a stored object"))
+                .inspect_err(
+                    |error| tracing::warn!(cluster, %resource, %error, "skipped a malformed role or binding"),
+                )
                 .ok()
         });
         Ok(readable.collect())

@@ -14,7 +14,7 @@ use fairlead_schema::names::NameRule;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
 
-/// One of kcp's own resources.
+/// A resource of kcp's API groups.
 ///
 /// # Errors
 /// When a compiled-in schema does not compile, which a test excludes.
@@ -69,12 +69,12 @@ pub(super) fn own_resource(
         conversion: if definition.versions.len() > 1 {
             Conversion::Function(convert_apis)
         } else {
-            Conversion::Rename
+            Conversion::None
         },
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
         subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource: has_status }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
         registry,
     })
 }
@@ -125,14 +125,14 @@ pub(super) fn local_resource(
         versions,
         storage_version: storage.into(),
         origin: Origin::Custom,
-        conversion: Conversion::Rename,
+        conversion: Conversion::None,
         storage_version_hash: Some(
             storage_version_hash(cluster, &spec.group, storage, &spec.names.kind).into(),
         ),
         name_rule,
         verbs,
         subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource: has_status }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
         registry,
     }
 }

@@ -60,9 +60,9 @@ impl Marks {
     /// Maintains the marks until the process drains.
     pub(super) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         let followed = self.watched_resources().into_iter().map(|(resource, origin, kind)| {
-            let (marks, again) = (Arc::clone(&self), Arc::clone(&self));
+            let (marks, resync_marks) = (Arc::clone(&self), Arc::clone(&self));
             let all = (resource.clone(), origin.clone());
-            let resync = move || again.add_all(&all, kind);
+            let resync = move || resync_marks.add_all(&all, kind);
             let changed = move |event: &ObjectEvent| marks.add(event, kind);
             feed(self.hub.clone(), resource, Some(origin), shutdown.clone(), resync, changed)
         });
@@ -86,13 +86,13 @@ impl Marks {
     /// Adds the logical cluster of a relevant change. If the logical cluster publishes nothing, only changes of
     /// published objects, and of objects that are or were marked, are relevant.
     fn add(&self, event: &ObjectEvent, kind: Kind) {
-        let matters = || {
+        let is_relevant = || {
             kind == Kind::Published
                 || self.publishing.lock().contains(&event.scope)
                 || is_marked(event.object())
                 || event.change.previous().is_some_and(|previous| is_marked(previous.as_object()))
         };
-        if Source::covers(&event.scope) && matters() {
+        if Source::covers(&event.scope) && is_relevant() {
             self.queue.add(event.scope.clone());
         }
     }
@@ -163,8 +163,11 @@ impl Marks {
         let role = match own {
             Some(role) => Some(role),
             None => {
-                let everywhere = Scope::new(SYSTEM_ADMIN);
-                self.objects.get(&CLUSTER_ROLES, &BUILT_IN, &everywhere, None, name)?.as_ref().and_then(role)
+                let system_admin = Scope::new(SYSTEM_ADMIN);
+                self.objects
+                    .get(&CLUSTER_ROLES, &BUILT_IN, &system_admin, None, name)?
+                    .as_ref()
+                    .and_then(role)
             }
         };
         Ok(role.map_or(Reasons::default(), |role| Reasons::of_rules(&role.rules)))
@@ -178,13 +181,13 @@ impl Marks {
         stored: &StoredObject,
         reasons: Reasons,
     ) -> Result<Option<Mutation>, Status> {
-        let head = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
-        let present = head.annotation(annotation::REPLICATE);
+        let meta = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
+        let present = meta.annotation(annotation::REPLICATE);
         let desired = reasons.annotation(present);
         if desired.as_deref() == present.filter(|words| !words.is_empty()) {
             return Ok(None);
         }
-        let key = self.objects.key(resource, origin, stored.scope.as_str(), None, &head.name);
+        let key = self.objects.key(resource, origin, stored.scope.as_str(), None, &meta.name);
         let mut object = self.objects.tree(stored)?;
         annotate(&mut object, desired);
         let encoded = self.objects.encode(object, stored.object.as_object().schema_hash())?;
@@ -204,7 +207,7 @@ fn annotate(object: &mut Value, words: Option<String>) {
 }
 
 fn is_marked(object: ObjectBytes<'_>) -> bool {
-    ObjectMetaRef::parse(object).is_ok_and(|head| head.annotation(annotation::REPLICATE).is_some())
+    ObjectMetaRef::parse(object).is_ok_and(|meta| meta.annotation(annotation::REPLICATE).is_some())
 }
 
 #[async_trait]

@@ -139,7 +139,7 @@ impl Replicator {
             || self.add_origins(index),
             |event| {
                 let location: ObjectLocation = (event.scope.clone(), (*event.name).into());
-                if self.concerns(source, event) || replicas.contains(&location) {
+                if self.is_relevant(source, event) || replicas.contains(&location) {
                     self.queue.add((index, location));
                 }
             },
@@ -147,7 +147,7 @@ impl Replicator {
         .await;
     }
 
-    fn concerns(&self, source: &Source, event: &ObjectEvent) -> bool {
+    fn is_relevant(&self, source: &Source, event: &ObjectEvent) -> bool {
         Source::covers(&event.scope)
             && (source.selects(event.object())
                 || event.change.previous().is_some_and(|previous| source.selects(previous.as_object())))
@@ -188,9 +188,9 @@ impl Replicator {
         let mut visit = |listed: fairlead_apiserver::registry::ListedObject<'_>| {
             if Source::covers(listed.scope)
                 && source.selects(listed.object)
-                && let Ok(head) = fairlead_apiserver::object::ObjectMetaRef::parse(listed.object)
+                && let Ok(meta) = fairlead_apiserver::object::ObjectMetaRef::parse(listed.object)
             {
-                self.queue.add((index, (listed.scope.into(), (*head.name).into())));
+                self.queue.add((index, (listed.scope.into(), (*meta.name).into())));
             }
         };
         let all = ScopeSelector::all();

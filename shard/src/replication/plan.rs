@@ -4,7 +4,7 @@ use fairlead_api::annotation;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-/// The compared parts of a replica: some 150 bytes, whatever the size of the object.
+/// The compared parts of a replica: some 150 bytes, independent of the size of the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Replica {
     pub(super) uid: Box<str>,

@@ -67,8 +67,8 @@ impl Source {
     pub(super) fn selects(&self, object: ObjectBytes<'_>) -> bool {
         match self.selection {
             Selection::All => true,
-            Selection::Marked => ObjectMetaRef::parse(object).is_ok_and(|head| {
-                head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
+            Selection::Marked => ObjectMetaRef::parse(object).is_ok_and(|meta| {
+                meta.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
             }),
         }
     }

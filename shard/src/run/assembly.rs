@@ -125,8 +125,9 @@ impl ShardParts {
         &self,
         config: &ShardConfig,
     ) -> Result<Option<Arc<GlobalView>>, ShardError> {
-        let kept = bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
-        Ok((config.cache_kubeconfig.is_some() && kept.is_none()).then(|| self.global.clone()))
+        let stored_exports =
+            bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        Ok((config.cache_kubeconfig.is_some() && stored_exports.is_none()).then(|| self.global.clone()))
     }
 
     /// Fills the store, registers the shard and starts the controllers.
@@ -157,7 +158,7 @@ impl ShardParts {
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
         self.start_controllers(config, exports, &tasks, &shutdown)?;
-        // The indexes have seen all of these writes before the first request is served.
+        // The indexes contain all of these writes before the first request is served.
         let _ = self.hub.wait(self.objects.store().revision()).await;
         bootstrapped.set();
         tracing::info!("ready");
@@ -202,8 +203,9 @@ impl ShardParts {
 
     /// The exports that an earlier run stored. Without them, requests root's shard until it responds.
     async fn remote_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
-        let kept = bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
-        if let Some((exports, schemas)) = kept.filter(|(exports, _)| exports.is_complete()) {
+        let stored_exports =
+            bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        if let Some((exports, schemas)) = stored_exports.filter(|(exports, _)| exports.is_complete()) {
             return Ok((exports, schemas));
         }
         let client = root_client(config)?;
@@ -342,10 +344,10 @@ impl ShardParts {
     }
 
     fn feed_workspaces(&self, queue: &Arc<Queue<WorkspaceKey>>, tasks: &Tasks, shutdown: &Shutdown) {
-        let (all, each) = (queue.clone(), queue.clone());
+        let (resync_queue, event_queue) = (queue.clone(), queue.clone());
         let (objects, definitions) = (self.objects.clone(), self.definitions.clone());
-        let resync = move || add_all_workspaces(&objects, &definitions, &all);
-        let keys = move |event: &ObjectEvent| each.add(((*event.scope).into(), event.name.clone()));
+        let resync = move || add_all_workspaces(&objects, &definitions, &resync_queue);
+        let keys = move |event: &ObjectEvent| event_queue.add(((*event.scope).into(), event.name.clone()));
         tasks.spawn(
             "workspace events",
             feed(self.hub.clone(), WORKSPACES.clone(), None, shutdown.clone(), resync, keys),
@@ -359,17 +361,17 @@ impl ShardParts {
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) {
-        let (all, each, owners) = (queue.clone(), queue.clone(), workspaces.clone());
+        let (resync_queue, event_queue, owner_queue) = (queue.clone(), queue.clone(), workspaces.clone());
         let clusters = self.clusters.clone();
-        let resync = move || clusters.names().into_iter().for_each(|cluster| all.add(cluster));
+        let resync = move || clusters.names().into_iter().for_each(|cluster| resync_queue.add(cluster));
         let keys = move |event: &ObjectEvent| {
             if &*event.name != LOGICAL_CLUSTER_NAME {
                 return;
             }
-            each.add((*event.scope).into());
+            event_queue.add((*event.scope).into());
             let owner = serde_json::from_slice::<Value>(event.object().json()).ok();
             if let Some(key) = owner.as_ref().and_then(owner_key) {
-                owners.add(key);
+                owner_queue.add(key);
             }
         };
         tasks.spawn(
@@ -379,9 +381,9 @@ impl ShardParts {
     }
 
     fn feed_types(&self, queue: &Arc<Queue<TypeKey>>, tasks: &Tasks, shutdown: &Shutdown) {
-        let (all, each, types) = (queue.clone(), queue.clone(), self.types.clone());
-        let resync = move || add_all_types(&types, &all);
-        let keys = move |event: &ObjectEvent| each.add(((*event.scope).into(), event.name.clone()));
+        let (resync_queue, event_queue, types) = (queue.clone(), queue.clone(), self.types.clone());
+        let resync = move || add_all_types(&types, &resync_queue);
+        let keys = move |event: &ObjectEvent| event_queue.add(((*event.scope).into(), event.name.clone()));
         tasks.spawn(
             "workspace type events",
             feed(self.hub.clone(), WORKSPACE_TYPES.clone(), None, shutdown.clone(), resync, keys),
@@ -421,7 +423,7 @@ fn add_all_workspaces(objects: &ObjectStore, definitions: &Definitions, queue: &
 }
 
 fn add_unscheduled(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
-    add_workspaces(objects, definitions, queue, |head| head.cluster.is_none());
+    add_workspaces(objects, definitions, queue, |workspace| workspace.cluster.is_none());
 }
 
 fn add_workspaces(
@@ -432,10 +434,10 @@ fn add_workspaces(
 ) {
     let Some(resource) = definitions.exported(&WORKSPACES) else { return };
     let visited = objects.for_each(&WORKSPACES, &resource.origin, &ScopeSelector::all(), &mut |listed| {
-        if let Ok(head) = PartialWorkspace::decode(listed.object.json())
-            && selects(&head)
+        if let Ok(workspace) = PartialWorkspace::decode(listed.object.json())
+            && selects(&workspace)
         {
-            queue.add((listed.scope.into(), head.name.as_ref().into()));
+            queue.add((listed.scope.into(), workspace.name.as_ref().into()));
         }
     });
     if let Err(status) = visited {
@@ -447,9 +449,9 @@ fn add_all_types(types: &TypeLookup, queue: &Queue<TypeKey>) {
     match types.all_local() {
         Ok(all) => {
             for stored in all {
-                if let Ok(head) = fairlead_apiserver::object::ObjectMetaRef::parse(stored.object.as_object())
+                if let Ok(meta) = fairlead_apiserver::object::ObjectMetaRef::parse(stored.object.as_object())
                 {
-                    queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
+                    queue.add((stored.scope.as_str().into(), meta.name.as_ref().into()));
                 }
             }
         }

@@ -112,9 +112,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let health = Health::new();
     health.ping(ALL_PROBES);
-    let failing = store.clone();
-    health
-        .check("store", &[Probe::Ready, Probe::Health], move || failing.stats().failure.map_or(Ok(()), Err));
+    let probed = store.clone();
+    health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
     let parts = ShardParts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
@@ -152,8 +151,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
             _ = all_served => Ok(()),
         }
     });
-    let trimming = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
-    tasks.spawn_fallible("compaction", trimming);
+    let compaction = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
+    tasks.spawn_fallible("compaction", compaction);
 
     let starting = parts.start(config, tasks.clone(), shutdown.clone(), bootstrapped);
     let started = async {

@@ -52,7 +52,7 @@ async fn run(directory: &Path, duration: Duration) -> Result<(), Failure> {
         "scan 100",
     );
     for clients in CLIENTS {
-        // Before each row, because shared disks change their mind.
+        // Before each row, because the speed of a shared disk varies.
         let fsync = measure_fsync(directory)?;
         let path = directory.join(format!("commit-throughput-{}.redb", std::process::id()));
         let store: Arc<dyn Store> = Arc::new(RedbStore::open(&path, RedbOptions::default())?);
@@ -95,12 +95,12 @@ fn measure_reads(store: &dyn Store) -> Result<(Duration, Duration), Failure> {
         ControlFlow::Continue(())
     })?;
     let picked: Vec<_> = (0..ROUNDS).map(|round| &keys[round * 7919 % keys.len()]).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     for key in &picked {
         store.get(key)?.ok_or("a key has vanished")?;
     }
-    let get = begun.elapsed() / u32::try_from(ROUNDS)?;
-    let begun = Instant::now();
+    let get = started.elapsed() / u32::try_from(ROUNDS)?;
+    let started = Instant::now();
     for key in &picked {
         let mut left = 100;
         store.scan(&Range::all().after(key), None, &mut |_| {
@@ -108,7 +108,7 @@ fn measure_reads(store: &dyn Store) -> Result<(Duration, Duration), Failure> {
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
     }
-    Ok((get, begun.elapsed() / u32::try_from(ROUNDS)?))
+    Ok((get, started.elapsed() / u32::try_from(ROUNDS)?))
 }
 
 async fn commit_until(store: Arc<dyn Store>, client: usize, end: Instant) -> Result<Vec<Duration>, Failure> {
@@ -116,9 +116,9 @@ async fn commit_until(store: Arc<dyn Store>, client: usize, end: Instant) -> Res
     let mut latencies = Vec::new();
     while Instant::now() < end {
         let key = format!("/registry/example/configmaps/client-{client}/{:08}", latencies.len() / 2);
-        let begun = Instant::now();
+        let started = Instant::now();
         store.commit(vec![Mutation::put(key, value.clone())]).await?;
-        latencies.push(begun.elapsed());
+        latencies.push(started.elapsed());
     }
     Ok(latencies)
 }
@@ -127,16 +127,16 @@ fn measure_fsync(directory: &Path) -> Result<Vec<Duration>, Failure> {
     let mut file = tempfile::tempfile_in(directory)?;
     file.write_all(&[0; 4096])?;
     file.sync_all()?;
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     for round in 0..400_u32 {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&[round as u8; 4096])?;
-        let begun = Instant::now();
+        let started = Instant::now();
         file.sync_data()?;
-        took.push(begun.elapsed());
+        durations.push(started.elapsed());
     }
-    took.sort_unstable();
-    Ok(took)
+    durations.sort_unstable();
+    Ok(durations)
 }
 
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {

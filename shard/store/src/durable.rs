@@ -1,7 +1,7 @@
 //! The redb backend: one file, one writer thread, readers on immutable snapshots of the last durable commit.
 //!
 //! A commit goes `commit` → queue → writer ([`writer`]) → one durable write for everything queued → the new [`view`] is
-//! published → the [`ring`] and its followers → acknowledgements. So whatever is acknowledged can be read.
+//! published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
 
 mod dry_run;
 mod layout;
@@ -41,11 +41,11 @@ pub struct RedbOptions {
     pub cache_bytes: usize,
     /// Recent batches kept in memory for followers, in bytes. Older ones are read back from the file. Default 8 MiB.
     pub ring_bytes: usize,
-    /// The same, as a number of batches. Default 4,096.
+    /// Maximum number of these batches. Default 4,096.
     pub ring_batches: usize,
-    /// Commits that share one durable write at most. Default 1,024.
+    /// Maximum number of commits in one durable write. Default 1,024.
     pub group_commits: usize,
-    /// The size of such a group in bytes, exceeded by one commit at most. Default 8 MiB.
+    /// Maximum size of the commits in one durable write, in bytes; one commit may exceed it. Default 8 MiB.
     pub group_bytes: usize,
     /// Whether opening reads the whole file and compares every page with its checksum. Default true.
     pub verify: bool,
@@ -64,7 +64,7 @@ impl Default for RedbOptions {
     }
 }
 
-/// A store in one redb file. Dropping it waits for the durable write under way, then closes the file.
+/// A store in one redb file. Dropping it waits until the queued commits are written, then closes the file.
 #[derive(Debug)]
 pub struct RedbStore {
     shared: Arc<Shared>,
@@ -72,15 +72,15 @@ pub struct RedbStore {
     queue: Option<mpsc::Sender<Command>>,
     /// Taken only by `drop`.
     writer: Option<JoinHandle<()>>,
-    grown: watch::Receiver<Revision>,
+    latest_revision: watch::Receiver<Revision>,
     path: PathBuf,
 }
 
 impl RedbStore {
     /// Opens the store in the file `path`, or makes a new one if there is no such file.
     ///
-    /// Blocks: milliseconds, also after a crash, and the time to read the file once where it is verified. The file is
-    /// created with mode 0600 and is never half-made.
+    /// Blocks for milliseconds, also after a crash; with [`RedbOptions::verify`], also for the time to read the whole
+    /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let database = open::open(path, options.cache_bytes, options.verify)?;
@@ -96,23 +96,23 @@ impl RedbStore {
             counters: Counters::default(),
             failure: OnceLock::new(),
         });
-        let (grow, grown) = watch::channel(revision);
+        let (publish_revision, latest_revision) = watch::channel(revision);
         let (queue, commands) = mpsc::channel(options.group_commits.max(1));
-        let writer = Writer::new(database, Arc::clone(&shared), grow, options);
+        let writer = Writer::new(database, Arc::clone(&shared), publish_revision, options);
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(commands))
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        Ok(Self { shared, queue: Some(queue), writer: Some(writer), grown, path: path.to_owned() })
+        Ok(Self { shared, queue: Some(queue), writer: Some(writer), latest_revision, path: path.to_owned() })
     }
 
-    /// Hands a command to the writer; `Err` with the cause when there is no writer any more.
+    /// Sends a command to the writer; `Err` with the cause when the writer has stopped.
     async fn send(&self, command: Command) -> Result<(), Cause> {
-        let gone = || self.shared.failure.get().cloned().unwrap_or_else(writer_stopped);
+        let stop_cause = || self.shared.failure.get().cloned().unwrap_or_else(writer_stopped);
         let Some(queue) = &self.queue else {
-            return Err(gone());
+            return Err(stop_cause());
         };
-        queue.send(command).await.map_err(|_| gone())
+        queue.send(command).await.map_err(|_| stop_cause())
     }
 }
 
@@ -160,7 +160,7 @@ impl Store for RedbStore {
     fn follow(&self, after: Revision) -> Result<Follower, ReadError> {
         self.shared.view().check_readable(after)?;
         let log: Arc<dyn Log> = Arc::clone(&self.shared) as _;
-        Ok(Follower::new(log, after, self.grown.clone()))
+        Ok(Follower::new(log, after, self.latest_revision.clone()))
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
@@ -201,7 +201,7 @@ struct Shared {
     view: RwLock<Arc<View>>,
     ring: Ring,
     counters: Counters,
-    /// Set once, by the writer, when it gives up.
+    /// Set once, by the writer, when a durable write fails.
     failure: OnceLock<Cause>,
 }
 
@@ -228,7 +228,7 @@ impl Log for Shared {
         if let Some(recent) = self.ring.after(after) {
             return Ok(recent);
         }
-        // The view is taken after the ring was asked: it holds at least what the ring had let go.
+        // The view is read after the ring, so its log has at least the batches that the ring had dropped.
         Ok(self.view().batches(after)?)
     }
 }

@@ -1,4 +1,4 @@
-//! Why the store says no: whose fault it is and whether trying again helps.
+//! Errors of the store: the cause of each, and whether a retry helps.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use crate::record::{Record, Revision};
 /// The cause of a failure below the store, shared because one failure is reported to many callers.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// Why a commit did not happen. Except where [`CommitError::Unavailable`] says otherwise, nothing was changed.
+/// The error of a commit. Nothing was changed, except where [`CommitError::Unavailable`] says otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// An expectation did not hold. The caller reads again (`current` is the state that contradicted, unset when the
-    /// key does not exist) and decides anew; repeating the same commit is pointless.
+    /// An expectation did not hold. `current` is the record that was found, `None` if the key does not exist. The
+    /// caller computes the commit anew from it; repeating the same commit does not help.
     #[error("mutation {index} expected another state of its key")]
     Conflict {
-        /// Which mutation: the first whose expectation failed.
+        /// The index of the first mutation whose expectation failed.
         index: usize,
-        /// The present record of the key.
+        /// The current record of the key.
         current: Option<Record>,
     },
-    /// A commit without mutations: the caller's mistake.
+    /// A commit without mutations: a bug of the caller.
     #[error("a commit needs at least one mutation")]
     Empty,
-    /// Two mutations of one key: the caller's mistake.
+    /// Two mutations of one key: a bug of the caller.
     #[error("mutation {index} names a key that an earlier mutation of the commit names")]
     DuplicateKey {
         /// The second mutation of that key.
         index: usize,
     },
-    /// A key, or the whole commit, is too large: the caller's mistake.
-    #[error("{bytes} bytes are more than the {limit} that fit")]
+    /// A key, or the whole commit, is too large.
+    #[error("{bytes} bytes exceed the limit of {limit} bytes")]
     TooLarge {
         /// The requested size.
         bytes: usize,
         /// The maximum size.
         limit: usize,
     },
-    /// The store cannot write (any more): the medium's fault; only reopening helps. A commit that was under way when
+    /// The store cannot write any more, because the medium failed; only reopening helps. A commit that was under way when
     /// the medium failed may or may not be found afterwards.
     #[error("the store does not accept commits: {cause}")]
     Unavailable {
@@ -46,36 +46,36 @@ pub enum CommitError {
     },
 }
 
-/// Why a read failed.
+/// The error of a read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The revision has been compacted away: the reader starts over at the latest revision.
+    /// The revision has been compacted: the reader must start again at the latest revision.
     #[error("history before revision {oldest} has been compacted")]
     Compacted {
         /// The oldest revision that can still be read.
         oldest: Revision,
     },
-    /// The revision has not happened yet: the reader waits for it, or is confused.
-    #[error("the revision asked for is in the future; the latest is {current}")]
+    /// The revision has not been committed yet.
+    #[error("the requested revision is in the future; the latest is {current}")]
     Future {
         /// The latest revision.
         current: Revision,
     },
-    /// The medium failed. Trying again rarely helps.
+    /// The medium failed. A retry rarely helps.
     #[error("reading the store failed: {0}")]
     Io(Cause),
-    /// The store holds what it never wrote: the medium's fault, or a bug. Trying again does not help.
+    /// The store contains data that it never wrote: the medium failed, or there is a bug. A retry does not help.
     #[error("the store is damaged: {0}")]
     Corrupt(Cause),
 }
 
-/// Why a follower gets no further batches.
+/// The error that ends a follower.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The follower fell behind the compaction: it reads the latest state and follows from there.
+    /// The follower fell behind the compaction: it must read the latest state and follow from there.
     #[error("history before revision {oldest} has been compacted")]
     Compacted {
-        /// The oldest revision after which one can still follow.
+        /// The oldest revision from which a follower can start.
         oldest: Revision,
     },
     /// The store was closed, or its medium failed on a commit. Everything acknowledged has been delivered before.
@@ -95,10 +95,10 @@ impl From<ReadError> for FollowError {
     }
 }
 
-/// Why compaction did not finish.
+/// The error of a compaction.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CompactError {
-    /// The store cannot write (any more): the medium's fault; only reopening helps.
+    /// The store cannot write any more, because the medium failed; only reopening helps.
     #[error("the store does not accept commits: {cause}")]
     Unavailable {
         /// The first failure.
@@ -106,10 +106,10 @@ pub enum CompactError {
     },
 }
 
-/// Why a store file could not be opened. The file is left as it was found.
+/// The error of opening a store file. The file is not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file is not a store, or damaged: the operator's turn.
+    /// The file is not a store, or is damaged. `hint` is the remedy for the operator.
     #[error("{} is not a readable store: {hint}", path.display())]
     Corrupt {
         /// The file.
@@ -118,7 +118,7 @@ pub enum OpenError {
         hint: String,
     },
     /// A newer version of this program wrote the file: the operator runs that version, or restores a backup.
-    #[error("{} has format version {found}, this program knows up to {supported}: run the newer version", path.display())]
+    #[error("{} has format version {found}, this program supports up to {supported}: run the newer version", path.display())]
     NewerFormat {
         /// The file.
         path: PathBuf,
@@ -127,7 +127,7 @@ pub enum OpenError {
         /// The newest format version that this program reads.
         supported: u64,
     },
-    /// Another process (or another store in this one) has the file open. Trying again helps once that one has ended.
+    /// Another process (or another store in this one) has the file open. A retry helps after that process has ended.
     #[error("{} is in use by another process: stop it first, or choose another file", path.display())]
     InUse {
         /// The file.

@@ -71,12 +71,12 @@ pub trait Log: Send + Sync + 'static {
     fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, FollowError>;
 }
 
-/// Delivers every batch after a revision, in order, without gap or duplicate, however long the reader takes, until the
-/// log it has not read yet is compacted away.
+/// Delivers every batch after a revision, in order, without gap or duplicate. A slow reader misses nothing, unless the log
+/// is compacted beyond its position.
 pub struct Follower {
     log: Arc<dyn Log>,
-    /// Changes after the log has grown. Its sender lives as long as the store accepts commits.
-    grown: watch::Receiver<Revision>,
+    /// The latest revision in the log. The sender lives as long as the store accepts commits.
+    latest_revision: watch::Receiver<Revision>,
     /// The last batch delivered.
     position: Revision,
     /// Read, but not delivered yet.
@@ -85,14 +85,14 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows `log` from behind `after`; `grown` is to change after every growth of the log, and its sender to be
-    /// dropped when there will be no more.
-    pub fn new(log: Arc<dyn Log>, after: Revision, grown: watch::Receiver<Revision>) -> Self {
-        Self { log, grown, position: after, pending: VecDeque::new(), delay: None }
+    /// Follows `log` after revision `after`. The backend updates `latest_revision` after it has appended to the log and
+    /// drops the sender when the log is closed.
+    pub fn new(log: Arc<dyn Log>, after: Revision, latest_revision: watch::Receiver<Revision>) -> Self {
+        Self { log, latest_revision, position: after, pending: VecDeque::new(), delay: None }
     }
 
-    /// The same, but late at random.
-    pub(crate) fn late(mut self, seed: u64) -> Self {
+    /// The same, with random delays (for tests).
+    pub(crate) fn with_random_delay(mut self, seed: u64) -> Self {
         self.delay = Some(RandomDelay { state: seed });
         self
     }
@@ -109,8 +109,8 @@ impl Follower {
                 self.position = batch.revision;
                 return Ok(batch);
             }
-            // The growth so far is about to be read; only later growth has to wake this task.
-            self.grown.borrow_and_update();
+            // The log is read below; only revisions after that have to wake this task.
+            self.latest_revision.borrow_and_update();
             if let Some(delay) = &mut self.delay {
                 delay.stall().await;
             }
@@ -119,7 +119,7 @@ impl Follower {
                 delay.hold_back(&mut self.pending);
             }
             if self.pending.is_empty() {
-                self.grown.changed().await.map_err(|_| FollowError::Closed)?;
+                self.latest_revision.changed().await.map_err(|_| FollowError::Closed)?;
             }
         }
     }
@@ -131,31 +131,31 @@ impl fmt::Debug for Follower {
     }
 }
 
-/// Makes a follower late, in time and in batches, reproducibly by seed.
+/// Delays a follower and splits its batches, reproducibly by seed.
 struct RandomDelay {
     state: u64,
 }
 
 impl RandomDelay {
-    /// Half of the time not at all, otherwise up to three milliseconds.
+    /// Waits up to three milliseconds; in half of the calls it does not wait.
     async fn stall(&mut self) {
-        match self.draw(8) {
+        match self.random_below(8) {
             0..4 => {}
             4 => tokio::task::yield_now().await,
             milliseconds => tokio::time::sleep(Duration::from_millis(milliseconds - 4)).await,
         }
     }
 
-    /// Leaves a random, non-empty beginning; the rest is read again by the next round, after another stall.
+    /// Truncates the batches to a random, non-empty prefix; the next round reads the rest, after another delay.
     fn hold_back(&mut self, batches: &mut VecDeque<Arc<Batch>>) {
         if batches.len() > 1 {
-            let keep = 1 + self.draw(batches.len() as u64);
+            let keep = 1 + self.random_below(batches.len() as u64);
             batches.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
         }
     }
 
-    /// A number below `bound`, by splitmix64 (Steele, Lea, Flood 2014).
-    fn draw(&mut self, bound: u64) -> u64 {
+    /// A random number below `bound`, by splitmix64 (Steele, Lea, Flood 2014).
+    fn random_below(&mut self, bound: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
 //! A revisioned key-value log with a view: commit, get, list, watch, compact; redb or memory.
 //!
-//! Keys and values are bytes; the store must not know Kubernetes, clusters or JSON.
+//! Keys and values are bytes; the store has no notion of Kubernetes, clusters or JSON.
 //!
 //! # Contract
 //!
@@ -12,18 +12,18 @@
 //! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
 //!   fed after the commit, so it may lag behind the view: a writer cannot rely on seeing its own write there. The memory
 //!   backend delays the feed at random, so that tests find such reliance.
-//! * [Compaction](Store::compact) forgets history. Reading at, or following after, revision `r` is served exactly while
-//!   `r >= compacted()`; the latest state of every key is never forgotten.
+//! * [Compaction](Store::compact) discards history. Reading at, or following after, revision `r` is served exactly while
+//!   `r >= compacted()`; the latest state of every key is never discarded.
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
 //!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
 //!
-//! # The seam for other backends
+//! # Other backends
 //!
-//! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] does the waiting. On etcd, `commit` is one
+//! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] waits and delivers. On etcd, `commit` is one
 //! transaction comparing `mod_revision`s, whose header revision is the [`Revision`]; the view is a local, disposable
 //! file or map filled by a single watch over the whole prefix, and `commit` returns once that watch has passed its
-//! revision, which is what makes reads see acknowledged commits; `compact` is left to a leader. Everything in
-//! `tests/suite` that uses `on_every_backend` is written against the trait and is to be passed by every backend.
+//! revision, so reads see acknowledged commits; `compact` is left to a leader. Everything in
+//! `tests/suite` that uses `on_every_backend` uses only the trait, and every backend must pass it.
 
 mod durable;
 mod error;

@@ -1,4 +1,4 @@
-//! The memory backend: the contract in its plainest form, for tests and as the model of the others.
+//! The memory backend: the simplest implementation of the contract, for tests and as a model of other backends.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,12 +21,12 @@ use crate::store::{Stats, Store};
 /// Batches that a follower reads at once.
 const CHUNK: usize = 64;
 
-/// Keeps everything in memory until it is compacted; nothing survives the process. Its followers are late at random and need
-/// a runtime with a clock.
+/// Keeps everything in memory until it is compacted; nothing survives the process. Its followers are delayed at random and
+/// need a Tokio runtime with its timer enabled.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Arc<RwLock<State>>,
-    grown: watch::Sender<Revision>,
+    latest_revision: watch::Sender<Revision>,
     seed: u64,
     followers: AtomicU64,
     commits: AtomicU64,
@@ -37,15 +37,15 @@ impl MemoryStore {
     /// An empty store whose delay differs from run to run.
     pub fn new() -> Self {
         let seed = RandomState::new().hash_one("delay");
-        tracing::debug!(seed, "followers of this store are late at random");
+        tracing::debug!(seed, "followers of this memory store are delayed at random");
         Self::with_seed(seed)
     }
 
-    /// An empty store whose delay is drawn from `seed`.
+    /// An empty store whose delay is derived from `seed`.
     pub fn with_seed(seed: u64) -> Self {
         Self {
             state: Arc::default(),
-            grown: watch::Sender::new(Revision(0)),
+            latest_revision: watch::Sender::new(Revision(0)),
             seed,
             followers: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -70,7 +70,7 @@ impl Store for MemoryStore {
         match &committed {
             Ok(revision) if *revision > before => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
-                self.grown.send_replace(*revision);
+                self.latest_revision.send_replace(*revision);
             }
             Ok(_) => {}
             Err(_) => {
@@ -99,7 +99,7 @@ impl Store for MemoryStore {
         }
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         for (key, versions) in state.keys.range::<[u8], _>((Bound::Included(&range.start[..]), end)) {
-            let record = live_at(versions, at).and_then(|version| version.as_record(key));
+            let record = version_at(versions, at).and_then(|version| version.as_record(key));
             if record.is_some_and(|record| visit(record).is_break()) {
                 break;
             }
@@ -119,7 +119,8 @@ impl Store for MemoryStore {
         self.state.read_recursive().check_readable(after)?;
         let nth = self.followers.fetch_add(1, Ordering::Relaxed);
         let log: Arc<dyn Log> = Arc::clone(&self.state) as _;
-        Ok(Follower::new(log, after, self.grown.subscribe()).late(self.seed.wrapping_add(nth)))
+        Ok(Follower::new(log, after, self.latest_revision.subscribe())
+            .with_random_delay(self.seed.wrapping_add(nth)))
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
@@ -168,7 +169,8 @@ impl Version {
     }
 }
 
-fn live_at(versions: &Versions, at: Revision) -> Option<&Version> {
+/// The version of a key at revision `at`; it may be a deletion.
+fn version_at(versions: &Versions, at: Revision) -> Option<&Version> {
     let newer = versions.partition_point(|version| version.modified <= at);
     newer.checked_sub(1).and_then(|index| versions.get(index))
 }
@@ -233,13 +235,13 @@ impl State {
             return;
         }
         self.compacted = below;
-        let kept = self.log.split_off(&Revision(below.0 + 1));
-        let forgotten = std::mem::replace(&mut self.log, kept);
-        for event in forgotten.values().flat_map(|batch| &batch.events) {
+        let remaining = self.log.split_off(&Revision(below.0 + 1));
+        let compacted_log = std::mem::replace(&mut self.log, remaining);
+        for event in compacted_log.values().flat_map(|batch| &batch.events) {
             let Some(versions) = self.keys.get_mut(&event.key) else {
                 continue;
             };
-            // Of the versions up to `below` only the last can still be asked for, and not if it is a deletion.
+            // Of the versions up to `below` only the last can still be read, and only if it is not a deletion.
             let old = versions.partition_point(|version| version.modified <= below);
             versions.drain(..old.saturating_sub(1));
             if old > 0 && versions.front().is_some_and(|version| version.value.is_none()) {

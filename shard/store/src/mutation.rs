@@ -60,7 +60,7 @@ impl fmt::Debug for Change {
     }
 }
 
-/// One key's part of a commit.
+/// The part of a commit for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
     /// The key; at most [`MAX_KEY_BYTES`].
@@ -77,7 +77,7 @@ impl Mutation {
         Self { key: key.into(), expect: Expect::Absent, change: Change::Put(value.into()) }
     }
 
-    /// Writes a key whatever its state.
+    /// Writes a key in any state.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), expect: Expect::Any, change: Change::Put(value.into()) }
     }
@@ -92,7 +92,7 @@ impl Mutation {
         Self { key: key.into(), expect, change: Change::Delete }
     }
 
-    /// Changes nothing, but lets the commit happen only while the key is as expected.
+    /// Changes nothing, but fails the commit if the key is not as expected.
     pub fn fence(key: impl Into<Bytes>, expect: Expect) -> Self {
         Self { key: key.into(), expect, change: Change::Keep }
     }
@@ -107,7 +107,7 @@ impl Mutation {
     }
 }
 
-/// Refuses what no state of the store could accept. Returns the size of the commit in bytes.
+/// Rejects mutations that are invalid in every state of the store. Returns the size of the commit in bytes.
 pub(crate) fn check_shape(mutations: &[Mutation]) -> Result<usize, CommitError> {
     if mutations.is_empty() {
         return Err(CommitError::Empty);

@@ -14,21 +14,21 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A key's value with the revisions that made it.
+/// A key with its value and the revisions of both.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     /// The key.
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// The commit that brought the key into being (since its last deletion).
+    /// The commit that created the key (after its last deletion).
     pub created: Revision,
     /// The commit that wrote this value.
     pub modified: Revision,
 }
 
 impl Record {
-    /// The same, borrowed.
+    /// Borrows the record.
     pub fn as_ref(&self) -> RecordRef<'_> {
         RecordRef { key: &self.key, value: &self.value, created: self.created, modified: self.modified }
     }
@@ -41,7 +41,7 @@ pub struct RecordRef<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The commit that brought the key into being (since its last deletion).
+    /// The commit that created the key (after its last deletion).
     pub created: Revision,
     /// The commit that wrote this value.
     pub modified: Revision,
@@ -59,7 +59,7 @@ impl RecordRef<'_> {
     }
 }
 
-// Values hold secrets of tenants: Debug output, which ends in logs and panics, shows only their length.
+// Values hold secrets of tenants: Debug output may end in logs, so it shows only their length.
 impl fmt::Debug for Record {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.as_ref(), formatter)
@@ -110,7 +110,7 @@ impl Range {
         Self { start, end }
     }
 
-    /// The rest of this range behind `key`, where the next page begins.
+    /// The part of this range after `key`: the next page begins there.
     pub fn after(&self, key: &[u8]) -> Self {
         let mut start = Vec::with_capacity(key.len() + 1);
         start.extend_from_slice(key);
@@ -143,12 +143,12 @@ impl fmt::Debug for Range {
 /// A part of a range, read at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// In key order.
+    /// The records, in key order.
     pub records: Vec<Record>,
     /// The revision at which the page was read; the next page is read at the same one.
     pub revision: Revision,
-    /// Whether the range holds further records behind the last one of this page.
-    pub more: bool,
+    /// Whether the range holds further records after the last one of this page.
+    pub has_more: bool,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The contract that every backend keeps.
+//! The contract of every backend.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -13,12 +13,12 @@ use crate::record::{Page, Range, Record, RecordRef, Revision};
 /// A revisioned key-value log with a view. See the crate's documentation for the guarantees.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies all mutations, or none, under one revision, and returns once that is durable.
+    /// Applies all mutations, or none, under one revision, and returns once the commit is durable.
     ///
     /// The keys must be distinct. When no mutation changes anything (only [`Change::Keep`], or deletions of absent
     /// keys), no revision is used: the result is the latest revision, at which the expectations held.
     ///
-    /// A started commit cannot be cancelled: dropping the future drops only the result.
+    /// A commit that has been started cannot be cancelled: dropping the future drops only the result.
     ///
     /// Cost on redb: one durable write of the file (two fsyncs), shared by all commits that wait at that time, and some
     /// 30 µs of the one writer thread per mutation of 1 KiB, which bounds a store to about 30,000 of them per second
@@ -29,17 +29,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// The latest record of `key`.
     ///
-    /// Cost on redb: one tree descent and a copy of the value, 1 to 4 µs while the pages are in memory; a page that is
-    /// not is read from the file, on the caller's thread.
+    /// Cost on redb: one tree descent and a copy of the value, 1 to 4 µs while the pages are in memory; other pages
+    /// are read from the file, on the caller's thread.
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError>;
 
     /// Visits the records of `range` in key order, as they were at revision `at` (`None`: the latest), until `visit`
     /// breaks; returns the revision read. Nothing is copied, so records that the caller ignores cost nothing.
     ///
-    /// `visit` must be short: on the memory backend it holds up writers, on redb it keeps old pages from reuse.
+    /// `visit` must be short: the memory backend blocks writers meanwhile, redb cannot reuse old pages.
     ///
-    /// Cost on redb: one tree descent, then the pages of the range: 15 to 110 µs for 100 records of 1 KiB, by how much
-    /// of it is cached. Reading at an older revision adds the history rows of the range.
+    /// Cost on redb: one tree descent, then the pages of the range: 15 to 110 µs for 100 records of 1 KiB, depending on
+    /// the cache. Reading at an older revision adds the history rows of the range.
     fn scan(
         &self,
         range: &Range,
@@ -58,40 +58,41 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Page, ReadError> {
         let limit = limit.map_or(usize::MAX, NonZeroUsize::get);
         let mut records = Vec::new();
-        let mut more = false;
+        let mut has_more = false;
         let revision = self.scan(range, at, &mut |record| {
             if records.len() == limit {
-                more = true;
+                has_more = true;
                 return ControlFlow::Break(());
             }
             records.push(record.to_record());
             ControlFlow::Continue(())
         })?;
-        Ok(Page { records, revision, more })
+        Ok(Page { records, revision, has_more })
     }
 
-    /// The last commit that is durable and visible. Cheap.
+    /// The last commit that is durable and visible. A cheap call.
     fn revision(&self) -> Revision;
 
-    /// The oldest revision that can be read or followed after: history below it is gone. Cheap.
+    /// The oldest revision that can be read or followed after: history below it is gone. A cheap call.
     fn compacted(&self) -> Revision;
 
     /// A follower of every batch with a revision greater than `after`.
     ///
-    /// Cheap to make; many may exist, but each reads on its own, so a process normally has one and distributes.
+    /// Creating one is cheap. Each follower reads the log itself, so a process normally has one and distributes its
+    /// batches.
     fn follow(&self, after: Revision) -> Result<Follower, ReadError>;
 
-    /// Forgets the history below `below` (at most the latest revision; going back is a no-op) and returns when its
-    /// space has been freed for reuse. Readers get [`ReadError::Compacted`] from the moment it is decided.
+    /// Discards the history below `below` (at most the latest revision; a revision that is already compacted is a no-op)
+    /// and returns when the space has been freed for reuse. Reads below it get [`ReadError::Compacted`] before that.
     ///
     /// Cost on redb: done in small steps between commits, so that writers are not stalled.
     async fn compact(&self, below: Revision) -> Result<(), CompactError>;
 
-    /// Figures for metrics and health. Cheap enough for every scrape.
+    /// Statistics for metrics and health. Cheap enough for every scrape.
     fn stats(&self) -> Stats;
 }
 
-/// Figures about a store. Counters count from its opening.
+/// Statistics of a store. Counters start at zero when it is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -101,7 +102,7 @@ pub struct Stats {
     pub compacted: Revision,
     /// Keys that exist.
     pub keys: u64,
-    /// SupersededRows values that are kept for readers of older revisions.
+    /// Superseded values that are kept for readers of older revisions.
     pub history: u64,
     /// Events in the log.
     pub log: u64,
@@ -115,10 +116,10 @@ pub struct Stats {
     pub commits: u64,
     /// Commits refused because an expectation did not hold.
     pub conflicts: u64,
-    /// Durable writes; `commits / durable_writes` is how well commits are grouped.
+    /// Durable writes; `commits / durable_writes` is the mean size of a group.
     pub durable_writes: u64,
     /// Time spent in durable writes, in nanoseconds (the writer thread's, so at most wall time).
     pub durable_write_nanoseconds: u64,
-    /// Why the store stopped accepting commits, if it did. A server that sees this is no longer ready.
+    /// The error after which the store stopped accepting commits. A server with such a store is not ready.
     pub failure: Option<String>,
 }

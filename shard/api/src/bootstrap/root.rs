@@ -30,7 +30,7 @@ const EXPORTS: [RootExport; 5] = [
 const TENANCY: &str = "tenancy.kcp.io";
 const TOPOLOGY: &str = "topology.kcp.io";
 
-/// Names of root's exports. Each has an identity secret of the same name in [`crate::IDENTITY_NAMESPACE`].
+/// The names of root's exports. Each has an identity secret of the same name in [`crate::IDENTITY_NAMESPACE`].
 pub fn root_export_names() -> impl Iterator<Item = &'static str> {
     EXPORTS.iter().map(|export| export.name)
 }
@@ -122,7 +122,7 @@ fn workspace_types() -> Vec<Value> {
         "initializer": true,
         "defaultAPIBindings": [{"export": TENANCY, "path": "root"}, {"export": TOPOLOGY, "path": "root"}],
     });
-    let orphan = || json!({"limitAllowedParents": {"none": true}});
+    let no_parent = || json!({"limitAllowedParents": {"none": true}});
     let organization = json!({
         "limitAllowedChildren": {"types": [at_root("universal")]},
         "limitAllowedParents": {"types": [at_root("root")]},
@@ -131,8 +131,8 @@ fn workspace_types() -> Vec<Value> {
     let battery = |object| annotated(object, annotation::BATTERY, "workspace-types");
     vec![
         workspace_type("universal", "universal", universal),
-        annotated(workspace_type("root", "organization", orphan()), annotation::CREATE_ONLY, "true"),
-        workspace_type("home", "universal", orphan()),
+        annotated(workspace_type("root", "organization", no_parent()), annotation::CREATE_ONLY, "true"),
+        workspace_type("home", "universal", no_parent()),
         battery(workspace_type("organization", "universal", organization)),
         battery(workspace_type("team", "universal", team)),
     ]

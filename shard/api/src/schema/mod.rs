@@ -59,7 +59,7 @@ pub struct ResourceDefinition {
     pub schema_revision: Option<&'static str>,
 }
 
-/// One version of a resource.
+/// A version of a resource.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// Name of the version, for example `v1alpha1`.

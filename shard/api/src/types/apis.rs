@@ -100,7 +100,7 @@ pub struct ClaimSelector {
     pub match_expressions: Vec<SelectorRequirement>,
 }
 
-/// One exported resource.
+/// An exported resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExportedResource {
@@ -288,7 +288,7 @@ pub struct SchemaNames {
     pub categories: Vec<String>,
 }
 
-/// One version of a resource.
+/// A version of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchemaVersion {
@@ -354,7 +354,7 @@ pub struct APIExportEndpointSliceStatus {
     pub shard_selector: String,
 }
 
-/// One endpoint of an endpoint slice.
+/// An endpoint of an endpoint slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Endpoint {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::is_default;
 
-/// One object with the spec and status of its kind.
+/// An object with the spec and status of its kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Object<Spec, Status>
@@ -108,7 +108,7 @@ pub struct LabelSelector {
     pub match_expressions: Vec<SelectorRequirement>,
 }
 
-/// One requirement of a [`LabelSelector`].
+/// A requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectorRequirement {

@@ -1,10 +1,9 @@
-//! Role based access control: rules, and who they are given to.
+//! Role based access control: rules, roles and bindings.
 //!
-//! Pure functions from roles and bindings to a decision. Which roles and bindings count where
-//! is the host's business.
+//! Pure functions of roles and bindings. The host decides which roles and bindings apply in a scope.
 
 mod policy;
 mod rule;
 
 pub use policy::{Binding, Policy, Role, RoleKind, RoleReference, Subject};
-pub use rule::{Query, Rule};
+pub use rule::Rule;

@@ -1,4 +1,4 @@
-//! Roles and bindings of one place, evaluated for a user.
+//! The roles and bindings of one scope, evaluated for a user.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct RoleReference {
     pub name: Arc<str>,
 }
 
-/// Which kind of role is referred to.
+/// The kind of a referenced role.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub enum RoleKind {
     /// A role of all namespaces.
@@ -61,7 +61,7 @@ pub enum Subject {
         /// The group.
         name: Arc<str>,
     },
-    /// A service account of this place.
+    /// A service account of this scope.
     ServiceAccount {
         /// The account.
         name: Arc<str>,
@@ -77,7 +77,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn is(&self, user: &UserInfo) -> bool {
+    fn matches(&self, user: &UserInfo) -> bool {
         match self {
             Self::Group { name } => user.groups.iter().any(|group| **group == **name),
             Self::ServiceAccount { name, namespace } => user
@@ -114,7 +114,7 @@ impl Binding {
         let wire: WireBinding = serde_json::from_slice(object.json()).map_err(|_| MalformedObject)?;
         let (namespace, name) = (wire.metadata.namespace, wire.metadata.name);
         let mut subjects = wire.subjects.unwrap_or_default();
-        // A service account without a namespace is one of the binding's.
+        // A service account without a namespace is in the namespace of the binding.
         for subject in &mut subjects {
             if let Subject::ServiceAccount { namespace: own, .. } = subject
                 && own.is_empty()
@@ -149,7 +149,7 @@ struct WireMetadata {
     namespace: Option<Arc<str>>,
 }
 
-/// The roles and bindings of one place, parsed. Evaluation visits each binding once.
+/// The roles and bindings of one scope, parsed. Evaluation visits each binding once.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     cluster_roles: FxHashMap<Arc<str>, Arc<Role>>,
@@ -172,8 +172,8 @@ impl Policy {
         policy
     }
 
-    /// Whether a rule given to the user permits the action. ClusterRoles that this policy does not have
-    /// are looked for in `fallback`, so that bindings may refer to roles that exist everywhere.
+    /// Whether a rule that is granted to the user permits the action. ClusterRoles that this policy does not have
+    /// are looked up in `fallback`, so that bindings may refer to roles of all scopes.
     pub fn permits(&self, user: &UserInfo, action: &Action<'_>, fallback: Option<&Self>) -> bool {
         let namespace = match action {
             Action::Resource { namespace, .. } => *namespace,
@@ -183,12 +183,12 @@ impl Policy {
             .any(|role| role.rules.iter().any(|rule| rule.permits(action)))
     }
 
-    /// All rules given to the user that count in a namespace (`None`: outside of namespaces).
+    /// All rules granted to the user that apply in a namespace (`None`: outside of namespaces).
     pub fn rules(&self, user: &UserInfo, namespace: Option<&str>, fallback: Option<&Self>) -> Vec<Rule> {
         self.granted_rules(user, namespace, fallback).flat_map(|role| role.rules.clone()).collect()
     }
 
-    /// The rules of a role a binding refers to.
+    /// The role that a binding refers to.
     pub fn role(
         &self,
         reference: &RoleReference,
@@ -213,7 +213,7 @@ impl Policy {
         self.bindings
             .iter()
             .filter(move |binding| binding.namespace.is_none() || binding.namespace.as_deref() == namespace)
-            .filter(move |binding| binding.subjects.iter().any(|subject| subject.is(user)))
+            .filter(move |binding| binding.subjects.iter().any(|subject| subject.matches(user)))
             .filter_map(move |binding| self.role(&binding.role, binding.namespace.as_deref(), fallback))
     }
 }

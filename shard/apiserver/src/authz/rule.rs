@@ -1,10 +1,10 @@
-//! One rule of a role, and what it covers.
+//! A rule of a role, and the actions that it permits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::host::Action;
 
-/// A rule as Roles and ClusterRoles have it (`rbac.authorization.k8s.io/v1` PolicyRule).
+/// A rule of a Role or ClusterRole (`rbac.authorization.k8s.io/v1` PolicyRule).
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
@@ -13,23 +13,20 @@ pub struct Rule {
     /// The groups; `*` is every group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
-    /// To which resources: `pods`, `pods/status`, `*/status`, `*`.
+    /// The resources: `pods`, `pods/status`, `*/status`, `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
-    /// To which objects; empty is all of them.
+    /// The names of the objects; empty is all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// To which other URLs; a trailing `*` matches any rest.
+    /// The paths of non-resource requests; a trailing `*` matches any rest.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }
 
-/// The action that a rule is matched with.
-pub type Query<'q> = Action<'q>;
-
 impl Rule {
     /// Whether the rule permits an action.
-    pub fn permits(&self, action: &Query<'_>) -> bool {
+    pub fn permits(&self, action: &Action<'_>) -> bool {
         match *action {
             Action::Resource { verb, group, resource, subresource, name, .. } => {
                 contains_or_star(&self.verbs, verb)
@@ -45,8 +42,8 @@ impl Rule {
         }
     }
 
-    /// Whether everything `other` permits is permitted by one of `rules` (the escalation check). As
-    /// Kubernetes does it: each combination of the other rule is looked for by itself.
+    /// Whether `rules` permit everything that this rule permits (the escalation check). As in Kubernetes,
+    /// each combination of verb, group, resource and name must be permitted by one rule.
     pub fn is_covered_by(&self, rules: &[Self]) -> bool {
         let names: Vec<Option<&str>> = if self.resource_names.is_empty() {
             vec![None]
@@ -85,7 +82,7 @@ impl Rule {
     }
 }
 
-/// Whether a list of names has one, or `*`.
+/// Whether a list of names contains `wanted` or `*`.
 fn contains_or_star(names: &[String], wanted: &str) -> bool {
     names.iter().any(|name| name == "*" || name == wanted)
 }

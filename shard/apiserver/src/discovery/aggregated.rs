@@ -1,4 +1,4 @@
-//! Aggregated discovery (KEP-3352): everything in one document.
+//! Aggregated discovery (KEP-3352): all groups, versions and resources in one document.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::order;
 use crate::registry::{Catalog, ServedResource};
 use crate::resource::Verbs;
 
-/// `/api` or `/apis` as an APIGroupDiscoveryList.
-pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
-    let items: Vec<Value> = order::groups(catalog, core)
+/// The document at `/api` or `/apis` as an APIGroupDiscoveryList.
+pub(super) fn groups(catalog: &Catalog, is_core: bool, version: &str) -> Value {
+    let items: Vec<Value> = order::groups(catalog, is_core)
         .iter()
         .map(|group| {
             let versions: Vec<Value> = group
@@ -21,7 +21,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core { json!({}) } else { json!({"name": group.name}) };
+            let metadata = if is_core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -34,7 +34,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
 }
 
 fn entry(resource: &ServedResource, version: &str) -> Value {
-    // The core group's response kinds have no version on the wire, as kcp serves them.
+    // As in kcp, the response kinds of the core group have no version.
     let version = if resource.name.group.is_empty() { "" } else { version };
     let own_kind = json!({"group": *resource.name.group, "version": version, "kind": *resource.kind});
     let mut entry = json!({

@@ -1,4 +1,4 @@
-//! Discovery as it has always been: one document for the groups, one for each group version.
+//! Unaggregated discovery: one document for the groups, one for each group version.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::order::{self, Group};
 use crate::registry::{Catalog, ServedResource};
 use crate::resource::Verbs;
 
-/// `/api`.
+/// The document at `/api` (APIVersions).
 pub(super) fn versions(address: &str) -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses(address)})
 }
 
-/// `/apis`.
+/// The document at `/apis` (APIGroupList).
 pub(super) fn groups(catalog: &Catalog, address: &str) -> Value {
     let groups: Vec<Value> = order::groups(catalog, false)
         .iter()
@@ -29,7 +29,7 @@ pub(super) fn groups(catalog: &Catalog, address: &str) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/<group>`.
+/// The document at `/apis/<group>` (APIGroup).
 pub(super) fn group(catalog: &Catalog, name: &str) -> Option<Value> {
     let groups = order::groups(catalog, false);
     let mut value = group_value(groups.iter().find(|group| group.name == name)?);
@@ -49,7 +49,7 @@ fn addresses(address: &str) -> Value {
     json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": address}])
 }
 
-/// `/api/v1`, `/apis/<group>/<version>`.
+/// The document at `/api/v1` or `/apis/<group>/<version>` (APIResourceList).
 pub(super) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut found = order::resources(catalog, group, version).peekable();
     if found.peek().is_none() && !(group.is_empty() && version == "v1") {

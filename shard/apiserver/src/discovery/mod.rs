@@ -1,6 +1,6 @@
-//! Discovery: which groups, versions and resources a scope serves, in both wire forms.
+//! Discovery: the groups, versions and resources of a scope, unaggregated and aggregated.
 //!
-//! The documents depend on the catalog alone, so they are kept by its hash: scopes that serve the same
+//! The documents depend on the catalog alone, so they are cached by its hash: scopes with equal catalogs
 //! share them.
 
 mod aggregated;
@@ -19,10 +19,10 @@ use crate::registry::Catalog;
 
 pub use order::version_priority;
 
-/// Catalogs whose documents are kept.
-const CACHED_CATALOGS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
+/// Number of cached documents.
+const CACHED_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
-/// Makes and keeps discovery documents.
+/// Builds and caches discovery documents.
 pub(crate) struct Discovery {
     address: String,
     documents: Mutex<LruCache<(u64, Document), TaggedDocument>>,
@@ -35,13 +35,13 @@ pub(crate) struct TaggedDocument {
     pub(crate) hash: Arc<str>,
 }
 
-/// Which document of a catalog.
+/// A document of a catalog.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Document {
-    /// `/api` and `/apis` in the aggregated form; the group is core or not.
+    /// The aggregated form of `/api` or `/apis`.
     Aggregated {
-        /// `/api` rather than `/apis`.
-        core: bool,
+        /// Whether the document is `/api` (the core group) or `/apis`.
+        is_core: bool,
         /// `v2` or `v2beta1`.
         version: &'static str,
     },
@@ -61,28 +61,27 @@ pub(crate) enum Document {
 }
 
 impl Discovery {
-    /// `address` is what the documents say the server's address is.
+    /// `address` is the server address in the documents.
     pub(crate) fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), documents: Mutex::new(LruCache::new(CACHED_CATALOGS)) }
+        Self { address: address.into(), documents: Mutex::new(LruCache::new(CACHED_DOCUMENTS)) }
     }
 
-    /// A document; `None` when the catalog has no such group or version. A look-up when it was asked for
-    /// before.
+    /// A document; `None` when the catalog has no such group or version. Built at the first request, then cached.
     pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<TaggedDocument> {
         let key = (catalog.hash, document);
         if let Some(found) = self.documents.lock().get(&key) {
             return Some(found.clone());
         }
         let value: Value = match &key.1 {
-            Document::Aggregated { core, version } => aggregated::groups(catalog, *core, version),
+            Document::Aggregated { is_core, version } => aggregated::groups(catalog, *is_core, version),
             Document::Group(group) => legacy::group(catalog, group)?,
             Document::Groups => legacy::groups(catalog, &self.address),
             Document::Resources { group, version } => legacy::resources(catalog, group, version)?,
             Document::Versions => legacy::versions(&self.address),
         };
         let json = Bytes::from(format!("{value}\n"));
-        let made = TaggedDocument { hash: crate::response::content_hash(&json), json };
-        self.documents.lock().put(key, made.clone());
-        Some(made)
+        let built = TaggedDocument { hash: crate::response::content_hash(&json), json };
+        self.documents.lock().put(key, built.clone());
+        Some(built)
     }
 }

@@ -32,12 +32,12 @@ pub(super) struct Group<'c> {
     pub(super) versions: Vec<&'c str>,
 }
 
-/// The named groups of a catalog, in its order, or the core group.
-pub(super) fn groups(catalog: &Catalog, core: bool) -> Vec<Group<'_>> {
+/// The named groups of a catalog in the order of its resources, or the core group.
+pub(super) fn groups(catalog: &Catalog, is_core: bool) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for resource in &catalog.resources {
         let name = &*resource.name.group;
-        if name.is_empty() != core {
+        if name.is_empty() != is_core {
             continue;
         }
         let group = match groups.iter_mut().find(|group| group.name == name) {

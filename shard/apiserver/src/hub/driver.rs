@@ -1,4 +1,4 @@
-//! The hub itself: follows the store, distributes, and keeps time for its subscriptions.
+//! The hub: follows the store, distributes events, and ends subscriptions at their deadlines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +24,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub at the store's present revision. [`run`](Self::run) must be driven for it to deliver.
+    /// A hub at the store's current revision. It delivers while [`run`](Self::run) is awaited.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
-        let (progress, _) = watch::channel(HubProgress { revision: store.revision(), closed: false });
+        let (progress, _) = watch::channel(HubProgress { revision: store.revision(), is_closed: false });
         let registrations = Registrations {
             index: RwLock::default(),
             deadlines: Mutex::default(),
@@ -38,21 +38,21 @@ impl Hub {
         Self { registrations: Arc::new(registrations), store, codec }
     }
 
-    /// Registers an index's observer of a resource. After [`wait`](Self::wait) the index has seen what
-    /// was waited for. To be called before [`run`](Self::run).
+    /// Registers an observer of a resource, which maintains an index. After [`wait`](Self::wait) the index
+    /// contains that revision. Must be called before [`run`](Self::run).
     pub fn observe(&self, resource: ResourceName, observer: Observer) {
         self.registrations.observers.write().entry(resource).or_default().push(observer);
     }
 
-    /// Whether an index hangs on a resource, so that a writer who wants to be consistent with it waits.
+    /// Whether a resource has an observer. A writer that needs the index to contain its write must wait then.
     pub fn is_observed(&self, resource: &ResourceName) -> bool {
         self.registrations.observers.read().contains_key(resource)
     }
 
-    /// Follows the store until it closes. To be awaited by exactly one task.
+    /// Follows the store until it closes. Exactly one task must await this.
     ///
     /// # Errors
-    /// [`FollowError`] when the feed broke; the process cannot serve watches after that.
+    /// [`FollowError`] when the feed fails; the process cannot serve watches after that.
     pub async fn run(&self) -> Result<(), FollowError> {
         let _closing = CloseOnDrop(self);
         self.follow().await
@@ -68,7 +68,7 @@ impl Hub {
         };
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_progress = Instant::now() + self.registrations.options.progress_every;
+        let mut next_progress = Instant::now() + self.registrations.options.progress_interval;
         loop {
             tokio::select! {
                 // The tick first: it is rare, and a flood of batches must not keep watches from ending.
@@ -76,7 +76,7 @@ impl Hub {
                 now = tick.tick() => {
                     self.registrations.expire(now);
                     if now >= next_progress {
-                        next_progress = now + self.registrations.options.progress_every;
+                        next_progress = now + self.registrations.options.progress_interval;
                         self.registrations.send_progress();
                     }
                 }
@@ -94,23 +94,23 @@ impl Hub {
         self.registrations.progress.borrow().revision
     }
 
-    /// Waits until the hub has passed a revision. The only way to see one's own write in a
-    /// subscription's order.
+    /// Waits until the hub has passed a revision. The only way to read your own write
+    /// in the order of a subscription.
     ///
     /// # Errors
-    /// [`HubClosed`] when it never will.
+    /// [`HubClosed`] when the hub closes before.
     pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
         let mut progress = self.registrations.progress.subscribe();
-        let passed = progress.wait_for(|passed| passed.revision >= revision || passed.closed).await;
+        let passed = progress.wait_for(|passed| passed.revision >= revision || passed.is_closed).await;
         match passed {
             Ok(passed) if passed.revision >= revision => Ok(()),
             Ok(_) | Err(_) => Err(HubClosed),
         }
     }
 
-    /// Registers a watcher: it gets every event after [`Subscription::registered_at`].
+    /// Registers a subscription to every event after [`Subscription::registered_at`].
     ///
-    /// `until` ends it; `None` never does.
+    /// The hub ends it at `until`; `None`: no deadline.
     pub fn subscribe(
         &self,
         interest: Interest,
@@ -134,8 +134,8 @@ impl Hub {
         Subscription { queue, registrations: Arc::downgrade(&self.registrations) }
     }
 
-    /// The events of an interest after `after` and up to `up_to`, from the store's log: what a watch
-    /// that resumes at an older revision missed. Reads the whole log in between; rare.
+    /// The events of an interest after `after` and up to `up_to`, from the store's log, for a watch
+    /// that resumes at an older revision. Reads the whole log in between; rare.
     ///
     /// # Errors
     /// [`ReadError`] when that history is compacted.
@@ -164,12 +164,12 @@ impl Hub {
         }
     }
 
-    /// Ends the subscriptions that `chosen` says, for example those of a logical cluster that went away.
-    pub fn end(&self, chosen: impl Fn(&Interest) -> bool) {
+    /// Ends the subscriptions that `selects` returns true for, for example those of a deleted logical cluster.
+    pub fn end(&self, selects: impl Fn(&Interest) -> bool) {
         let wakers: Vec<_> = {
             let index = self.registrations.index.read();
-            let chosen = index.iter().filter(|queue| chosen(&queue.interest));
-            chosen.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)).collect()
+            let selected = index.iter().filter(|queue| selects(&queue.interest));
+            selected.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)).collect()
         };
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
@@ -181,8 +181,8 @@ impl Hub {
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
 
-    /// Ends all subscriptions evenly over a window, so that their clients do not all come back at once, and
-    /// those that are still to come at its end. The hub must be driven meanwhile.
+    /// Ends all subscriptions evenly over a window, so that their clients do not all reconnect at once.
+    /// Later subscriptions end at the end of the window. [`run`](Self::run) must be awaited meanwhile.
     pub fn end_evenly(&self, window: Duration) {
         let queues: Vec<_> = self.registrations.index.read().iter().cloned().collect();
         let now = Instant::now();
@@ -209,7 +209,9 @@ impl Hub {
                     observer(&event);
                 }
                 let event = Arc::new(event);
-                index.interested(&event, |queue| wakers.extend(queue.push(Delivery::Event(event.clone()))));
+                index.visit_interested(&event, |queue| {
+                    wakers.extend(queue.push(Delivery::Event(event.clone())))
+                });
             }
             self.registrations.progress.send_modify(|passed| passed.revision = batch.revision);
         }
@@ -219,24 +221,26 @@ impl Hub {
     fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {
         batch.events.iter().filter_map(|event| {
             ObjectEvent::decode(batch.revision, event, &self.codec)
-                .inspect_err(|error| tracing::warn!(%error, revision = batch.revision.0, "skipped an event"))
+                .inspect_err(|error| {
+                    tracing::warn!(%error, revision = batch.revision.0, "the watch hub skipped a malformed event");
+                })
                 .ok()
         })
     }
 }
 
-/// Closes the hub when its task ends, also by abortion, so that waiting callers get an error instead of waiting
+/// Closes the hub when its task ends or is aborted, so that waiting callers get an error instead of waiting
 /// forever.
 struct CloseOnDrop<'h>(&'h Hub);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.registrations.progress.send_modify(|passed| passed.closed = true);
+        self.0.registrations.progress.send_modify(|passed| passed.is_closed = true);
         self.0.end_all(SubscriptionEnd::Shutdown);
     }
 }
 
-/// The hub will deliver nothing any more: the process is going down.
+/// The hub delivers no more events, because the process is shutting down.
 #[derive(Debug, thiserror::Error)]
 #[error("the watch hub is closed")]
 pub struct HubClosed;

@@ -1,4 +1,4 @@
-//! One change of one object, decoded once and shared by all who watch it.
+//! A change of an object, decoded once and shared by all its watchers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ObjectMetaRef, 
 
 /// A change of one object.
 pub struct ObjectEvent {
-    /// The commit that made it. All events of a commit share it.
+    /// The commit of the change. All events of a commit have the same revision.
     pub revision: Revision,
     /// The resource.
     pub resource: ResourceName,
@@ -36,7 +36,7 @@ pub enum ObjectChange {
     Updated {
         /// The new state.
         object: EncodedObject,
-        /// The old one, with its revision.
+        /// The old state.
         previous: EncodedObject,
     },
     /// The object was deleted; its last state.
@@ -44,14 +44,14 @@ pub enum ObjectChange {
 }
 
 impl ObjectChange {
-    /// The state a watcher is shown: the new one, or the last one of a deleted object.
+    /// The state in the watch event: the new one, or the last one of a deleted object.
     pub fn object(&self) -> &EncodedObject {
         match self {
             Self::Created(object) | Self::Updated { object, .. } | Self::Deleted(object) => object,
         }
     }
 
-    /// The state before.
+    /// The state before the change.
     pub fn previous(&self) -> Option<&EncodedObject> {
         match self {
             Self::Created(_) => None,
@@ -61,7 +61,7 @@ impl ObjectChange {
     }
 }
 
-/// The type of a watch event, as one watcher sees it.
+/// The type of a watch event on the wire. The same change can have different types for different selectors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FrameType {
     Added,
@@ -80,7 +80,7 @@ impl FrameType {
 }
 
 impl ObjectEvent {
-    /// Decodes one event of the store. Costs the parts of the key; the value is shared, not copied.
+    /// Decodes one event of the store. Copies the parts of the key; the value is shared.
     ///
     /// # Errors
     /// [`MalformedObject`] when key or value are of another layout.
@@ -127,7 +127,7 @@ impl ObjectEvent {
         self.frames[frame_type as usize].get_or_init(build).clone()
     }
 
-    /// The metadata of the state that is shown.
+    /// The metadata of [`object`](Self::object).
     ///
     /// # Errors
     /// [`MalformedObject`].
@@ -135,12 +135,12 @@ impl ObjectEvent {
         ObjectMetaRef::parse(self.object())
     }
 
-    /// The state that is shown.
+    /// The state in the watch event.
     pub fn object(&self) -> ObjectBytes<'_> {
         self.change.object().as_object()
     }
 
-    /// Whether the object is gone.
+    /// Whether the object was deleted.
     pub fn is_deletion(&self) -> bool {
         matches!(self.change, ObjectChange::Deleted(_))
     }

@@ -23,9 +23,10 @@ type ByValue = FxHashMap<Arc<str>, Vec<Arc<Queue>>>;
 #[derive(Default)]
 struct ResourceIndex {
     by_scope: FxHashMap<Box<str>, Vec<Arc<Queue>>>,
-    /// By key, then by value, so that looking up costs no allocation.
+    /// By key, then by value, so that a look-up does not allocate.
     by_label: FxHashMap<Arc<str>, ByValue>,
-    every: Vec<Arc<Queue>>,
+    /// Subscriptions to several scopes without a label.
+    unindexed: Vec<Arc<Queue>>,
 }
 
 impl SubscriptionIndex {
@@ -58,16 +59,16 @@ impl SubscriptionIndex {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.resources.values().flat_map(|index| {
             let labelled = index.by_label.values().flat_map(ByValue::values);
-            index.by_scope.values().chain(labelled).flatten().chain(&index.every)
+            index.by_scope.values().chain(labelled).flatten().chain(&index.unindexed)
         })
     }
 
-    /// Visits the subscriptions that want an event.
-    pub(super) fn interested(&self, event: &ObjectEvent, mut visit: impl FnMut(&Arc<Queue>)) {
+    /// Visits the subscriptions that are interested in an event.
+    pub(super) fn visit_interested(&self, event: &ObjectEvent, mut visit: impl FnMut(&Arc<Queue>)) {
         let Some(index) = self.resources.get(&event.resource) else {
             return;
         };
-        for queue in index.by_scope.get(&*event.scope).into_iter().flatten().chain(&index.every) {
+        for queue in index.by_scope.get(&*event.scope).into_iter().flatten().chain(&index.unindexed) {
             if queue.interest.wants(event) {
                 visit(queue);
             }
@@ -100,7 +101,7 @@ impl ResourceIndex {
             (ScopeSelector::Every { .. }, Some((key, value))) => {
                 self.by_label.entry(key.clone()).or_default().entry(value.clone()).or_default()
             }
-            (ScopeSelector::Every { .. }, None) => &mut self.every,
+            (ScopeSelector::Every { .. }, None) => &mut self.unindexed,
         }
     }
 
@@ -122,6 +123,6 @@ impl ResourceIndex {
     }
 
     fn is_empty(&self) -> bool {
-        self.by_scope.is_empty() && self.by_label.is_empty() && self.every.is_empty()
+        self.by_scope.is_empty() && self.by_label.is_empty() && self.unindexed.is_empty()
     }
 }

@@ -1,12 +1,12 @@
-//! The watch hub: one feed in, many subscriptions out.
+//! The watch hub: distributes the feed of one store to many subscriptions.
 //!
-//! Every watch, every informer of a controller and every virtual workspace hangs off one hub. It is
-//! never synchronous with writes: a writer that must see its own write waits with [`Hub::wait`].
+//! All watches and all informers of controllers are subscriptions of one hub. The hub is never
+//! synchronous with writes: a writer that must see its own write waits with [`Hub::wait`].
 //!
-//! * An event is decoded once and shared; its body on the wire is built once and shared.
-//! * A subscription names (resource, origin, scope) and optionally one label equality; it is indexed
-//!   by them, so an event touches only those it concerns.
-//! * A subscription is a queue. One that is not read overflows and ends; the others do not notice.
+//! * An event is decoded once and shared; its common frame is built once and shared.
+//! * A subscription names (resource, origin, scope) and optionally one label equality. It is indexed
+//!   by resource and by scope or label, so an event visits only matching subscriptions.
+//! * A subscription is a queue. One that is not read overflows and ends; others are not affected.
 
 mod driver;
 mod event;

@@ -11,23 +11,23 @@ use parking_lot::Mutex;
 use super::event::ObjectEvent;
 use crate::scope::ScopeSelector;
 
-/// Which events a subscription is to get.
+/// The events that a subscription gets.
 #[derive(Clone, Debug)]
 pub struct Interest {
-    /// Of which resource.
+    /// The resource.
     pub resource: ResourceName,
-    /// Of which origin; `None` for all of them.
+    /// The origin; `None` for all of them.
     pub origin: Option<Origin>,
-    /// In which scopes.
+    /// The scopes.
     pub scopes: ScopeSelector,
-    /// In which namespace; `None` for all of them.
+    /// The namespace; `None` for all of them.
     pub namespace: Option<Arc<str>>,
-    /// Only of objects that carry, or carried before the change, this label: `(key, value)`.
+    /// A label `(key, value)` that the object has, or had before the change.
     pub label: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl Interest {
-    /// Whether an event of the interest's resource is wanted, labels aside.
+    /// Whether an event matches, without regard to the label.
     pub(crate) fn wants(&self, event: &ObjectEvent) -> bool {
         self.resource == event.resource
             && self.origin.as_ref().is_none_or(|origin| *origin == event.origin)
@@ -45,16 +45,16 @@ pub enum Delivery {
     Progress(Revision),
 }
 
-/// Why a subscription delivers no more.
+/// The reason for the end of a subscription.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SubscriptionEnd {
     /// The host ended it: the scope is gone or no longer served.
     #[error("the watch was cancelled by the server")]
     Cancelled,
-    /// Its time is up.
-    #[error("the watch's time is up")]
+    /// The subscription has reached its deadline.
+    #[error("the watch has reached its timeout")]
     Expired,
-    /// Its reader was too slow. It may continue from the last revision it saw.
+    /// Its reader was too slow. It may resume from the last revision that it got.
     #[error("the watch fell behind")]
     Lagged,
     /// The server is shutting down.
@@ -62,7 +62,7 @@ pub enum SubscriptionEnd {
     Shutdown,
 }
 
-/// The shared half of a subscription: about 200 bytes while idle.
+/// The queue of a subscription, shared with the hub: about 200 bytes while idle.
 pub(super) struct Queue {
     pub(super) id: u64,
     pub(super) interest: Interest,
@@ -91,7 +91,7 @@ impl Queue {
         Self { id, interest, registered_at, wants_progress, capacity, state: Mutex::default() }
     }
 
-    /// Takes the next delivery. Ends with an error exactly once, after what was queued before.
+    /// Takes the next delivery. After the queued deliveries, returns the error that ended the subscription.
     pub(super) fn poll_next(&self, context: &Context<'_>) -> Poll<Result<Delivery, SubscriptionEnd>> {
         let mut state = self.state.lock();
         if let Some(delivery) = state.pending.pop_front() {
@@ -128,7 +128,7 @@ impl Queue {
         state.waker.take()
     }
 
-    /// Ends the subscription behind what is queued.
+    /// Ends the subscription after its queued deliveries.
     pub(super) fn end(&self, end: SubscriptionEnd) -> Option<Waker> {
         let mut state = self.state.lock();
         state.end.get_or_insert(end);

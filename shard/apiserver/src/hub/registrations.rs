@@ -21,25 +21,25 @@ use super::queue::{Delivery, Queue, SubscriptionEnd};
 pub struct HubOptions {
     /// Number of undelivered events at which a subscription ends as lagged.
     pub queue_capacity: usize,
-    /// Interval of the bookmarks of subscriptions that want them.
-    pub progress_every: Duration,
+    /// Interval of the bookmarks of subscriptions that request them.
+    pub progress_interval: Duration,
 }
 
 impl Default for HubOptions {
     fn default() -> Self {
-        Self { queue_capacity: 4096, progress_every: Duration::from_secs(60) }
+        Self { queue_capacity: 4096, progress_interval: Duration::from_secs(60) }
     }
 }
 
-/// Gets every event of a resource before the hub's revision passes it, to keep an index. It must be short, and it must
-/// not write.
+/// A callback that maintains an index: called with every event of a resource before the hub's revision passes the event.
+/// Must be short and must not write.
 pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
 
-/// The revision up to which the hub has delivered, and whether it has stopped.
+/// The last delivered revision of the hub, and whether the hub has closed.
 #[derive(Clone, Copy)]
 pub(super) struct HubProgress {
     pub(super) revision: Revision,
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
 }
 
 /// The subscriptions of a hub, their deadlines and the hub's progress: shared by the hub and its subscriptions.

@@ -1,4 +1,4 @@
-//! A subscription as its reader holds it.
+//! The reading end of a subscription.
 
 use core::future::poll_fn;
 use core::task::{Context, Poll};
@@ -9,14 +9,14 @@ use fairlead_store::Revision;
 use super::queue::{Delivery, Queue, SubscriptionEnd};
 use super::registrations::Registrations;
 
-/// A registered watcher. Dropping it unregisters it.
+/// A registered subscription. Dropping it unregisters it.
 pub struct Subscription {
     pub(super) queue: Arc<Queue>,
     pub(super) registrations: Weak<Registrations>,
 }
 
 impl Subscription {
-    /// Takes the next delivery. Ends with an error exactly once, after what was queued before.
+    /// Takes the next delivery. After the queued deliveries, returns the error that ended the subscription.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Result<Delivery, SubscriptionEnd>> {
         self.queue.poll_next(context)
     }

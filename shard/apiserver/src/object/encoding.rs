@@ -1,11 +1,11 @@
-//! The stored form of an object, and its way back to the wire.
+//! The stored form of an object, and its conversion to the wire form.
 //!
 //! ```text
 //! offset  size  content
 //! 0       1     format (1)
 //! 1       8     content hash of the schema it was written with, little endian; 0 = built in
-//! 9       4     JSON offset just behind `"metadata":{`
-//! 13      4     JSON offset just behind `"annotations":{`, 0 when there are no annotations
+//! 9       4     JSON offset just after `"metadata":{`
+//! 13      4     JSON offset just after `"annotations":{`, 0 when there are no annotations
 //! 17      …     JSON: apiVersion, kind, metadata, then the other fields in alphabetical order
 //! ```
 
@@ -21,8 +21,8 @@ pub type ScopeAnnotations = &'static [&'static str];
 
 /// Encodes an object for the store.
 ///
-/// The caller has removed `metadata.resourceVersion` and the scope annotations
-/// ([`EncodedObject::strip`] does). Costs one serialization.
+/// The caller must have removed `metadata.resourceVersion` and the scope annotations with
+/// [`EncodedObject::strip`]. Costs one serialization.
 ///
 /// # Errors
 /// [`MalformedObject`] when it is not an object with apiVersion, kind and metadata.
@@ -98,7 +98,7 @@ fn serialized_len(value: &Value) -> Result<usize, MalformedObject> {
 pub struct EncodedObject(Bytes);
 
 impl EncodedObject {
-    /// Takes what the store returned.
+    /// Wraps a stored value and checks its header.
     ///
     /// # Errors
     /// [`MalformedObject`] when the bytes are not in this format.
@@ -122,8 +122,8 @@ impl EncodedObject {
         ObjectBytes(&self.0)
     }
 
-    /// Removes from a tree what must not be stored: the resourceVersion, the scope annotations, and
-    /// `managedFields` (kept only from the server-side apply issue on).
+    /// Removes the fields that are not stored: resourceVersion, the scope annotations, selfLink, and
+    /// `managedFields` (server-side apply is not supported).
     pub fn strip(object: &mut Value, scope_annotations: ScopeAnnotations) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
@@ -147,7 +147,7 @@ impl EncodedObject {
 pub struct ObjectBytes<'a>(&'a [u8]);
 
 impl<'a> ObjectBytes<'a> {
-    /// Takes what the store returned.
+    /// Wraps a stored value and checks its header.
     ///
     /// # Errors
     /// [`MalformedObject`] when the header is not of this format.
@@ -183,15 +183,15 @@ impl<'a> ObjectBytes<'a> {
         value.rsplit('/').next().unwrap_or(value)
     }
 
-    /// Appends the object as a client sees it: resourceVersion (unless it is 0: not stored) and scope
-    /// annotations spliced in. Copies the bytes once.
+    /// Appends the object as clients see it, with resourceVersion (unless it is 0: not stored) and scope
+    /// annotations inserted. Copies the bytes once.
     pub fn splice(&self, revision: Revision, scope: &str, annotations: ScopeAnnotations, out: &mut Vec<u8>) {
         out.reserve(self.json().len() + 96 + scope.len());
         out.extend_from_slice(&self.json()[..self.offset(9)]);
         self.splice_metadata(revision, scope, annotations, out);
     }
 
-    /// The same without apiVersion and kind, as items stand in lists of built-in kinds.
+    /// Appends the object without apiVersion and kind, as in lists of built-in kinds.
     pub fn splice_item(
         &self,
         revision: Revision,
@@ -277,7 +277,7 @@ fn write_revision(revision: Revision, next: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(if next == b'}' { b"\"" } else { b"\"," });
 }
 
-/// Scopes are made of characters that need no JSON escapes (the name parsers see to that).
+/// The name parsers guarantee that scopes need no JSON escapes.
 fn write_scope(scope: &str, annotations: ScopeAnnotations, out: &mut Vec<u8>) {
     for (index, (key, segment)) in annotations.iter().zip(scope.split('/')).enumerate() {
         if index > 0 {
@@ -293,7 +293,7 @@ fn memchr(bytes: &[u8], wanted: u8) -> usize {
     bytes.iter().position(|byte| *byte == wanted).unwrap_or(bytes.len())
 }
 
-/// Bytes in the store that are not an object: our fault or a foreign file; a retry does not help.
+/// A stored value that is not an object: a bug or a foreign file. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 #[error("a stored object is malformed")]
 pub struct MalformedObject;

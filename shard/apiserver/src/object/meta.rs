@@ -1,4 +1,4 @@
-//! The fields of an object that selectors, indexes and tables of metadata look at.
+//! The metadata fields that selectors and indexes use.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct ObjectMetaRef<'a> {
     pub uid: Cow<'a, str>,
     /// `metadata.labels` in the order of their keys.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// `metadata.annotations` in the order of their keys, without the scope's.
+    /// `metadata.annotations` in the order of their keys, without the scope annotations.
     pub annotations: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// `metadata.ownerReferences`.
     pub owners: Vec<OwnerReference<'a>>,
@@ -65,10 +65,10 @@ fn lookup<'h>(pairs: &'h [(Cow<'_, str>, Cow<'_, str>)], key: &str) -> Option<&'
     pairs.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
 }
 
-/// One entry of `metadata.ownerReferences`.
+/// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Deserialize)]
 pub struct OwnerReference<'a> {
-    /// The owner's UID; empty where none was given, which nothing has.
+    /// The owner's UID; empty if the reference has none, which matches no object.
     #[serde(borrow, default)]
     pub uid: Cow<'a, str>,
     /// Whether foreground deletion of the owner waits for this object.
@@ -104,7 +104,7 @@ struct WireMetadata<'a> {
     deletion_timestamp: Option<Cow<'a, str>>,
 }
 
-/// `Vec<Cow<str>>` deserializes to owned strings; this borrows.
+/// A borrowed text. `Vec<Cow<str>>` would deserialize to owned strings.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 

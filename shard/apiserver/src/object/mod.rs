@@ -1,9 +1,8 @@
-//! A stored object: bytes with splice offsets, and the few fields that are looked at without parsing
-//! the rest.
+//! A stored object: JSON bytes with offsets for insertions, and a parser of its metadata alone.
 //!
 //! Neither the resourceVersion nor the scope is in the stored bytes: the first is known only at
-//! commit, the second is in the key. Both are spliced in on the way out, so that the read path copies
-//! bytes and never builds a tree.
+//! commit, the second is in the key. Both are inserted when the object is read, so that the read path
+//! copies bytes and never builds a tree.
 
 mod encoding;
 mod meta;

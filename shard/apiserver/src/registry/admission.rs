@@ -1,4 +1,4 @@
-//! Admission: the checks and changes of a write between validation and commit.
+//! Admission: changes to a write before validation, and checks after it.
 
 use async_trait::async_trait;
 use fairlead_authn::UserInfo;
@@ -11,8 +11,8 @@ use crate::request::DryRun;
 use crate::resource::Verb;
 use crate::scope::Scope;
 
-/// Looks at writes before they are stored. Mutation runs before validation; both run again when the
-/// commit conflicts.
+/// The admission chain of a registry. Mutation runs before validation; both run again when the commit
+/// conflicts.
 #[async_trait]
 pub trait Admission: Send + Sync {
     /// Changes the object.
@@ -26,7 +26,7 @@ pub trait Admission: Send + Sync {
         old: Option<&Value>,
     ) -> Result<(), Status>;
 
-    /// Refuses the write, or names what must hold when it is committed. `object` is `None` for a delete.
+    /// Refuses the write, or returns fences that must hold at the commit. `object` is `None` for a delete.
     ///
     /// # Errors
     /// The refusal.
@@ -38,16 +38,16 @@ pub trait Admission: Send + Sync {
     ) -> Result<Vec<Mutation>, Status>;
 }
 
-/// A write, as admission sees it.
+/// The write that is to be admitted.
 #[derive(Clone, Copy)]
 pub struct AdmissionRequest<'r> {
     /// `create`, `update`, `patch` or `delete`.
     pub verb: Verb,
     /// The scope that is written to.
     pub scope: &'r Scope,
-    /// Of which resource.
+    /// The resource.
     pub resource: &'r ServedResource,
-    /// In which version.
+    /// The requested version.
     pub version: &'r str,
     /// The subresource.
     pub subresource: Option<&'r str>,
@@ -57,6 +57,6 @@ pub struct AdmissionRequest<'r> {
     pub name: &'r str,
     /// The user who writes.
     pub user: &'r UserInfo,
-    /// Whether it will be carried out.
+    /// Whether the write is committed.
     pub dry_run: DryRun,
 }

@@ -1,4 +1,4 @@
-//! The kinds a server is compiled with, as served resources.
+//! Built-in kinds as served resources.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub fn is_built_in(group: &str, resource: &str) -> bool {
     builtin_by_resource(group, "v1", resource).is_some()
 }
 
-/// Serves the built-in kinds that `registry_of` gives a registry for.
+/// The built-in kinds for which `registry_of` returns a registry.
 pub fn built_in_resources(
     registry_of: impl Fn(&'static BuiltinKind) -> Option<Arc<dyn Registry>>,
 ) -> Vec<Arc<ServedResource>> {
@@ -57,7 +57,7 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         }],
         storage_version: kind.version.into(),
         schema_hash: 0,
-        conversion: Conversion::Rename,
+        conversion: Conversion::None,
         storage_version_hash: kind.storage_version_hash().map(Into::into),
         name_rule: kind.name_rule,
         verbs: Verbs::named(kind.verbs.iter().copied()),
@@ -100,7 +100,7 @@ impl Strategy for BuiltInStrategy {
     fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value) {
         match write {
             WriteTarget::Main => self.semantics().prepare_update(new, old),
-            // Only the finalizers of the namespace change, whatever else was sent.
+            // Only the finalizers of the namespace change; other fields of the request are ignored.
             WriteTarget::Subresource("finalize") => {
                 let finalizers = new["spec"]["finalizers"].take();
                 let resource_version = new["metadata"]["resourceVersion"].take();
@@ -136,12 +136,12 @@ impl Strategy for BuiltInStrategy {
             && object["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
     }
 
-    fn unconditional_update(&self) -> bool {
-        self.0.unconditional_update
+    fn allows_unconditional_update(&self) -> bool {
+        self.0.allows_unconditional_update
     }
 
-    fn create_on_update(&self) -> bool {
-        self.0.create_on_update
+    fn allows_create_on_update(&self) -> bool {
+        self.0.allows_create_on_update
     }
 
     fn counts_generations(&self) -> bool {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_store::Revision;
 use serde::{Deserialize, Serialize};
 
-/// The start of the next page of a list: base64 of JSON, as Kubernetes writes it.
+/// The start of the next page of a list: base64 of JSON, as in Kubernetes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Continuation {
     #[serde(rename = "v")]
@@ -13,7 +13,7 @@ pub(super) struct Continuation {
     /// The revision of the first page; -1 for "the latest", in the token of an expired list.
     #[serde(rename = "rv")]
     revision: i64,
-    /// The key to start from, relative to the list's own prefix so that it cannot leave it.
+    /// The key to start from, relative to the prefix of the list, so that a token cannot leave the list.
     start: String,
     /// The number of objects from `start` on; counted once, on the first page.
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub(super) struct Continuation {
 }
 
 impl Continuation {
-    /// The page behind `last_key`, of the list below `prefix`, on which `remaining` objects are left.
+    /// The page after `last_key` of the list below `prefix`, with `remaining` objects left.
     pub(super) fn after(
         last_key: &[u8],
         prefix: &str,
@@ -34,11 +34,11 @@ impl Continuation {
         Self { version: "meta.k8s.io/v1".into(), revision, start, remaining }
     }
 
-    /// Reads a token.
+    /// Parses a token; `None` if it is malformed.
     pub(super) fn parse(token: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?;
         let continuation: Self = serde_json::from_slice(&bytes).ok()?;
-        // A start that climbs would leave the list's range, and with it the logical cluster.
+        // A start with `..` or a leading slash could leave the range of the list, and its logical cluster.
         let contained =
             !continuation.start.starts_with('/') && !continuation.start.split('/').any(|part| part == "..");
         (continuation.version == "meta.k8s.io/v1" && contained && !continuation.start.is_empty())
@@ -47,7 +47,7 @@ impl Continuation {
 
     /// The token.
     pub(super) fn token(&self) -> String {
-        // A struct of two strings and a number always serializes.
+        // This struct always serializes.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
@@ -66,7 +66,7 @@ impl Continuation {
         self.remaining
     }
 
-    /// The token that continues an expired list at the latest revision.
+    /// The token with which a client can continue an expired list at the latest revision.
     pub(super) fn inconsistent(&self) -> Self {
         Self { revision: -1, remaining: None, ..self.clone() }
     }

@@ -4,17 +4,16 @@ use serde_json::Value;
 
 use super::{Conversion, ServedResource};
 
-/// Brings a tree from the requested version to the stored one.
+/// Converts a tree from the requested version to the storage version.
 pub(crate) fn to_storage(resource: &ServedResource, from: &str, object: Value) -> Value {
     convert(resource, from, &resource.storage_version, object)
 }
 
-/// Brings a stored tree to a version: converts, and fills in what the version's schema has come to
-/// default since it was written.
+/// Converts a stored tree to a version, and applies the defaults that the schema has got since the object was written.
 pub(crate) fn to_version(resource: &ServedResource, version: &str, object: Value) -> Value {
-    let stored =
+    let stored_version =
         object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default().to_owned();
-    let mut object = convert(resource, &stored, version, object);
+    let mut object = convert(resource, &stored_version, version, object);
     if let Some(version) = resource.version(version) {
         version.shape.refresh(&mut object);
     }

@@ -1,4 +1,4 @@
-//! Delete and deletecollection: preconditions, finalizers, and what waits for them.
+//! Delete and deletecollection: preconditions and finalizers.
 
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::{CommitError, Expect, Mutation};
@@ -17,7 +17,7 @@ use crate::resource::{Deferral, Verb};
 
 /// Attempts of a delete before a conflict is returned to the client.
 const ATTEMPTS: usize = 8;
-/// Deletes of a collection that wait for their commit together: they share a durable write.
+/// Concurrent deletes of a deletecollection. Their commits share durable writes.
 const CONCURRENT_DELETES: usize = 64;
 
 impl StoreRegistry {
@@ -39,8 +39,8 @@ impl StoreRegistry {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = to_version(resource, &target.version, self.objects.tree(&current)?);
             check_preconditions(target, options, &old, name)?;
-            let admitted = self.admitted(target, scope, name, Verb::Delete, options.dry_run);
-            let mut mutations = self.admission.validate(&admitted, None, Some(&old)).await?;
+            let request = self.admission_request(target, scope, name, Verb::Delete, options.dry_run);
+            let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
             let marked =
                 if self.authority == Authority::Replica { None } else { marked_for_deletion(target, &old) };
@@ -93,20 +93,20 @@ impl StoreRegistry {
         drop(collect);
         let mut removals =
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
-        let mut together = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
         loop {
-            while together.len() < CONCURRENT_DELETES {
+            while in_flight.len() < CONCURRENT_DELETES {
                 match removals.next().await {
-                    Some(removal) => together.push(removal),
+                    Some(removal) => in_flight.push(removal),
                     None => break,
                 }
             }
-            match together.next().await {
+            match in_flight.next().await {
                 Some(outcome) => outcome?,
                 None => break,
             }
         }
-        drop(together);
+        drop(in_flight);
         drop(removals);
         Ok(DeletedCollection { revision: listed.revision, objects: found })
     }
@@ -128,7 +128,7 @@ impl StoreRegistry {
     }
 }
 
-/// The object as it waits for its finalizers, or `None` when nothing holds it.
+/// The object marked for deletion, or `None` when it can be deleted at once.
 fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
     let mut new = old.clone();
     let strategy = &target.resource.strategy;
@@ -137,7 +137,7 @@ fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
     let is_held = is_held_by_kind || !metadata::finalizers(&new).is_empty();
     is_held.then(|| {
         metadata::mark_deleted(&mut new);
-        // Kubernetes gives a period of grace, of no seconds, to what only its finalizers hold.
+        // Kubernetes sets a grace period of 0 seconds only on objects that wait for `metadata.finalizers` alone.
         if is_held_by_kind && let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.remove("deletionGracePeriodSeconds");
         }
@@ -152,7 +152,7 @@ fn check_preconditions(
     name: &str,
 ) -> Result<(), Status> {
     let metadata = &old["metadata"];
-    for (what, wanted, own, guess) in [
+    for (field, wanted, own, event) in [
         ("UID", &options.uid, &metadata["uid"], "deleted and then recreated"),
         ("ResourceVersion", &options.resource_version, &metadata["resourceVersion"], "modified"),
     ] {
@@ -161,8 +161,8 @@ fn check_preconditions(
             && wanted != own
         {
             let message = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({own}). \
-                 The object might have been {guess}"
+                "the {field} in the precondition ({wanted}) does not match the {field} in record ({own}). \
+                 The object might have been {event}"
             );
             // Kubernetes names the kind here, not the resource.
             let kind = GroupResource::new(&target.resource.name.group, &target.resource.kind);

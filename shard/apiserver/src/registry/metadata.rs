@@ -1,4 +1,4 @@
-//! The metadata that every object has: fields that the server sets, and fields that must not change.
+//! Object metadata: fields that the server sets, and fields that must not change.
 
 use fairlead_process::Status;
 use jiff::Timestamp;
@@ -8,14 +8,14 @@ use uuid::Uuid;
 use super::Target;
 use super::store_backed::Authority;
 
-/// The longest name a generated suffix is appended to.
-const GENERATED_PREFIX: usize = 58;
+/// The longest prefix of a generated name; a longer one is truncated.
+const MAX_GENERATED_PREFIX: usize = 58;
 const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Fills the metadata of a new object and returns its name.
 ///
 /// # Errors
-/// 400 for a namespace that is not the request's, 500 when there is no randomness.
+/// 400 for a namespace that differs from the request's, 500 when the system provides no random bytes.
 pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) -> Result<String, Status> {
     let fields =
         object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
@@ -55,7 +55,7 @@ pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) ->
     Ok(name)
 }
 
-/// Whether the name was generated, so that a collision is worth another try.
+/// Whether the name will be generated, so that a collision is retried with another name.
 pub(super) fn wants_generated_name(object: &Value) -> bool {
     let metadata = &object["metadata"];
     let filled = |name: &str| metadata[name].as_str().is_some_and(|text| !text.is_empty());
@@ -65,7 +65,7 @@ pub(super) fn wants_generated_name(object: &Value) -> bool {
 fn generated_name(prefix: &str) -> Result<String, Status> {
     let mut random = [0; 5];
     getrandom::fill(&mut random).map_err(Status::internal)?;
-    let mut name: String = prefix.chars().take(GENERATED_PREFIX).collect();
+    let mut name: String = prefix.chars().take(MAX_GENERATED_PREFIX).collect();
     name.extend(
         random.map(|byte| char::from(SUFFIX_CHARACTERS[usize::from(byte) % SUFFIX_CHARACTERS.len()])),
     );
@@ -89,7 +89,7 @@ fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(
     }
 }
 
-/// 400 for an object that says that it is called something else than the request does.
+/// 400 if the name in the object differs from the name in the request.
 pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match object["metadata"]["name"].as_str() {
         Some(given) if !given.is_empty() && given != name => Err(Status::bad_request(format!(
@@ -99,7 +99,7 @@ pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     }
 }
 
-/// Restores in a changed object what an update may not touch. The generation of a copy is its writer's.
+/// Restores the immutable metadata of a changed object. The generation of a replica is set by its writer.
 ///
 /// # Errors
 /// 400 for another name or namespace, 409 for another UID.
@@ -126,11 +126,12 @@ pub(super) fn restore_immutable(
         let message = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {own}");
         return Err(Status::conflict(super::read::group_resource(&target.resource), name, message));
     }
-    let kept = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+    let immutable =
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
     let is_given = |field: &str| {
         authority == Authority::Replica && field == "generation" && metadata.contains_key(field)
     };
-    for field in kept.into_iter().filter(|field| !is_given(field)).collect::<Vec<_>>() {
+    for field in immutable.into_iter().filter(|field| !is_given(field)).collect::<Vec<_>>() {
         match old.get(field) {
             Some(value) => metadata.insert(field.into(), value.clone()),
             None => metadata.remove(field),
@@ -143,7 +144,7 @@ pub(super) fn restore_immutable(
     Ok(())
 }
 
-/// Marks an object for deletion, now.
+/// Marks an object for deletion at the current time.
 pub(super) fn mark_deleted(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && !metadata.contains_key("deletionTimestamp")
@@ -166,9 +167,9 @@ pub(super) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Counts the generation up when anything but metadata has changed. A status that is a subresource has
-/// been restored before.
-pub(super) fn count_generation(old: &Value, new: &mut Value) {
+/// Increments the generation when anything but metadata has changed. A status that is a subresource must
+/// have been restored before.
+pub(super) fn increment_generation(old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
         return;
     };
@@ -182,7 +183,7 @@ pub(super) fn count_generation(old: &Value, new: &mut Value) {
     }
 }
 
-/// The present time as Kubernetes writes it: whole seconds, UTC.
+/// The current time in the form of Kubernetes: whole seconds, UTC.
 pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

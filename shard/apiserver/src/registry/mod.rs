@@ -1,4 +1,4 @@
-//! Resources as they are served, and the registries that carry out requests on them: the store, or another backend.
+//! Served resources, and the registries that carry out requests on them, over the store or another backend.
 
 mod admission;
 mod builtin;
@@ -42,14 +42,14 @@ pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
 
-/// Carries out requests on one or more resources. Virtual workspaces will filter or forward behind the
-/// same trait and so share discovery, tables and watches.
+/// Carries out requests on one or more resources. Discovery, tables and watches are common to all
+/// implementations.
 #[async_trait]
 pub trait Registry: Send + Sync {
-    /// One object.
+    /// Reads an object.
     ///
     /// # Errors
-    /// 404, or 504 when the asked-for revision has not been reached.
+    /// 404, or 504 when the requested revision has not been reached.
     async fn get(
         &self,
         target: &Target,
@@ -79,7 +79,7 @@ pub trait Registry: Send + Sync {
         until: WatchEnd,
     ) -> Result<OpenWatch, Status>;
 
-    /// Creates an object; for review kinds, evaluates it.
+    /// Creates an object; evaluates a review.
     ///
     /// # Errors
     /// Any refusal.
@@ -90,7 +90,7 @@ pub trait Registry: Send + Sync {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status>;
 
-    /// Changes one object: `change` gets the present state (in the requested version) and makes the new
+    /// Updates one object: `change` gets the current state (in the requested version) and returns the new
     /// one. It may be called several times.
     ///
     /// # Errors
@@ -114,10 +114,10 @@ pub trait Registry: Send + Sync {
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status>;
 
-    /// Deletes all selected objects and returns what they were.
+    /// Deletes all selected objects and returns their last state.
     ///
     /// # Errors
-    /// Any refusal; what was deleted before stays deleted.
+    /// Any refusal; objects deleted before the error stay deleted.
     async fn delete_collection(
         &self,
         target: &Target,
@@ -135,7 +135,7 @@ pub struct DeletedCollection {
     pub objects: Vec<StoredObject>,
 }
 
-/// The target of a request, once its resource is known.
+/// The target of a request after its resource has been resolved.
 #[derive(Clone)]
 pub struct Target {
     /// The resource.
@@ -146,8 +146,8 @@ pub struct Target {
     pub scopes: ScopeSelector,
     /// The namespace; `None` for cluster-scoped resources and for all namespaces.
     pub namespace: Option<Arc<str>>,
-    /// The object's name in the path. Methods that are about one object are given it besides; creates
-    /// below an object (`serviceaccounts/<name>/token`) find it here.
+    /// The object's name in the path. Methods for one object also get it as an argument; creates
+    /// of a subresource (`serviceaccounts/<name>/token`) read it here.
     pub name: Option<Arc<str>>,
     /// The subresource.
     pub subresource: Option<Arc<str>>,
@@ -155,8 +155,8 @@ pub struct Target {
     pub verb: Verb,
     /// The authenticated client.
     pub identity: Arc<Identity>,
-    /// Whether only metadata is wanted over all origins.
-    pub every_origin: bool,
+    /// Whether the request reads the metadata of all origins.
+    pub spans_origins: bool,
 }
 
 impl Target {
@@ -178,12 +178,12 @@ impl Target {
 /// Visits listed objects.
 pub type Visitor<'v> = dyn FnMut(ListedObject<'_>) -> ControlFlow<()> + Send + 'v;
 
-/// One object of a list, borrowed from the store.
+/// An object of a list, borrowed from the store.
 #[derive(Clone, Copy)]
 pub struct ListedObject<'a> {
     /// The object.
     pub object: ObjectBytes<'a>,
-    /// When it last changed.
+    /// The commit that last changed it.
     pub revision: Revision,
     /// Its scope.
     pub scope: &'a str,
@@ -200,26 +200,26 @@ pub struct ListEnd {
     pub remaining: Option<u64>,
 }
 
-/// When a watch has to end.
+/// The deadline of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchEnd {
-    /// At this instant, by its timeout or because its credential expires.
+    /// The earlier of its timeout and the expiry of its credential.
     pub at: tokio::time::Instant,
 }
 
-/// An opened watch: the state to send first, and the subscription behind it.
+/// An opened watch: the initial state and the subscription to later events.
 pub struct OpenWatch {
     /// Objects to send as ADDED, with their scopes.
     pub initial: Vec<StoredObject>,
     /// Events that happened before the subscription was registered.
     pub backlog: Vec<Arc<crate::hub::ObjectEvent>>,
-    /// Events up to here are part of what is sent before the subscription's.
+    /// Events of the subscription up to this revision are skipped: `initial` and `backlog` cover them.
     pub after: Revision,
-    /// The live part.
+    /// The live events.
     pub subscription: Subscription,
 }
 
-/// Makes the new state of an object from the present one, or refuses. `None` means that there is none.
+/// Computes the new state of an object from the current one (`None`: there is none), or refuses.
 pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
 
 /// The result of a write.
@@ -236,12 +236,12 @@ pub enum WriteResult {
 pub enum DeleteResult {
     /// The object waits for its finalizers.
     Marked(StoredObject),
-    /// The object is gone; this was its last state.
+    /// The object was deleted; this was its last state.
     Gone(StoredObject),
 }
 
 impl StoredObject {
-    /// A visitor that collects.
+    /// A visitor that copies the objects into a vector.
     pub fn collect_into(into: &mut Vec<Self>) -> impl FnMut(ListedObject<'_>) -> ControlFlow<()> + Send {
         |listed| {
             into.extend(Self::copied(listed));

@@ -1,4 +1,4 @@
-//! Namespaces hold objects: nothing is created in one that is missing or going away.
+//! Refuses creates in a namespace that is missing or terminating.
 
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status, StatusCause, StatusDetails};
@@ -9,7 +9,7 @@ use super::admission::AdmissionRequest;
 use crate::object::ObjectMetaRef;
 use crate::resource::Verb;
 
-/// The part of admission that keeps namespaces' promises (Kubernetes' NamespaceLifecycle).
+/// The admission plugin NamespaceLifecycle of Kubernetes.
 #[derive(Clone)]
 pub struct NamespaceLifecycle {
     objects: ObjectStore,
@@ -22,8 +22,8 @@ impl NamespaceLifecycle {
         Self { objects, namespaces: ResourceName::new("", "namespaces") }
     }
 
-    /// Refuses a create in a missing or terminating namespace, and otherwise names what must still hold
-    /// at the commit, so that no object slips into a namespace that is being emptied. Costs one read.
+    /// Refuses a create in a missing or terminating namespace. Otherwise returns a fence on the namespace,
+    /// so that no object is created in a namespace that is being deleted. Costs one read.
     ///
     /// # Errors
     /// 404 or 403.
@@ -38,10 +38,11 @@ impl NamespaceLifecycle {
         let meta = ObjectMetaRef::parse(found.object.as_object()).map_err(Status::internal)?;
         if meta.deletion_timestamp.is_some() {
             let name = &write.resource.name;
-            let why = format!(
+            let reason = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"
             );
-            let status = Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, why);
+            let status =
+                Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, reason);
             let details = StatusDetails {
                 name: write.name.to_owned(),
                 group: name.group.to_string(),

@@ -1,4 +1,4 @@
-//! Objects in a store, by name: what registries and controllers read and write through.
+//! Objects in a store, by name. Registries and controllers read and write through this.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::ListedObject;
 use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ScopeAnnotations};
 use crate::scope::{Scope, ScopeSelector};
 
-/// An object with what the store knows of it.
+/// An object with its revision and scope.
 #[derive(Clone, Debug)]
 pub struct StoredObject {
     /// The object.
     pub object: EncodedObject,
-    /// When it last changed: its resourceVersion.
+    /// The commit that last changed it: its resourceVersion.
     pub revision: Revision,
     /// Its scope.
     pub scope: Scope,
 }
 
-/// A store seen as objects. Cheap to clone.
+/// Reads and writes a store as objects. Cheap to clone.
 #[derive(Clone)]
 pub struct ObjectStore {
     store: Arc<dyn Store>,
@@ -33,7 +33,7 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Objects in `store`, keyed by `codec`, shown with `annotations`.
+    /// Objects in `store` with keys of `codec`; responses have `annotations` for the scope.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, annotations: ScopeAnnotations) -> Self {
         debug_assert_eq!(codec.scope_segments(), annotations.len());
         Self { store, codec, annotations }
@@ -66,7 +66,7 @@ impl ObjectStore {
         self.codec.object(resource, origin, scope, namespace, name).into()
     }
 
-    /// One object.
+    /// Reads an object; `None` if it does not exist.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -82,7 +82,7 @@ impl ObjectStore {
         self.get_by_key(key.as_bytes(), scope)
     }
 
-    /// One object by its key.
+    /// Reads an object by its key; `None` if it does not exist.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -94,7 +94,7 @@ impl ObjectStore {
     /// Visits a range of keys at a revision, selected scopes only. Returns the revision read.
     ///
     /// # Errors
-    /// The store's; see [`read_status`].
+    /// The [`ReadError`] of the store; see [`read_status`].
     pub(crate) fn visit(
         &self,
         range: &Range,
@@ -104,7 +104,7 @@ impl ObjectStore {
     ) -> Result<Revision, ReadError> {
         self.store.scan(range, at, &mut |record| {
             let Ok(object) = ObjectBytes::parse(record.value) else {
-                tracing::error!(key = %String::from_utf8_lossy(record.key), "skipped a malformed object");
+                tracing::error!(key = %String::from_utf8_lossy(record.key), "skipped a malformed stored object");
                 return ControlFlow::Continue(());
             };
             let Ok(key) = self.codec.decode(record.key) else {

@@ -27,7 +27,7 @@ impl StoreRegistry {
         name: &str,
         at_least: Option<Revision>,
     ) -> Result<StoredObject, Status> {
-        self.reached(at_least).await?;
+        self.wait_for_revision(at_least).await?;
         let resource = &target.resource;
         let found = self.objects.get(
             &resource.name,
@@ -58,7 +58,7 @@ impl StoreRegistry {
         };
         let mut range = match options.fields.exact("metadata.name") {
             Some(name) if target.namespace.is_some() || !target.resource.namespaced => {
-                exactly(&prefix, target, name)
+                exact_range(&prefix, target, name)
             }
             _ => Range::prefix(prefix.clone()),
         };
@@ -68,18 +68,18 @@ impl StoreRegistry {
         let limit = options.limit.unwrap_or(usize::MAX);
         // The remaining objects are counted on the first page, and the continue token carries the number, so that paging through a
         // large list does not count them again for each page.
-        let known = page.as_ref().and_then(Continuation::remaining);
-        let counts = known.is_none() && selection.is_everything();
+        let known_remaining = page.as_ref().and_then(Continuation::remaining);
+        let counts_remaining = known_remaining.is_none() && selection.is_everything();
         let mut visited = 0;
         let mut last_key: Option<Vec<u8>> = None;
-        let mut behind = 0_u64;
+        let mut after_page = 0_u64;
         let read = self.objects.visit(&range, &target.scopes, at, &mut |key, listed| {
-            if behind == 0 && !selection.selects(listed.object) {
+            if after_page == 0 && !selection.selects(listed.object) {
                 return ControlFlow::Continue(());
             }
             if visited == limit {
-                behind += 1;
-                return if counts { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+                after_page += 1;
+                return if counts_remaining { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
             }
             visited += 1;
             if visited == limit {
@@ -94,18 +94,18 @@ impl StoreRegistry {
             (ReadError::Compacted { .. }, None) => {
                 Status::expired("The resourceVersion for the provided list is too old.")
             }
-            // A token of another server or a forged one: our tokens name revisions that exist.
+            // The token is from another server or forged: tokens of this server name past revisions.
             (ReadError::Future { .. }, Some(_)) => {
                 Status::bad_request("continue key is not valid: it names a revision that has not been yet")
             }
             _ => read_status(&error),
         })?;
-        let Some(last_key) = last_key.filter(|_| behind > 0) else {
+        let Some(last_key) = last_key.filter(|_| after_page > 0) else {
             return Ok(ListEnd { revision, continue_token: None, remaining: None });
         };
-        let remaining = match known {
+        let remaining = match known_remaining {
             Some(known) => Some(known.saturating_sub(visited as u64).max(1)),
-            None => counts.then_some(behind),
+            None => counts_remaining.then_some(after_page),
         };
         let token = Continuation::after(&last_key, &prefix, Some(revision), remaining).token();
         Ok(ListEnd { revision, continue_token: Some(token), remaining })
@@ -124,16 +124,17 @@ impl StoreRegistry {
             None => options.resource_version.is_none_or(|version| version.0 == 0),
         };
         if options.initial_events == Some(InitialEvents::Send) {
-            self.reached(options.resource_version).await?;
+            self.wait_for_revision(options.resource_version).await?;
         }
         let interest = Interest {
             resource: target.resource.name.clone(),
-            origin: (!target.every_origin).then(|| target.resource.origin.clone()),
+            origin: (!target.spans_origins).then(|| target.resource.origin.clone()),
             scopes: target.scopes.clone(),
             namespace: target.namespace.clone(),
             label: options.labels.equality_term().map(|(key, value)| (key.into(), value.into())),
         };
-        let progress = if options.bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
+        let progress =
+            if options.allows_bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
         let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
         let registered = subscription.registered_at();
         if wants_state {
@@ -164,7 +165,7 @@ impl StoreRegistry {
 
     /// The revision a first page is read at; `None` for the latest.
     async fn list_revision(&self, options: &ListOptions) -> Result<Option<Revision>, Status> {
-        let Some(asked) = options.resource_version.filter(|version| version.0 > 0) else {
+        let Some(requested) = options.resource_version.filter(|version| version.0 > 0) else {
             return Ok(None);
         };
         let exact = match options.version_match {
@@ -172,21 +173,21 @@ impl StoreRegistry {
             Some(VersionMatch::NotOlderThan) => false,
             None => options.limit.is_some(),
         };
-        self.reached(Some(asked)).await?;
-        Ok(exact.then_some(asked))
+        self.wait_for_revision(Some(requested)).await?;
+        Ok(exact.then_some(requested))
     }
 
     /// Waits until the store has reached a revision.
-    async fn reached(&self, asked: Option<Revision>) -> Result<(), Status> {
-        let Some(asked) = asked else { return Ok(()) };
+    async fn wait_for_revision(&self, requested: Option<Revision>) -> Result<(), Status> {
+        let Some(requested) = requested else { return Ok(()) };
         let current = self.objects.store().revision();
-        if asked <= current {
+        if requested <= current {
             return Ok(());
         }
-        match timeout(WAIT_FOR_REVISION, self.hub.wait(asked)).await {
+        match timeout(WAIT_FOR_REVISION, self.hub.wait(requested)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                Err(Status::resource_version_too_large(asked.0, self.objects.store().revision().0))
+                Err(Status::resource_version_too_large(requested.0, self.objects.store().revision().0))
             }
         }
     }
@@ -207,7 +208,7 @@ pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
 
 fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     let resource = &target.resource;
-    if target.every_origin {
+    if target.spans_origins {
         return objects.codec().all_origins(&resource.name);
     }
     // A namespace belongs to the range only when the scope is complete.
@@ -215,7 +216,7 @@ fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     objects.codec().range(&resource.name, &resource.origin, target.scopes.leading(), namespace)
 }
 
-fn exactly(prefix: &str, target: &Target, name: &str) -> Range {
+fn exact_range(prefix: &str, target: &Target, name: &str) -> Range {
     if matches!(target.scopes, ScopeSelector::One(_)) {
         let key = format!("{prefix}{name}");
         Range::between(key.clone(), format!("{key}\0"))

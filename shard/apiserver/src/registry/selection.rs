@@ -1,4 +1,4 @@
-//! Which objects of a list or watch are selected.
+//! The label and field selection of a list or watch.
 
 use fairlead_process::Status;
 
@@ -6,7 +6,7 @@ use super::{SelectableField, ServedResource, Target};
 use crate::object::{ObjectBytes, ObjectMetaRef};
 use crate::request::{FieldSelector, LabelSelector, ListOptions};
 
-/// The selectors of a request, checked against what the resource lets select.
+/// The selectors of a request, checked against the selectable fields of the resource.
 pub struct Selection<'r> {
     labels: &'r LabelSelector,
     fields: &'r FieldSelector,
@@ -40,13 +40,13 @@ impl<'r> Selection<'r> {
         Ok(Self { labels: &options.labels, fields: &options.fields, namespace, selectable })
     }
 
-    /// Whether nothing is filtered.
+    /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.namespace.is_none()
     }
 
-    /// Whether an object is selected. Free when nothing is filtered, else one metadata parse, and a tree only when
-    /// a field of the body is named.
+    /// Whether an object is selected. Costs nothing without selectors, otherwise one metadata parse, and one parse
+    /// of the whole object per term on a field outside of metadata.
     pub fn selects(&self, object: ObjectBytes<'_>) -> bool {
         if self.is_everything() {
             return true;

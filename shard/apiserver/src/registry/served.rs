@@ -1,4 +1,4 @@
-//! A resource as one scope serves it.
+//! A resource that is served in a scope.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::Registry;
 use crate::resource::{Columns, Shape, Strategy, Verbs};
 
-/// One resource: its names, versions, verbs and rules, and the registry that holds its objects.
+/// A resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///
-/// Immutable and shared: many scopes that serve the same (schema, origin, names) hold the same `Arc`.
+/// Immutable and shared: scopes that serve the same (schema, origin, names) share one `Arc`.
 #[derive(Clone)]
 pub struct ServedResource {
     /// Group and plural name.
@@ -33,9 +33,9 @@ pub struct ServedResource {
     pub origin: Origin,
     /// The served versions, best first.
     pub versions: Vec<ServedVersion>,
-    /// The version objects are stored in; need not be served.
+    /// The version in which objects are stored; need not be served.
     pub storage_version: Arc<str>,
-    /// The content hash of the schema objects are stored with; 0 for built-in kinds.
+    /// The content hash of the schema with which objects are stored; 0 for built-in kinds.
     pub schema_hash: u64,
     /// The conversion between its versions.
     pub conversion: Conversion,
@@ -45,7 +45,7 @@ pub struct ServedResource {
     pub name_rule: NameRule,
     /// The supported verbs.
     pub verbs: Verbs,
-    /// `status`, `scale`, ….
+    /// Subresources: `status`, `scale`, ….
     pub subresources: Vec<Subresource>,
     /// The rules of its kind.
     pub strategy: Arc<dyn Strategy>,
@@ -76,21 +76,21 @@ impl core::fmt::Debug for ServedResource {
     }
 }
 
-/// One served version of a resource.
+/// A served version of a resource.
 #[derive(Clone)]
 pub struct ServedVersion {
-    /// `v1alpha1`.
+    /// The name, `v1alpha1`.
     pub name: Arc<str>,
     /// The shape of its objects.
     pub shape: Shape,
     /// Its schema as OpenAPI publishes it: a CRD's `openAPIV3Schema`, or `None` for a built-in kind,
-    /// whose definition the schema crate knows.
+    /// whose definition is in the schema crate.
     pub open_api: Option<Arc<Value>>,
     /// The columns of its tables.
     pub columns: Arc<dyn Columns>,
     /// Fields besides name and namespace that field selectors may use.
     pub selectable_fields: Vec<SelectableField>,
-    /// The `Warning` header that its users get.
+    /// The `Warning` header of its responses.
     pub deprecation_warning: Option<Arc<str>>,
 }
 
@@ -106,7 +106,7 @@ pub struct SelectableField {
 }
 
 impl SelectableField {
-    /// The field's value as selectors compare it.
+    /// The field's value as a text, for comparison in selectors.
     pub fn value(&self, object: &Value) -> String {
         match self.path.find_first(object) {
             None | Some(Value::Null) => self.default.to_owned(),
@@ -119,17 +119,17 @@ impl SelectableField {
 /// The conversion of objects from the stored version to the requested one and back.
 #[derive(Clone, Copy)]
 pub enum Conversion {
-    /// Only `apiVersion` changes.
-    Rename,
-    /// A pure function from an object to the named version. It keeps what the other version cannot
-    /// say in annotations, so that the way back loses nothing.
+    /// Only `apiVersion` changes (strategy `None` of a CRD).
+    None,
+    /// A pure function that converts an object to the given version. Fields that the other version does not
+    /// have are kept in annotations, so that a round trip loses nothing.
     Function(fn(object: &mut Value, to_version: &str)),
 }
 
 /// A subresource.
 #[derive(Clone, Debug)]
 pub struct Subresource {
-    /// `status`.
+    /// The name, `status`.
     pub name: &'static str,
     /// The supported verbs.
     pub verbs: Verbs,
@@ -137,9 +137,9 @@ pub struct Subresource {
     pub kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
-/// The resources of one scope, in a stable order; shared by the scopes that serve the same.
+/// The resources of one scope, in a stable order; shared by scopes with the same resources.
 pub struct Catalog {
-    /// Sorted by group, then resource.
+    /// The resources, sorted by group, then resource.
     pub resources: Vec<Arc<ServedResource>>,
     /// Changes when any name, version, schema or verb changes; keys the caches of discovery and
     /// OpenAPI documents.

@@ -39,7 +39,7 @@ impl StoreRegistry {
         Self { objects, hub, admission, authority: Authority::Origin }
     }
 
-    /// A registry of copies.
+    /// A registry of replicas.
     pub fn replica(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
         Self { objects, hub, admission, authority: Authority::Replica }
     }
@@ -47,10 +47,10 @@ impl StoreRegistry {
 
 impl StoreRegistry {
     /// After a write of a resource that an index depends on: waits until the index has processed it, so that the
-    /// writer sees the effect in its next request. Costs the delay of the hub, well below a millisecond.
+    /// next request of the writer uses the new state. Costs the delay of the hub, well below a millisecond.
     pub(super) async fn wait_for_index(&self, target: &Target, revision: Revision) {
         if self.hub.is_observed(&target.resource.name) {
-            // A closed hub means that the process goes down; the write itself is durable.
+            // A closed hub means that the process is shutting down; the write itself is durable.
             let _ = self.hub.wait(revision).await;
         }
     }

@@ -1,7 +1,7 @@
 //! Create and update: one pipeline of pure steps, and a commit at the end.
 //!
 //! prepare → fill metadata → admission mutates → validate → admission validates → commit. A conflict
-//! starts it again from the state that was found.
+//! starts the pipeline again from the state that was found.
 
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::metadata::{Scope as ObjectScope, validate_object_meta, validate_object_meta_update};
@@ -40,17 +40,17 @@ impl StoreRegistry {
             attempt += 1;
             let mut object = object.clone();
             resource.strategy.prepare_create(&mut object);
-            // A field that the creator may not set may have a default, for example a phase.
+            // A field that `prepare_create` removed may have a default, for example a phase.
             if self.authority == Authority::Origin
                 && let Some(version) = resource.version(&target.version)
             {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let admitted = self.admitted(target, scope, &name, Verb::Create, options.dry_run);
-            self.admission.mutate(&admitted, &mut object, None).await?;
+            let request = self.admission_request(target, scope, &name, Verb::Create, options.dry_run);
+            self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
-            let mut mutations = self.admission.validate(&admitted, Some(&object), None).await?;
+            let mut mutations = self.admission.validate(&request, Some(&object), None).await?;
             let stored = to_storage(resource, &target.version, object);
             let encoded = self.objects.encode(stored, resource.schema_hash)?;
             let key = self.objects.key(
@@ -76,7 +76,7 @@ impl StoreRegistry {
                         scope: scope.clone(),
                     }));
                 }
-                // The name is taken; a generated one is drawn again.
+                // The name is taken. A generated name is generated again.
                 Err(CommitError::Conflict { index: 0, current }) if !generated || attempt == ATTEMPTS => {
                     let mut status = Status::already_exists(group_resource(resource), &name);
                     let terminating = current
@@ -106,7 +106,7 @@ impl StoreRegistry {
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
-                if resource.strategy.create_on_update() && target.subresource.is_none() {
+                if resource.strategy.allows_create_on_update() && target.subresource.is_none() {
                     let object = change(None)?;
                     return self.write_new(target, object, options).await;
                 }
@@ -118,18 +118,19 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy.prepare_update(write, &old, &mut new);
-            let admitted = self.admitted(target, scope, name, target.verb, options.dry_run);
-            self.admission.mutate(&admitted, &mut new, Some(&old)).await?;
-            let counts = self.authority == Authority::Origin && resource.strategy.counts_generations();
-            if counts && write == WriteTarget::Main {
-                metadata::count_generation(&old, &mut new);
+            let request = self.admission_request(target, scope, name, target.verb, options.dry_run);
+            self.admission.mutate(&request, &mut new, Some(&old)).await?;
+            let counts_generation =
+                self.authority == Authority::Origin && resource.strategy.counts_generations();
+            if counts_generation && write == WriteTarget::Main {
+                metadata::increment_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
-            let mut mutations = self.admission.validate(&admitted, Some(&new), Some(&old)).await?;
-            let gone = self.finishes_deletion(target, &new);
+            let mut mutations = self.admission.validate(&request, Some(&new), Some(&old)).await?;
+            let is_deleted = self.finishes_deletion(target, &new);
             let stored = to_storage(resource, &target.version, new);
             let encoded = self.objects.encode(stored, resource.schema_hash)?;
-            if !gone && encoded == current.object {
+            if !is_deleted && encoded == current.object {
                 return Ok(WriteResult::Updated(current));
             }
             if options.dry_run == DryRun::All {
@@ -138,13 +139,17 @@ impl StoreRegistry {
             let expect = Expect::At(current.revision);
             mutations.insert(
                 0,
-                if gone { Mutation::delete(key.clone(), expect) } else { put(key.clone(), expect, &encoded) },
+                if is_deleted {
+                    Mutation::delete(key.clone(), expect)
+                } else {
+                    put(key.clone(), expect, &encoded)
+                },
             );
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     // A deleted object keeps its last revision.
-                    let revision = if gone { current.revision } else { revision };
+                    let revision = if is_deleted { current.revision } else { revision };
                     return Ok(WriteResult::Updated(StoredObject {
                         object: encoded,
                         revision,
@@ -158,7 +163,7 @@ impl StoreRegistry {
         Err(Status::modified(group_resource(resource), name))
     }
 
-    pub(super) fn admitted<'a>(
+    pub(super) fn admission_request<'a>(
         &self,
         target: &'a Target,
         scope: &'a Scope,
@@ -179,7 +184,7 @@ impl StoreRegistry {
         }
     }
 
-    /// A resourceVersion in the new object must be the present one.
+    /// A resourceVersion in the new object must be the current one.
     fn check_version(&self, target: &Target, old: &Value, new: &Value, name: &str) -> Result<(), Status> {
         let resource = &target.resource;
         match new["metadata"]["resourceVersion"]
@@ -188,7 +193,7 @@ impl StoreRegistry {
         {
             Some(version) if old["metadata"]["resourceVersion"] == version => Ok(()),
             Some(_) => Err(Status::modified(group_resource(resource), name)),
-            None if target.verb == Verb::Patch || resource.strategy.unconditional_update() => Ok(()),
+            None if target.verb == Verb::Patch || resource.strategy.allows_unconditional_update() => Ok(()),
             None => {
                 let path = FieldPath::new("metadata.resourceVersion");
                 let error = FieldError::invalid(path, &Value::from(0), "must be specified for an update");
@@ -198,7 +203,7 @@ impl StoreRegistry {
         }
     }
 
-    /// An object that waited for its finalizers goes with the last of them.
+    /// Whether the update removes the last finalizer of an object that is marked for deletion.
     fn finishes_deletion(&self, target: &Target, new: &Value) -> bool {
         self.authority == Authority::Origin
             && metadata::is_deleting(new)

@@ -1,4 +1,4 @@
-//! Content negotiation: what the body is, and what the client wants to see.
+//! Content negotiation: the format of the request body, and the form of the response.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -10,7 +10,7 @@ use super::Query;
 pub enum BodyFormat {
     /// `application/json`, also when the header is missing.
     Json,
-    /// `application/vnd.kubernetes.protobuf`: what typed Go clients send from Kubernetes 1.32 on.
+    /// `application/vnd.kubernetes.protobuf`, the default of typed Go clients from Kubernetes 1.32 on.
     Protobuf,
     /// `application/yaml`.
     Yaml,
@@ -43,7 +43,7 @@ pub enum PatchKind {
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, driven by the schema of built-in kinds.
+    /// Strategic merge patch, driven by the schema of built-in kinds.
     Strategic,
 }
 
@@ -72,15 +72,15 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// The form in which the client wants objects.
+/// The requested form of the objects in a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ResponseFormat {
-    /// Which view of the objects.
+    /// The view of the objects.
     pub form: Form,
-    /// Whether as YAML instead of JSON.
-    pub yaml: bool,
-    /// Whether indented.
-    pub pretty: bool,
+    /// Whether the response is YAML instead of JSON.
+    pub is_yaml: bool,
+    /// Whether the response is indented.
+    pub is_pretty: bool,
 }
 
 /// A view of objects.
@@ -103,35 +103,35 @@ impl ResponseFormat {
     /// [`NegotiationError::Accept`] when none can be.
     pub fn of(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
         let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
-        let pretty = if query.has("pretty") { query.flag("pretty") } else { browser };
+        let is_browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
+        let is_pretty = if query.has("pretty") { query.flag("pretty") } else { is_browser };
         let mut ranges: Vec<(f32, Form, bool)> = Vec::new();
-        let mut asked = false;
+        let mut has_ranges = false;
         for value in headers.get_all(ACCEPT) {
             for range in value.to_str().unwrap_or_default().split(',') {
                 let range = range.trim();
                 if range.is_empty() {
                     continue;
                 }
-                asked = true;
+                has_ranges = true;
                 if let Some(found) = parse_range(range) {
                     ranges.push(found);
                 }
             }
         }
-        if !asked {
-            return Ok(Self { form: Form::Object, yaml: false, pretty });
+        if !has_ranges {
+            return Ok(Self { form: Form::Object, is_yaml: false, is_pretty });
         }
         ranges.retain(|(weight, ..)| *weight > 0.0);
         // A stable sort keeps the client's order among equal weights.
         ranges.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let (_, form, yaml) = ranges.first().copied().ok_or(NegotiationError::Accept)?;
-        Ok(Self { form, yaml, pretty })
+        let (_, form, is_yaml) = ranges.first().copied().ok_or(NegotiationError::Accept)?;
+        Ok(Self { form, is_yaml, is_pretty })
     }
 
     /// The Content-Type of a response in this form.
     pub fn content_type(&self) -> &'static str {
-        match (self.yaml, self.form) {
+        match (self.is_yaml, self.form) {
             (true, _) => "application/yaml",
             (false, Form::AggregatedDiscovery("v2beta1")) => {
                 "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
@@ -146,7 +146,7 @@ impl ResponseFormat {
 
 fn parse_range(range: &str) -> Option<(f32, Form, bool)> {
     let mut parts = range.split(';').map(str::trim);
-    let yaml = match parts.next()? {
+    let is_yaml = match parts.next()? {
         "application/json" | "application/*" | "*/*" => false,
         "application/yaml" => true,
         _ => return None,
@@ -172,10 +172,10 @@ fn parse_range(range: &str) -> Option<(f32, Form, bool)> {
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::AggregatedDiscovery("v2beta1"),
         _ => return None,
     };
-    Some((weight, form, yaml))
+    Some((weight, form, is_yaml))
 }
 
-/// A representation this server does not speak; the client is to blame.
+/// A media type that this server does not support; a client error.
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
     /// None of the accepted types can be served: 406.
@@ -230,7 +230,7 @@ mod tests {
             ("application/json;q=0,application/yaml;q=0.1", Form::Object, true),
         ] {
             let accepted = accept(text).unwrap();
-            assert_eq!((accepted.form, accepted.yaml), (form, yaml), "{text}");
+            assert_eq!((accepted.form, accepted.is_yaml), (form, yaml), "{text}");
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn browsers_get_indented_text() {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8"));
-        assert!(ResponseFormat::of(&headers, &Query::default()).unwrap().pretty);
-        assert!(!ResponseFormat::of(&headers, &Query::parse("pretty=false")).unwrap().pretty);
+        assert!(ResponseFormat::of(&headers, &Query::default()).unwrap().is_pretty);
+        assert!(!ResponseFormat::of(&headers, &Query::parse("pretty=false")).unwrap().is_pretty);
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{FieldSelector, LabelSelector, SelectorError};
 
-/// The query of a request, decoded. Unknown parameters are ignored, as Kubernetes does.
+/// The query of a request, decoded. Unknown parameters are ignored, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
 pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
@@ -32,7 +32,7 @@ impl<'a> Query<'a> {
         )
     }
 
-    /// The first value of a parameter, if it is there and not empty.
+    /// The first value of a parameter that is present and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| &**value)
     }
@@ -42,7 +42,7 @@ impl<'a> Query<'a> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// Whether a parameter is there, whatever its value.
+    /// Whether a parameter is present, with any value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| key == name)
     }
@@ -73,7 +73,7 @@ pub struct ListOptions {
     /// `timeoutSeconds`.
     pub timeout: Option<Duration>,
     /// `allowWatchBookmarks`.
-    pub bookmarks: bool,
+    pub allows_bookmarks: bool,
     /// `sendInitialEvents`.
     pub initial_events: Option<InitialEvents>,
 }
@@ -100,7 +100,7 @@ impl ListOptions {
     /// Reads and checks the options.
     ///
     /// # Errors
-    /// [`OptionsError`]: the client is to blame.
+    /// [`OptionsError`]: a client error.
     pub fn parse(query: &Query<'_>, watch: bool) -> Result<Self, OptionsError> {
         let number = |name: &'static str| -> Result<Option<u64>, OptionsError> {
             let text = query.get(name);
@@ -117,13 +117,13 @@ impl ListOptions {
                 Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
                 Some(other) => return Err(OptionsError::unsupported_match(other)),
             },
-            // A negative limit is none, as Kubernetes reads it.
+            // A negative limit means no limit, as in Kubernetes.
             limit: (if query.get("limit").is_some_and(is_negative) { None } else { number("limit")? })
                 .filter(|limit| *limit > 0)
                 .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             continue_token: query.get("continue").map(str::to_owned),
             timeout: number("timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs),
-            bookmarks: query.flag("allowWatchBookmarks"),
+            allows_bookmarks: query.flag("allowWatchBookmarks"),
             initial_events: query.get("sendInitialEvents").map(|_| {
                 if query.flag("sendInitialEvents") { InitialEvents::Send } else { InitialEvents::Skip }
             }),
@@ -200,12 +200,12 @@ pub struct WriteOptions {
     pub force: bool,
 }
 
-/// Whether a write is carried out.
+/// Whether a write is committed (`dryRun`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DryRun {
-    /// All stages but the commit.
+    /// All stages except the commit.
     All,
-    /// The write is carried out.
+    /// The write is committed.
     #[default]
     Off,
 }
@@ -213,11 +213,11 @@ pub enum DryRun {
 /// The treatment of unknown and duplicate fields (KEP-2885).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FieldValidation {
-    /// Drops them.
+    /// Drops the fields.
     Ignore,
     /// Refuses the request.
     Strict,
-    /// Drops them with a warning.
+    /// Drops the fields with a warning.
     #[default]
     Warn,
 }
@@ -226,7 +226,7 @@ impl WriteOptions {
     /// Reads and checks the options.
     ///
     /// # Errors
-    /// [`OptionsError`]: the client is to blame.
+    /// [`OptionsError`]: a client error.
     pub fn parse(query: &Query<'_>) -> Result<Self, OptionsError> {
         let field_validation = match query.get("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
@@ -289,7 +289,7 @@ pub enum Propagation {
     Background,
     /// The garbage collector deletes them first.
     Foreground,
-    /// They lose the owner reference and stay.
+    /// The garbage collector removes the owner reference; they stay.
     Orphan,
 }
 
@@ -297,7 +297,7 @@ impl DeleteOptions {
     /// Reads the options from the query and the body (already decoded to a tree; `null` for none).
     ///
     /// # Errors
-    /// [`OptionsError`]: the client is to blame.
+    /// [`OptionsError`]: a client error.
     pub fn parse(query: &Query<'_>, body: serde_json::Value) -> Result<Self, OptionsError> {
         let wire: WireDeleteOptions = match body {
             serde_json::Value::Null => WireDeleteOptions::default(),
@@ -353,7 +353,7 @@ struct WirePreconditions {
     resource_version: Option<String>,
 }
 
-/// Options that are not legal; the client is to blame, a retry does not help.
+/// Invalid options; a client error, a retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// The body of a DELETE is not DeleteOptions.
@@ -362,7 +362,7 @@ pub enum OptionsError {
     /// The field manager's name is too long.
     #[error("fieldManager: Too long: may not be more than 128 bytes")]
     FieldManager,
-    /// An option that does not go with the others.
+    /// An option that is not allowed with the others.
     #[error("{field}: Forbidden: {message}")]
     Forbidden {
         /// The option.
@@ -370,7 +370,7 @@ pub enum OptionsError {
         /// The reason in the error.
         message: &'static str,
     },
-    /// An option with a value that does not go with the others.
+    /// An option with a value that is not allowed with the others.
     #[error("{field}: Invalid value: {value:?}: {message}")]
     Invalid {
         /// The option.
@@ -390,7 +390,7 @@ pub enum OptionsError {
         /// The supported values.
         supported: &'static str,
     },
-    /// A number that is none.
+    /// A value that is not a number.
     #[error("{name}: Invalid value: {text:?}: must be a number")]
     Number {
         /// The option.
@@ -401,7 +401,7 @@ pub enum OptionsError {
     /// A selector that does not parse.
     #[error(transparent)]
     Selector(#[from] SelectorError),
-    /// A page that names a resourceVersion of its own.
+    /// A continue token with a resourceVersion.
     #[error("specifying resource version is not allowed when using continue")]
     VersionWithContinue,
 }
@@ -415,7 +415,7 @@ impl OptionsError {
         }
     }
 
-    /// Whether Kubernetes responds with 422 Invalid instead of 400.
+    /// Whether the response is 422 Invalid instead of 400, as in Kubernetes.
     pub fn is_invalid(&self) -> bool {
         self.reason().is_some()
     }

@@ -1,4 +1,4 @@
-//! The path of a request, behind whatever prefix the host has taken off.
+//! The path of a request, without the prefix that the host removes.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use crate::resource::Verb;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RequestPath<'a> {
     segments: Vec<Cow<'a, str>>,
-    trailing_slash: bool,
+    has_trailing_slash: bool,
 }
 
 impl<'a> RequestPath<'a> {
-    /// Splits first and decodes then, so that an encoded slash stays inside its segment.
+    /// Splits, then decodes, so that an encoded slash is found in its segment and refused.
     ///
     /// # Errors
     /// [`PathError`] on escapes that are not UTF-8, control characters, encoded slashes, and `.` or `..`
-    /// segments: none of them may ever reach a storage key.
+    /// segments: none of them may get into a storage key.
     pub fn parse(path: &'a str) -> Result<Self, PathError> {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
-        let trailing_slash = trimmed.ends_with('/');
+        let has_trailing_slash = trimmed.ends_with('/');
         let mut segments = Vec::with_capacity(8);
         for raw in trimmed.strip_suffix('/').unwrap_or(trimmed).split('/') {
             if raw.is_empty() {
@@ -38,7 +38,7 @@ impl<'a> RequestPath<'a> {
             }
             segments.push(segment);
         }
-        Ok(Self { segments, trailing_slash })
+        Ok(Self { segments, has_trailing_slash })
     }
 
     /// The decoded segments.
@@ -57,13 +57,13 @@ impl<'a> RequestPath<'a> {
     pub fn text(&self) -> String {
         let mut text = String::from("/");
         text.push_str(&self.segments.join("/"));
-        if self.trailing_slash && !self.segments.is_empty() {
+        if self.has_trailing_slash && !self.segments.is_empty() {
             text.push('/');
         }
         text
     }
 
-    /// The kind of request that path and method name. `watch` and `name` come from the query.
+    /// The kind of request that path and method name. `watch` comes from the query.
     pub fn request(&self, method: &Method, watch: bool) -> RequestKind {
         let words: Vec<&str> = self.segments.iter().map(|segment| &**segment).collect();
         let (group, version, rest) = match words.as_slice() {
@@ -121,9 +121,9 @@ impl<'a> RequestPath<'a> {
 pub enum RequestKind {
     /// A resource request.
     Resource(ResourcePath),
-    /// Discovery, OpenAPI, health, or nothing known.
+    /// Discovery, OpenAPI, health, or an unknown path.
     NonResource,
-    /// A resource path with a method that no verb belongs to.
+    /// A resource path with a method that has no verb.
     UnknownMethod,
 }
 
@@ -136,7 +136,7 @@ pub struct ResourcePath {
     pub version: String,
     /// The plural name.
     pub resource: String,
-    /// The identity hash behind a colon, which selects one origin.
+    /// The identity hash after a colon, which selects one origin.
     pub identity: Option<String>,
     /// The namespace.
     pub namespace: Option<String>,
@@ -148,7 +148,7 @@ pub struct ResourcePath {
     pub verb: Verb,
 }
 
-/// A path that no client library builds; the client is to blame.
+/// A malformed path; a client error.
 #[derive(Debug, thiserror::Error)]
 #[error("the request path is malformed")]
 pub struct PathError;

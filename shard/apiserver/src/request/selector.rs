@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LabelSelector(Vec<LabelTerm>);
 
-/// One requirement of a label selector.
+/// A requirement of a label selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelTerm {
     /// The label's key.
@@ -37,11 +37,11 @@ pub enum Operator {
 
 impl LabelSelector {
     /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a>1`, `a<1`, `a in (b,c)`, `a notin (b,c)`,
-    /// joined by commas. An empty text selects everything, but an empty term between commas is an error: a client that deletes
-    /// by `-l "$A,$B"` with empty variables does not mean everything.
+    /// joined by commas. An empty text selects everything, but an empty term between commas is an error, so that
+    /// `kubectl delete -l "$A,$B"` with empty variables does not delete everything.
     ///
     /// # Errors
-    /// [`SelectorError`] with the text that was not understood.
+    /// [`SelectorError`] with the invalid term.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -65,7 +65,7 @@ impl LabelSelector {
         &self.0
     }
 
-    /// Whether labels, given as a look-up, are selected.
+    /// Whether the labels that `label` looks up are selected.
     pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.0.iter().all(|term| {
             let value = label(&term.key);
@@ -80,7 +80,7 @@ impl LabelSelector {
         })
     }
 
-    /// The first `key=value` term: lets a watch be indexed by it.
+    /// The first `key=value` term, by which a watch is indexed.
     pub fn equality_term(&self) -> Option<(&str, &str)> {
         self.0.iter().find_map(|term| match (term.operator, term.values.first()) {
             (Operator::In, Some(value)) if term.values.len() == 1 => Some((&*term.key, &**value)),
@@ -132,7 +132,7 @@ impl LabelTerm {
         term(text, Operator::Present, BTreeSet::new())
     }
 
-    /// The order of a label and the one value; `None` if either is not an integer.
+    /// Compares the label with the value of the term; `None` if either is not an integer.
     fn compare(&self, label: Option<&str>) -> Option<Ordering> {
         let label: i64 = label?.parse().ok()?;
         Some(label.cmp(&self.values.first()?.parse().ok()?))
@@ -175,7 +175,7 @@ fn is_label_value(value: &str) -> bool {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FieldSelector(Vec<FieldTerm>);
 
-/// One requirement of a field selector.
+/// A requirement of a field selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FieldTerm {
     /// `metadata.name`.
@@ -183,14 +183,14 @@ pub struct FieldTerm {
     /// The value to compare with.
     pub value: String,
     /// Whether it must be equal (`=`, `==`), or must not (`!=`).
-    pub equal: bool,
+    pub must_equal: bool,
 }
 
 impl FieldSelector {
     /// Parses `a=b,c!=d`. A backslash escapes `\`, `,` and `=` in values.
     ///
     /// # Errors
-    /// [`SelectorError`] with the text that was not understood.
+    /// [`SelectorError`] with the invalid term.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for raw in split_unescaped(text) {
@@ -200,19 +200,19 @@ impl FieldSelector {
             let at = raw.find('=').ok_or_else(|| SelectorError(raw.to_owned()))?;
             let (field, value) = raw.split_at(at);
             let value = value.trim_start_matches('=');
-            let (field, equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
+            let (field, must_equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             if field.is_empty() {
                 return Err(SelectorError(raw.to_owned()));
             }
-            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), equal });
+            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), must_equal });
         }
         Ok(Self(terms))
     }
 
-    /// The same selector, and a field that must have a value.
+    /// This selector with one more term, `field=value`.
     #[must_use]
     pub fn and(mut self, field: &str, value: &str) -> Self {
-        self.0.push(FieldTerm { field: field.to_owned(), value: value.to_owned(), equal: true });
+        self.0.push(FieldTerm { field: field.to_owned(), value: value.to_owned(), must_equal: true });
         self
     }
 
@@ -226,14 +226,14 @@ impl FieldSelector {
         &self.0
     }
 
-    /// The value that a field must have, if the selector says so.
+    /// The value of the first term `field=value`.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
+        self.0.iter().find(|term| term.must_equal && term.field == field).map(|term| &*term.value)
     }
 
-    /// Whether an object, given as a look-up of fields, is selected.
+    /// Whether the object whose fields `field` looks up is selected.
     pub fn selects(&self, field: impl Fn(&str) -> String) -> bool {
-        self.0.iter().all(|term| (field(&term.field) == term.value) == term.equal)
+        self.0.iter().all(|term| (field(&term.field) == term.value) == term.must_equal)
     }
 }
 
@@ -255,7 +255,7 @@ fn unescape(value: &str) -> String {
     out
 }
 
-/// A selector that does not parse; the client is to blame.
+/// A malformed selector; a client error.
 #[derive(Debug, thiserror::Error)]
 #[error("unable to parse requirement: {0:?}")]
 pub struct SelectorError(String);

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One column definition, as `meta.k8s.io/v1` Table has it.
+/// A column definition of a `meta.k8s.io/v1` Table.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Column {
     /// The heading.
@@ -15,18 +15,18 @@ pub struct Column {
     pub kind: String,
     /// `name` for the column that identifies the row, else mostly empty.
     pub format: String,
-    /// One sentence for people.
+    /// The description.
     pub description: String,
-    /// 0 is shown always, more only in wide output.
+    /// 0 is always shown, higher values only in wide output.
     pub priority: i32,
 }
 
-/// Knows the columns of one version of a resource.
+/// The table columns of one version of a resource.
 pub trait Columns: Send + Sync {
     /// The headings.
     fn definitions(&self) -> Vec<Column>;
 
-    /// One row's cells, in the order of the headings. `now` is for ages, in seconds since the epoch.
+    /// The cells of a row, in the order of the headings. `now` is for ages, in seconds since the epoch.
     fn cells(&self, object: &Value, now: i64) -> Vec<Value>;
 }
 
@@ -34,7 +34,7 @@ pub trait Columns: Send + Sync {
 pub struct PrinterColumns(Vec<PrinterColumn>);
 
 impl PrinterColumns {
-    /// Shows these columns.
+    /// The given columns, or the age if there are none.
     pub fn new(columns: Vec<PrinterColumn>) -> Self {
         Self(if columns.is_empty() { vec![PrinterColumn::age()] } else { columns })
     }

@@ -13,19 +13,18 @@ use serde_json::Value;
 pub enum Shape {
     /// Any object with the metadata that all objects have (the cache server).
     Anything,
-    /// A kind the server was compiled with.
+    /// A built-in kind.
     BuiltIn(&'static BuiltinKind),
     /// A structural schema.
     Structural(Arc<Schema>),
 }
 
 impl Shape {
-    /// Drops what does not belong into a decoded object, fills in defaults, and returns the paths of
-    /// what was dropped.
+    /// Drops unknown fields of a decoded object, applies defaults, and returns the paths of the dropped fields.
     ///
     /// # Errors
-    /// 400 for a value that its field cannot hold; for structural schemas that is found by
-    /// [`validate`](Self::validate) instead. 413 when defaults would blow the object up.
+    /// 400 for a value of the wrong type; for structural schemas [`validate`](Self::validate) finds it
+    /// instead. 413 when defaults make the object too large.
     pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Anything => admit_metadata(object),
@@ -52,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// Gives an object read from the store what its schema has come to say since it was written.
+    /// Prunes and defaults a stored object by the current schema, which may be newer than the object.
     pub fn refresh(&self, object: &mut Value) {
         if let Self::Structural(schema) = self {
             schema.prune(object);
@@ -77,7 +76,7 @@ impl Shape {
     }
 }
 
-/// Metadata has the same fields whatever the schema says.
+/// Checks the metadata, whose fields do not depend on the schema.
 fn admit_metadata(object: &mut Value) -> Result<Vec<String>, Status> {
     let Some(own) = object.get_mut("metadata") else {
         return Ok(Vec::new());

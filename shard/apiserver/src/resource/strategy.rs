@@ -1,4 +1,4 @@
-//! The rules of a kind: what a write may set, what it must look like, what deleting means.
+//! The rules of a kind: fields that a write may set, validation, and deletion.
 
 use fairlead_schema::FieldError;
 use serde_json::{Map, Value};
@@ -18,17 +18,17 @@ pub trait Strategy: Send + Sync {
     /// Fills and clears fields of a new object before it is validated.
     fn prepare_create(&self, object: &mut Value);
 
-    /// Restores in `new` what this write may not change, given the stored `old`.
+    /// Restores the fields of `new` that this write may not change, from the stored `old`.
     fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value);
 
     /// The errors of a new object.
     fn validate_create(&self, object: &Value) -> Vec<FieldError>;
 
-    /// The errors of a change.
+    /// The errors of a changed object.
     fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
 
-    /// Marks an object whose deletion was requested but that must stay until other work is finished.
-    /// Returns whether it must stay; the generic rule (finalizers) is applied besides.
+    /// Marks an object whose deletion was requested but has to wait for other work. Returns whether it has
+    /// to wait; the registry applies the generic rule (finalizers) in addition.
     fn begin_deletion(&self, object: &mut Value) -> Deferral {
         let _ = object;
         Deferral::None
@@ -40,17 +40,17 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Whether a PUT without a resourceVersion overwrites whatever is there.
-    fn unconditional_update(&self) -> bool {
+    /// Whether a PUT without a resourceVersion overwrites the object.
+    fn allows_unconditional_update(&self) -> bool {
         true
     }
 
     /// Whether a PUT of an absent object creates it (leases).
-    fn create_on_update(&self) -> bool {
+    fn allows_create_on_update(&self) -> bool {
         false
     }
 
-    /// Whether `metadata.generation` counts changes of anything but metadata and status.
+    /// Whether changes outside of metadata and status increment `metadata.generation`.
     fn counts_generations(&self) -> bool {
         true
     }
@@ -59,22 +59,22 @@ pub trait Strategy: Send + Sync {
 /// Whether deletion has to wait for more than finalizers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deferral {
-    /// Only finalizers defer it.
+    /// Only finalizers count.
     None,
-    /// The object was marked and stays for other work.
+    /// The object was marked and waits for other work.
     Marked,
 }
 
-/// The rules of custom resources, all driven by which subresources the version has.
+/// The rules of custom resources. They depend on the subresources of the version.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomStrategy {
     /// Whether `status` is a subresource of its own.
-    pub status_subresource: bool,
+    pub has_status_subresource: bool,
 }
 
 impl Strategy for CustomStrategy {
     fn prepare_create(&self, object: &mut Value) {
-        if self.status_subresource
+        if self.has_status_subresource
             && let Some(fields) = object.as_object_mut()
         {
             fields.remove("status");
@@ -86,7 +86,7 @@ impl Strategy for CustomStrategy {
             return;
         };
         match write {
-            WriteTarget::Main if self.status_subresource => copy_field("status", old, new),
+            WriteTarget::Main if self.has_status_subresource => copy_field("status", old, new),
             WriteTarget::Main => {}
             WriteTarget::Subresource(_) => restore_all_but_status(old, new),
         }
@@ -100,7 +100,7 @@ impl Strategy for CustomStrategy {
         Vec::new()
     }
 
-    fn unconditional_update(&self) -> bool {
+    fn allows_unconditional_update(&self) -> bool {
         false
     }
 }
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn status_and_the_rest_do_not_touch_each_other() {
-        let with = CustomStrategy { status_subresource: true };
-        let without = CustomStrategy { status_subresource: false };
+        let with = CustomStrategy { has_status_subresource: true };
+        let without = CustomStrategy { has_status_subresource: false };
         let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
         let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
         for (strategy, write, expected) in [

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A verb as discovery, RBAC and metrics name it.
+/// A verb of discovery and RBAC.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Verb {
     /// POST on a collection.
@@ -81,7 +81,7 @@ impl Verbs {
         Self(set)
     }
 
-    /// The set named by wire names; unknown names are ignored.
+    /// The set of the verbs with these wire names; unknown names are ignored.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         names.into_iter().fold(Self(0), |set, name| {
             let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == name);

@@ -1,20 +1,20 @@
 //! gzip (RFC 1952), compressed by zlib-rs.
 //!
-//! zlib-rs is called directly, not through flate2: features of a dependency unify over the workspace, so another crate that asks
-//! flate2 for a C library would have the shard compress in C.
+//! zlib-rs is called directly, not through flate2: features of a dependency unify over the workspace, so another crate that enables
+//! a C library in flate2 would make the shard compress in C.
 
 use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 
 /// The fastest level, which Kubernetes uses too.
 const LEVEL: i32 = 1;
-/// A window of 32 KiB (15 bits); 16 more asks for the header and trailer of gzip.
+/// A window of 32 KiB (15 bits); adding 16 selects the header and trailer of gzip.
 const GZIP_WINDOW_BITS: i32 = 15 + 16;
-/// Header and trailer of gzip are larger than those of zlib, which the bound is for.
+/// Additional room for the header and trailer of gzip; `compress_bound` is for those of zlib.
 const GZIP_FRAME: usize = 18;
 
-/// Compresses a body at once; `None` if the library reports an error.
+/// Compresses a whole body; `None` if the library reports an error.
 ///
-/// Costs about 5 ms per MiB, and memory for as much as the input while it runs.
+/// Costs about 5 ms per MiB, and temporarily as much memory as the input.
 pub(super) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let config = DeflateConfig { window_bits: GZIP_WINDOW_BITS, ..DeflateConfig::new(LEVEL) };
     let mut output = vec![0; compress_bound(bytes.len()) + GZIP_FRAME];

@@ -1,4 +1,4 @@
-//! Request bodies: read whole up to a limit, decoded, checked against the schema.
+//! Request bodies: read up to a limit, decoded, checked against the schema.
 
 use bytes::Bytes;
 use fairlead_names::Origin;
@@ -21,7 +21,7 @@ pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
 /// Reads a body.
 ///
 /// # Errors
-/// 413 when it is larger than [`MAX_BODY`], 400 when it breaks off.
+/// 413 when it is larger than [`MAX_BODY`], 400 when the client aborts it.
 pub(super) async fn read<B>(body: B) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// A decoded body, and what was written twice in it.
+/// A decoded body with its duplicate fields.
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) duplicates: Vec<String>,
@@ -62,7 +62,7 @@ pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) 
     Ok(Document { value: decoded.value, duplicates: decoded.duplicate_fields })
 }
 
-/// Checks that an object is what the URL says, and fills in what it leaves out.
+/// Checks that apiVersion and kind of an object match the URL, and fills in missing ones.
 ///
 /// # Errors
 /// 400 for another kind or version.
@@ -114,8 +114,8 @@ pub(super) fn expected_kind(target: &Target) -> (String, String) {
     }
 }
 
-/// Drops unknown fields and fills in defaults; unknown and duplicate fields are refused, warned of or
-/// ignored as the client asked.
+/// Drops unknown fields and applies defaults. Unknown and duplicate fields are refused, warned of or
+/// ignored by `validation`.
 ///
 /// # Errors
 /// 400 with `strict decoding error: …`.

@@ -1,4 +1,4 @@
-//! One request, one straight pass: path, scope, identity, permission, resource, registry, response.
+//! The stages of a request: path, scope, identity, permission, resource, registry, response.
 
 mod body;
 mod open_api;
@@ -36,7 +36,7 @@ pub struct ApiServer<H> {
 }
 
 impl<H: Host> ApiServer<H> {
-    /// Serves what `host` has. `address` is what discovery says the server's address is.
+    /// Serves the scopes of `host`. `address` is the server address in discovery documents.
     pub fn new(
         host: H,
         annotations: ScopeAnnotations,
@@ -51,7 +51,7 @@ impl<H: Host> ApiServer<H> {
         &self.host
     }
 
-    /// Serves a request. Every failure is a response, too.
+    /// Handles a request. A failure is a response, too.
     pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -64,7 +64,7 @@ impl<H: Host> ApiServer<H> {
         let outcome = self.respond(&parts, body, &mut warnings).await;
         let response = outcome.unwrap_or_else(|status| {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
-            response::readable(response::failure(&status), &parts.headers, &query)
+            response::encode_failure(response::failure(&status), &parts.headers, &query)
         });
         timer.finish(&parts.method, response.status());
         response::finish(response, &finish_context, &warnings).await
@@ -95,8 +95,8 @@ impl<H: Host> ApiServer<H> {
             Context { parts, query: &query, identity: &identity, scopes: scopes.as_ref(), path: &path };
         match path.request(&parts.method, query.flag("watch")) {
             RequestKind::Resource(wanted) => {
-                let pinned = pinned_name(&wanted, &query);
-                self.authorize(&context, &resource_action(&wanted, pinned.as_deref()))?;
+                let selected_name = selected_name(&wanted, &query);
+                self.authorize(&context, &resource_action(&wanted, selected_name.as_deref()))?;
                 self.resource(&context, wanted, body, warnings).await
             }
             RequestKind::NonResource => {
@@ -146,7 +146,7 @@ impl<H: Host> ApiServer<H> {
         };
         let document = match (words.as_slice(), aggregated) {
             ([root @ ("api" | "apis")], Some(version)) => {
-                Document::Aggregated { core: *root == "api", version }
+                Document::Aggregated { is_core: *root == "api", version }
             }
             (["api"], None) => Document::Versions,
             (["apis"], None) => Document::Groups,
@@ -170,7 +170,7 @@ impl<H: Host> ApiServer<H> {
     }
 }
 
-/// The constant part of a request, for all stages.
+/// The parts of a request that all stages need.
 pub(crate) struct Context<'r> {
     pub(crate) parts: &'r Parts,
     pub(crate) query: &'r Query<'r>,
@@ -199,9 +199,9 @@ pub(crate) fn negotiation_status(error: &NegotiationError) -> Status {
     }
 }
 
-/// The name that the field selector of a collection request pins; it counts as the request's name (RBAC
-/// by resourceNames). No other request is about less than its path says.
-fn pinned_name(wanted: &ResourcePath, query: &Query<'_>) -> Option<String> {
+/// The name in a field selector `metadata.name=<name>` of a collection request. Authorization uses it as the request's
+/// name (RBAC by resourceNames), as in Kubernetes.
+fn selected_name(wanted: &ResourcePath, query: &Query<'_>) -> Option<String> {
     if wanted.name.is_some() || !matches!(wanted.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
         return None;
     }
@@ -209,7 +209,7 @@ fn pinned_name(wanted: &ResourcePath, query: &Query<'_>) -> Option<String> {
     selector.exact("metadata.name").map(str::to_owned)
 }
 
-fn resource_action<'w>(wanted: &'w ResourcePath, pinned: Option<&'w str>) -> Action<'w> {
+fn resource_action<'w>(wanted: &'w ResourcePath, selected_name: Option<&'w str>) -> Action<'w> {
     Action::Resource {
         verb: wanted.verb.as_str(),
         group: &wanted.group,
@@ -217,16 +217,16 @@ fn resource_action<'w>(wanted: &'w ResourcePath, pinned: Option<&'w str>) -> Act
         resource: &wanted.resource,
         subresource: wanted.subresource.as_deref(),
         namespace: wanted.namespace.as_deref().or_else(|| {
-            // A namespace is in itself, as far as roles are concerned.
+            // For RBAC, a Namespace object is in the namespace of its own name.
             (wanted.group.is_empty() && wanted.resource == "namespaces")
                 .then_some(wanted.name.as_deref())
                 .flatten()
         }),
-        name: wanted.name.as_deref().or(pinned),
+        name: wanted.name.as_deref().or(selected_name),
     }
 }
 
-/// 403 as Kubernetes words it; the reason is kept from the client.
+/// A 403 with the message of Kubernetes; it does not contain the reason.
 pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
     match *action {
         Action::Resource { verb, group, resource, subresource, namespace, name, .. } => {
@@ -240,19 +240,19 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
                 }
                 Some(_) | None => "at the cluster scope".to_owned(),
             };
-            let why = format!(
+            let reason = format!(
                 "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: access denied",
                 user.name
             );
             Status::forbidden(
                 fairlead_process::GroupResource::new(group, resource),
                 name.unwrap_or_default(),
-                why,
+                reason,
             )
         }
         Action::NonResource { verb, path } => {
-            let why = format!("User {:?} cannot {verb} path {path:?}: access denied", user.name);
-            Status::forbidden(fairlead_process::GroupResource::default(), "", why)
+            let reason = format!("User {:?} cannot {verb} path {path:?}: access denied", user.name);
+            Status::forbidden(fairlead_process::GroupResource::default(), "", reason)
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `/openapi/v3`: an index for each catalog, and documents shared by all places that serve the same.
+//! `/openapi/v3`: an index for each catalog, and documents that are shared by scopes.
 //!
-//! Documents are found by what they are made of, so a thousand scopes that serve the same group version
-//! hold one. Only JSON is spoken: clients that prefer protobuf offer JSON as well, or fall back at a 406.
+//! Documents are cached by a hash of their inputs, so that scopes with the same group version share one.
+//! Only JSON is supported: clients that prefer protobuf accept JSON as well, or fall back after a 406.
 
 mod cache;
 
@@ -24,18 +24,18 @@ use crate::request::Form;
 use crate::resource::Shape;
 use crate::response::{self, Response};
 
-/// A year: how long a document may be kept by who knows its hash.
+/// Seconds for which a client may cache a document that it requested by its hash: a year.
 const IMMUTABLE_MAX_AGE: i64 = 365 * 24 * 60 * 60;
 
-/// Makes and keeps OpenAPI documents.
+/// Builds and caches OpenAPI documents.
 #[derive(Default)]
 pub(crate) struct OpenApi {
     cache: Arc<Cache>,
 }
 
 impl OpenApi {
-    /// Answers a path below `/openapi`. The first request for a new catalog makes its documents, off the
-    /// threads that serve; later ones cost two look-ups.
+    /// Responds to a path below `/openapi`. The first request for a new catalog builds its documents on a
+    /// blocking thread; later requests cost two look-ups.
     pub(super) async fn respond(
         &self,
         path: &[&str],
@@ -43,7 +43,7 @@ impl OpenApi {
         catalog: &Arc<Catalog>,
     ) -> Result<Response, Status> {
         let ["v3", path @ ..] = path else { return Ok(response::unknown_path()) };
-        let accepted = context.accepted().ok().filter(|accepted| !accepted.yaml);
+        let accepted = context.accepted().ok().filter(|accepted| !accepted.is_yaml);
         if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
             return Err(Status::not_acceptable(&["application/json"]));
         }
@@ -56,10 +56,10 @@ impl OpenApi {
         };
         match context.query.get("hash") {
             Some(hash) if !hash.eq_ignore_ascii_case(&indexed.hash) => Ok(redirect_to_hash(&indexed.hash)),
-            asked => {
+            requested => {
                 let document = self.document(catalog, indexed).await?;
                 let mut response = tagged(context, &document.hash, &document.json);
-                if asked.is_some() {
+                if requested.is_some() {
                     cache_forever(response.headers_mut())?;
                 }
                 Ok(response)
@@ -108,8 +108,8 @@ fn tagged(context: &Context<'_>, hash: &str, json: &Bytes) -> Response {
     response::tagged(&context.parts.headers, hash, full)
 }
 
-/// A document addressed by its hash never changes. Only the client may cache it: a shared cache must not serve one
-/// workspace's APIs to another.
+/// Lets the client cache a document that was requested by its hash, which never changes. Only the client may cache it: a
+/// shared cache must not serve one workspace's APIs to another.
 fn cache_forever(headers: &mut HeaderMap) -> Result<(), Status> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, immutable, max-age=31536000"));
     let expires = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + IMMUTABLE_MAX_AGE)
@@ -120,7 +120,7 @@ fn cache_forever(headers: &mut HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
-/// To the present hash. Relative, so that it holds below whatever prefix the client came through.
+/// Redirects to the current hash. The location is relative, so that it is valid below any path prefix.
 fn redirect_to_hash(hash: &str) -> Response {
     let mut response = Response::new(response::ResponseBody::Full(None));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -131,7 +131,7 @@ fn redirect_to_hash(hash: &str) -> Response {
 }
 
 fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
-    let mut made: Vec<(String, IndexedDocument, OpenApiDocument)> = Vec::new();
+    let mut built: Vec<(String, IndexedDocument, OpenApiDocument)> = Vec::new();
     for (group, version) in group_versions(catalog) {
         let resources = resources_of(catalog, group, version);
         let key = ContentKey::of(group, version, &resources);
@@ -146,11 +146,11 @@ fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
             key,
             hash: Arc::clone(&document.hash),
         };
-        made.push((open_api_path(group, version), indexed, document));
+        built.push((open_api_path(group, version), indexed, document));
     }
-    let json = open_api_index(made.iter().map(|(path, _, document)| (&**path, document)));
+    let json = open_api_index(built.iter().map(|(path, _, document)| (&**path, document)));
     let hash = response::content_hash(&json);
-    let documents = made.into_iter().map(|(path, indexed, _)| (path, indexed)).collect();
+    let documents = built.into_iter().map(|(path, indexed, _)| (path, indexed)).collect();
     Index { json, hash, documents }
 }
 
@@ -168,13 +168,13 @@ fn group_versions(catalog: &Catalog) -> Vec<(&str, &str)> {
 fn resources_of(catalog: &Catalog, group: &str, version: &str) -> Vec<OpenApiResource> {
     let of_group = catalog.resources.iter().filter(|resource| *resource.name.group == *group);
     let mut resources: Vec<OpenApiResource> = of_group
-        .filter_map(|resource| resource.version(version).map(|version| described(resource, version)))
+        .filter_map(|resource| resource.version(version).map(|version| open_api_resource(resource, version)))
         .collect();
     resources.sort_by(|one, other| one.plural.cmp(&other.plural));
     resources
 }
 
-fn described(resource: &ServedResource, version: &ServedVersion) -> OpenApiResource {
+fn open_api_resource(resource: &ServedResource, version: &ServedVersion) -> OpenApiResource {
     let verbs = |verbs: crate::resource::Verbs| verbs.iter().map(|verb| verb.as_str().to_owned()).collect();
     let schema = match (&version.shape, &version.open_api) {
         (Shape::BuiltIn(kind), None) => OpenApiSchema::Builtin(kind.definition),

@@ -17,8 +17,8 @@ use crate::request::{Form, ListOptions, OptionsError, Query, ResponseFormat};
 use crate::response::{self, Response, ResponseBody};
 use crate::watch::{View, WatchBody, error_frame};
 
-/// A watch that names no timeout ends after this long, up to twice as long.
-const WATCH_AT_LEAST: Duration = Duration::from_secs(30 * 60);
+/// A watch without timeoutSeconds ends after this time, up to twice as long (Kubernetes' min-request-timeout).
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 impl<H: Host> ApiServer<H> {
     pub(super) async fn get(
@@ -35,7 +35,7 @@ impl<H: Host> ApiServer<H> {
         self.one(context, target, accepted, &stored, StatusCode::OK)
     }
 
-    /// The response with one object.
+    /// A response with one object.
     pub(super) fn one(
         &self,
         context: &Context<'_>,
@@ -153,7 +153,7 @@ impl<H: Host> ApiServer<H> {
     }
 }
 
-/// Items are already text; only the frame is built here.
+/// Builds a list around items that are already serialized.
 fn list_of(kind: &str, api_version: &str, metadata: &Value, items: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(items.len() + 256);
     let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string();
@@ -179,13 +179,14 @@ pub(super) fn list_options(query: &Query<'_>, watch: bool) -> Result<ListOptions
     ListOptions::parse(query, watch).map_err(|error| options_status("ListOptions", &error))
 }
 
-/// By the client's timeout or a random one, and no later than the credential.
+/// The end of a watch: after the client's timeout or a random one, and no later than the expiry of the credential.
 fn watch_end(timeout: Option<Duration>, expires: Option<SystemTime>) -> Instant {
     let timeout = timeout.unwrap_or_else(|| {
         let mut random = [0; 2];
-        // Without randomness all watches last equally long, which is no harm.
+        // If the system provides no random bytes, all watches end after the same time, which is harmless.
         let _ = getrandom::fill(&mut random);
-        WATCH_AT_LEAST + WATCH_AT_LEAST.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
+        MIN_WATCH_TIMEOUT
+            + MIN_WATCH_TIMEOUT.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
     });
     let credential = expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
     Instant::now() + credential.map_or(timeout, |credential| credential.min(timeout))

@@ -1,4 +1,4 @@
-//! From a path to a resource: what the request is about, and whether it can be asked.
+//! Resolves the resource of a request and checks that it supports the operation.
 
 use std::sync::Arc;
 
@@ -39,13 +39,13 @@ impl<H: Host> ApiServer<H> {
         }
         let name = ResourceName::new(&wanted.group, &wanted.resource);
         let reads = matches!(wanted.verb, Verb::Get | Verb::List | Verb::Watch);
-        let metadata_only =
+        let is_metadata_only =
             reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata));
         let requested = RequestedResource {
             name: &name,
             version: &wanted.version,
             identity: wanted.identity.as_deref(),
-            metadata_only,
+            is_metadata_only,
         };
         let Some(resource) = self.host.resolve(scopes, &requested)? else {
             return self.unknown_resource(scopes, &wanted);
@@ -57,8 +57,8 @@ impl<H: Host> ApiServer<H> {
         if let Some(refusal) = unsupported_operation(&resource, &wanted) {
             return Err(refusal);
         }
-        let every_origin =
-            metadata_only && wanted.identity.is_none() && matches!(scopes, ScopeSelector::Every { .. });
+        let spans_origins =
+            is_metadata_only && wanted.identity.is_none() && matches!(scopes, ScopeSelector::Every { .. });
         let target = Target {
             version: version.name.clone(),
             scopes: scopes.clone(),
@@ -67,7 +67,7 @@ impl<H: Host> ApiServer<H> {
             subresource: wanted.subresource.as_deref().map(Into::into),
             verb: wanted.verb,
             identity: Arc::clone(context.identity),
-            every_origin: every_origin && resource.origin != Origin::BuiltIn,
+            spans_origins: spans_origins && resource.origin != Origin::BuiltIn,
             resource,
         };
         match (wanted.verb, wanted.name) {
@@ -85,7 +85,7 @@ impl<H: Host> ApiServer<H> {
         }
     }
 
-    /// 404: a `Status` where the group version is served, else what any unknown path gets, from which
+    /// 404: a `Status` if the group version is served, otherwise the response to unknown paths, from which
     /// clients conclude that the whole API is missing.
     fn unknown_resource(&self, scopes: &ScopeSelector, wanted: &ResourcePath) -> Result<Response, Status> {
         let serves = |scope: &Scope| -> Result<bool, Status> {
@@ -101,8 +101,8 @@ impl<H: Host> ApiServer<H> {
     }
 }
 
-/// Why a resource cannot be asked what is asked of it: another scope, no such subresource, or a verb it
-/// does not have.
+/// The error of an operation that the resource does not support: a wrong scope, an unknown subresource, or
+/// an unsupported verb.
 fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Option<Status> {
     let verbs = match &wanted.subresource {
         None => resource.verbs,
@@ -114,16 +114,16 @@ fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Op
     if wanted.namespace.is_some() && !resource.namespaced {
         return Some(Status::unknown_resource());
     }
-    let about_one = wanted.name.is_some();
-    if resource.namespaced && wanted.namespace.is_none() && about_one {
+    let names_object = wanted.name.is_some();
+    if resource.namespaced && wanted.namespace.is_none() && names_object {
         return Some(Status::unknown_resource());
     }
     // All namespaces together can only be read.
-    let everywhere = resource.namespaced && wanted.namespace.is_none() && wanted.verb.is_write();
-    (everywhere || !verbs.contains(wanted.verb)).then(|| not_allowed(resource, wanted.verb))
+    let writes_all_namespaces = resource.namespaced && wanted.namespace.is_none() && wanted.verb.is_write();
+    (writes_all_namespaces || !verbs.contains(wanted.verb)).then(|| not_allowed(resource, wanted.verb))
 }
 
-/// 405, as the two kinds of Kubernetes' handlers word it.
+/// A 405 with the message of Kubernetes, which differs between built-in and custom resources.
 pub(super) fn not_allowed(resource: &ServedResource, verb: Verb) -> Status {
     match resource.origin {
         Origin::BuiltIn => Status::unknown_method(),

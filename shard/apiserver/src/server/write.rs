@@ -55,7 +55,7 @@ impl<H: Host> ApiServer<H> {
     {
         let options = write_options(context, "UpdateOptions")?;
         let new = read_object(context, target, body, &options, warnings).await?;
-        // Also when there is no object of that name to compare with.
+        // The registry checks the name only if the object exists.
         crate::registry::check_name(&new, name)?;
         let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await?;
         self.written(context, target, &written)
@@ -107,7 +107,7 @@ impl<H: Host> ApiServer<H> {
             DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
             DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
-                // The object is deleted already, so nothing may fail any more.
+                // The object is deleted already, so the response must not be an error.
                 let meta = crate::object::ObjectMetaRef::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),
@@ -172,7 +172,7 @@ fn listed(stored: &StoredObject) -> crate::registry::ListedObject<'_> {
     }
 }
 
-/// The object that was sent: of the target's kind, and with what its schema makes of it.
+/// Reads the object in a request body: checks its kind, prunes and defaults it.
 async fn read_object<B>(
     context: &Context<'_>,
     target: &Target,
@@ -213,11 +213,11 @@ where
 enum Patch {
     Json(JsonPatch),
     Merge(Value),
-    /// With the kind that drives it.
+    /// A strategic merge patch, with the kind whose patch strategies it uses.
     Strategic(Value, &'static BuiltinKind),
 }
 
-/// A decoded patch with the fields that were written twice in it.
+/// A decoded patch with its duplicate fields.
 struct PatchDocument {
     patch: Patch,
     duplicates: Vec<String>,
@@ -230,7 +230,7 @@ impl PatchDocument {
         let built_in = builtin_by_kind(&resource.name.group, &target.version, &resource.kind)
             .filter(|_| resource.origin == fairlead_names::Origin::BuiltIn);
         if kind == PatchKind::Apply {
-            // Refused until it is understood: merging without ownership would silently lose fields.
+            // Not supported: a merge without field ownership would silently lose fields.
             let mut status = Status::unsupported_media_type(&SUPPORTED);
             status.message = format!("server-side apply is not supported yet; {}", status.message);
             return Err(status);

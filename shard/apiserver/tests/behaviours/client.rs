@@ -1,4 +1,4 @@
-//! Requests to a test server, and its answers.
+//! Requests to a test server, and its responses.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Server {
         &self.0.hub
     }
 
-    /// Lets the hub's task die.
+    /// Aborts the hub's task.
     pub(crate) fn abort_hub(&self) {
         self.0.driver.abort();
     }
@@ -189,7 +189,7 @@ pub(crate) struct WatchStream {
 impl WatchStream {
     /// The next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
-        // By the paused clock: only a watch that never answers runs into it.
+        // With the paused clock, only a watch that sends nothing reaches this timeout.
         tokio::time::timeout(Duration::from_secs(4 * 3600), self.read()).await.expect("the watch hangs")
     }
 

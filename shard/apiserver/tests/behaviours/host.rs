@@ -1,5 +1,5 @@
-//! A small host over a memory store, whose feed is late at random: built-in kinds, two custom resources,
-//! and users whose rights show in their names.
+//! A small host over a memory store, whose feed is delayed at random: built-in kinds, two custom resources,
+//! and users whose names state their permissions.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct TestHost {
     version: Bytes,
 }
 
-/// A server with the parts that tests look behind.
+/// A server with the parts that tests inspect.
 pub(crate) struct TestServerParts {
     pub(crate) api: Arc<ApiServer<TestHost>>,
     pub(crate) hub: Hub,
@@ -124,7 +124,7 @@ impl Host for TestHost {
     }
 }
 
-/// Admits everything that has a namespace to go to; refuses to keep secrets called `forbidden`.
+/// Admits objects whose namespace exists; refuses Secrets named `forbidden`.
 struct NamespaceAdmission(NamespaceLifecycle);
 
 #[async_trait]
@@ -185,7 +185,7 @@ fn widgets(registry: Arc<dyn Registry>) -> ServedResource {
     custom("widgets", "Widget", true, versions, true, registry)
 }
 
-/// `gadgets.example.com`: in no namespace, any content, no status of its own.
+/// `gadgets.example.com`: cluster-scoped, any content, no status subresource.
 fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = ServedVersion {
@@ -204,7 +204,7 @@ fn custom(
     kind: &str,
     namespaced: bool,
     versions: Vec<ServedVersion>,
-    status_subresource: bool,
+    has_status_subresource: bool,
     registry: Arc<dyn Registry>,
 ) -> ServedResource {
     let status =
@@ -221,12 +221,12 @@ fn custom(
         versions,
         storage_version: "v1".into(),
         schema_hash: 7,
-        conversion: Conversion::Rename,
+        conversion: Conversion::None,
         storage_version_hash: Some("hash=".into()),
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
-        subresources: status_subresource.then_some(status).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { status_subresource }),
+        subresources: has_status_subresource.then_some(status).into_iter().collect(),
+        strategy: Arc::new(CustomStrategy { has_status_subresource }),
         registry,
     }
 }

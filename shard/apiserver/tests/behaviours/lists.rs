@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, and which state is shown.
+//! Lists: selectors, pages and resource versions.
 
 use fairlead_store::Revision;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! The behaviours of the API server, seen from its clients: requests in, answers out, over a store whose
-//! feed is late at random. The clock is paused: waiting costs nothing and times are exact.
+//! The behaviours of the API server, tested by requests and responses, over a store whose feed is delayed
+//! at random. The clock is paused: waiting costs nothing and times are exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod client;

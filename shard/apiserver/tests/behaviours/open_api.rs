@@ -22,10 +22,10 @@ async fn the_index_links_to_immutable_documents() {
         let document = document.json();
         assert_eq!(document["openapi"], "3.0.0");
 
-        // Without a hash it is the present one, and may not be kept unasked.
+        // Without a hash the current document is returned, and clients must revalidate it.
         let present = server.get(&format!("/openapi/v3/{path}")).await;
         assert_eq!((present.json(), present.header("cache-control")), (document, "no-cache, private"));
-        // An old hash leads to the present one, relative to where the client came through.
+        // An old hash redirects to the current one, by a relative location.
         let old = server.get(&format!("/openapi/v3/{path}?hash=ABC")).await;
         assert_eq!((old.code.as_u16(), old.header("location")), (301, &*format!("?hash={hash}")));
     }

@@ -32,7 +32,7 @@ async fn patches_of_each_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_patches_say_why() {
+async fn refused_patches_state_the_reason() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"color": "red"}})).await;

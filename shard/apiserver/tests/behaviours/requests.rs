@@ -1,4 +1,4 @@
-//! Paths, methods and rights.
+//! Paths, methods and authorization.
 
 use serde_json::json;
 
@@ -102,7 +102,7 @@ async fn authorization_precedes_other_checks() {
         ("only:a", "GET", all_and(only_a), 200),
         ("only:a", "DELETE", all_and(&format!("{only_a}&dryRun=All")), 200),
         ("only:a", "GET", format!("{CONFIG_MAPS}/b"), 403),
-        // A selector says nothing about requests whose path names an object, or that create one.
+        // A selector is ignored for requests whose path names an object, or that create one.
         ("only:a", "GET", format!("{CONFIG_MAPS}/b?{only_a}"), 403),
         ("only:a", "GET", a_and("fieldSelector=metadata.name%3Db"), 200),
         ("only:a", "POST", all_and(only_a), 403),
@@ -137,7 +137,7 @@ async fn a_watch_of_one_name_shows_no_other() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
     server.config_map("b", json!({})).await;
-    // The path's name holds, whatever the selector says.
+    // The name in the path applies, regardless of the selector.
     let path = format!("{CONFIG_MAPS}/a?watch=true&fieldSelector=metadata.name%3Db&timeoutSeconds=1");
     assert_eq!(server.watch(&path).await.brief().await, "end");
     let mut watch = server.watch(&format!("{CONFIG_MAPS}/a?watch=true&timeoutSeconds=1")).await;

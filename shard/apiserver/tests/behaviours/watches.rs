@@ -1,4 +1,4 @@
-//! Watches: what is sent, in which order, and when it ends.
+//! Watches: events, their order, and the end of the stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -217,14 +217,14 @@ async fn tables_and_metadata_can_be_watched() {
 #[tokio::test(start_paused = true)]
 async fn timeouts_end_a_watch_cleanly() {
     let server = Server::start().await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let mut watch = server.watch(&format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=5")).await;
     assert_eq!(watch.next().await, None);
-    assert!((5..=6).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!((5..=6).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
     let mut unlimited = server.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     assert_eq!(unlimited.next().await, None);
-    assert!((30..=60).contains(&(begun.elapsed().as_secs() / 60)), "{:?}", begun.elapsed());
+    assert!((30..=60).contains(&(started.elapsed().as_secs() / 60)), "{:?}", started.elapsed());
     assert_eq!(server.hub().subscriptions(), 2, "they are dropped with their bodies");
     drop((watch, unlimited));
     assert_eq!(server.hub().subscriptions(), 0);
@@ -255,14 +255,14 @@ async fn a_drain_ends_watches_one_after_the_other() {
     for _ in 0..10 {
         watches.push(server.watch(&format!("{CONFIG_MAPS}?watch=true")).await);
     }
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     server.hub().end_evenly(Duration::from_secs(20));
     watches.push(server.watch(&format!("{CONFIG_MAPS}?watch=true")).await);
     let mut ends = Vec::new();
     for mut watch in watches {
         ends.push(tokio::spawn(async move {
             assert_eq!(watch.next().await, None);
-            begun.elapsed().as_secs()
+            started.elapsed().as_secs()
         }));
     }
     let mut seconds = Vec::new();
@@ -300,7 +300,7 @@ async fn waiting_fails_once_the_hub_task_has_ended() {
     assert_eq!(watch.next().await, None);
 }
 
-/// A client that lists and then watches: it keeps a copy.
+/// A client that lists and then watches, and maintains a copy.
 #[derive(Default)]
 struct Copy {
     objects: BTreeMap<String, Value>,
@@ -358,7 +358,7 @@ proptest! {
                     _ => drop(server.delete(&one).await),
                 }
             }
-            // A last write that everybody sees marks the end.
+            // A last write that every client selects marks the end.
             server.config_map("zz-end", json!({"side": "left"})).await;
             let finally: BTreeMap<String, String> = server.get(&format!("{CONFIG_MAPS}?{}", select.trim_start_matches('&'))).await.json()["items"]
                 .as_array().unwrap().iter()

@@ -29,7 +29,7 @@ async fn a_create_fills_in_the_server_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_creates_say_why() {
+async fn refused_creates_state_the_reason() {
     let server = Server::start().await;
     server.config_map("taken", json!({})).await;
     server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
@@ -297,7 +297,7 @@ async fn unknown_and_duplicate_fields_are_refused_warned_of_or_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_are_checked_against_the_present_object() {
+async fn updates_are_checked_against_the_current_object() {
     let server = Server::start().await;
     let old = server.config_map("a", json!({})).await;
     server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
@@ -349,7 +349,7 @@ async fn updates_are_checked_against_the_present_object() {
         assert_eq!(new["metadata"][kept], old["metadata"][kept], "{kept}");
     }
     assert!(version_of(&new) > version_of(&old));
-    // With the present one, anything is.
+    // With the current version, every kind is.
     let mut widget_now = server.get(&widget).await.json();
     widget_now["spec"]["color"] = "blue".into();
     assert_eq!(server.put(&widget, &widget_now).await.json()["spec"]["color"], "blue");
@@ -399,7 +399,7 @@ async fn an_update_that_changes_nothing_is_no_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_and_the_rest_are_written_apart() {
+async fn status_and_the_rest_are_written_separately() {
     let server = Server::start().await;
     let created = server
         .create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}, "status": {"phase": "Mine"}}))
@@ -431,7 +431,7 @@ async fn status_and_the_rest_are_written_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_status_of_its_own_the_generation_counts_everything_but_metadata() {
+async fn without_a_status_subresource_the_generation_counts_everything_but_metadata() {
     let server = Server::start().await;
     let created = server.create(GADGETS, &json!({"metadata": {"name": "g"}, "status": {"on": false}})).await;
     assert_eq!((&created["status"], &created["metadata"]["generation"]), (&json!({"on": false}), &json!(1)));

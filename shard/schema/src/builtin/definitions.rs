@@ -60,8 +60,8 @@ pub(crate) fn builtin_shapes() -> &'static ShapeTable {
 #[must_use]
 pub fn structural_schema(definition: &str) -> Option<Value> {
     definition_json(definition)?;
-    let mut open = Vec::new();
-    let mut schema = inline(definition, &mut open);
+    let mut ancestors = Vec::new();
+    let mut schema = inline(definition, &mut ancestors);
     if let Some(metadata) = schema.pointer_mut("/properties/metadata") {
         *metadata = json!({"type": "object"});
     }
@@ -176,9 +176,9 @@ pub(crate) fn list_definition(item: &str, group: &str, version: &str, list_kind:
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"description": "Version of this form of the object.", "type": "string"},
+            "apiVersion": {"description": "API version of this representation.", "type": "string"},
             "items": {"description": "The objects.", "type": "array", "items": reference(item)},
-            "kind": {"description": "What the object is.", "type": "string"},
+            "kind": {"description": "Kind of the object.", "type": "string"},
             "metadata": reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
         },
         "x-kubernetes-group-version-kind": [{"group": group, "version": version, "kind": list_kind}],
@@ -192,27 +192,27 @@ fn set_type(schemas: &mut Map<String, Value>, definition: &str, group: &str, ver
     }
 }
 
-/// Inlines a definition. `open` has the definitions that are being inlined, to detect recursion.
-fn inline(definition: &str, open: &mut Vec<String>) -> Value {
+/// Inlines a definition. `ancestors` are the definitions that are being inlined, to detect recursion.
+fn inline(definition: &str, ancestors: &mut Vec<String>) -> Value {
     let parsed = definition_json(definition).map(|text| serde_json::from_str(text.get()));
     let Some(Ok(schema)) = parsed else {
         return open_value();
     };
-    if open.iter().any(|name| name == definition) {
+    if ancestors.iter().any(|name| name == definition) {
         return open_value();
     }
-    open.push(definition.to_owned());
-    let schema = inline_schema(schema, open);
-    open.pop();
+    ancestors.push(definition.to_owned());
+    let schema = inline_schema(schema, ancestors);
+    ancestors.pop();
     schema
 }
 
-fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
+fn inline_schema(schema: Value, ancestors: &mut Vec<String>) -> Value {
     let Value::Object(mut fields) = schema else {
         return schema;
     };
     if let Some(definition) = referenced(&fields) {
-        let mut target = inline(&definition, open);
+        let mut target = inline(&definition, ancestors);
         // Keywords beside a reference (its description) belong to the field and take precedence.
         if let Value::Object(target) = &mut target {
             fields.remove("$ref");
@@ -230,11 +230,12 @@ fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
     }
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = fields.remove(key) {
-            fields.insert(key.to_owned(), inline_schema(inner, open));
+            fields.insert(key.to_owned(), inline_schema(inner, ancestors));
         }
     }
     if let Some(Value::Object(properties)) = fields.remove("properties") {
-        let properties = properties.into_iter().map(|(name, schema)| (name, inline_schema(schema, open)));
+        let properties =
+            properties.into_iter().map(|(name, schema)| (name, inline_schema(schema, ancestors)));
         fields.insert("properties".to_owned(), Value::Object(properties.collect()));
     } else if fields.get("type") == Some(&json!("object")) && !fields.contains_key("additionalProperties") {
         fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));

@@ -38,9 +38,9 @@ pub struct BuiltinKind {
     /// Fields usable in field selectors beside `metadata.name` and `metadata.namespace`.
     pub selectable_fields: &'static [&'static str],
     /// Whether a PUT to a missing name creates the object.
-    pub create_on_update: bool,
+    pub allows_create_on_update: bool,
     /// Whether an update without a resourceVersion is accepted.
-    pub unconditional_update: bool,
+    pub allows_unconditional_update: bool,
     /// Whether `metadata.generation` is maintained.
     pub has_generation: bool,
     /// The version in which kcp stores the kind; the discovery hash is computed from it.
@@ -141,8 +141,8 @@ const STORED: BuiltinKind = BuiltinKind {
     definition: "",
     name_rule: NameRule::Dns1123Subdomain,
     selectable_fields: &[],
-    create_on_update: false,
-    unconditional_update: true,
+    allows_create_on_update: false,
+    allows_unconditional_update: true,
     has_generation: false,
     hashed_version: "v1",
     semantics: &semantics::SchemaOnly,
@@ -158,7 +158,7 @@ const AUTHORIZATION: BuiltinKind =
 const RBAC: BuiltinKind = BuiltinKind {
     group: "rbac.authorization.k8s.io",
     name_rule: NameRule::PathSegment,
-    create_on_update: true,
+    allows_create_on_update: true,
     ..STORED
 };
 
@@ -191,7 +191,7 @@ static KINDS: &[BuiltinKind] = &[
             "source",
             "type",
         ],
-        create_on_update: true,
+        allows_create_on_update: true,
         semantics: &semantics::Event,
         ..STORED
     },
@@ -280,8 +280,8 @@ static KINDS: &[BuiltinKind] = &[
         plural: "leases",
         singular: "lease",
         definition: "io.k8s.api.coordination.v1.Lease",
-        create_on_update: true,
-        unconditional_update: false,
+        allows_create_on_update: true,
+        allows_unconditional_update: false,
         semantics: &semantics::Lease,
         ..STORED
     },
@@ -329,7 +329,7 @@ static KINDS: &[BuiltinKind] = &[
         namespaced: false,
         subresources: &[STATUS],
         definition: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
-        unconditional_update: false,
+        allows_unconditional_update: false,
         has_generation: true,
         hashed_version: "v1beta1",
         ..STORED

@@ -84,36 +84,36 @@ const fn wide(name: &'static str, description: &'static str) -> TableColumn {
 
 const NAME: TableColumn = TableColumn {
     format: ColumnFormat::Name,
-    ..column("Name", "Unique among the objects of its kind and place.")
+    ..column("Name", "Name of the object, unique among its kind in its namespace.")
 };
 const AGE: TableColumn = column("Age", "Time since the object was created.");
 
 const DEFAULT: &[TableColumn] =
-    &[NAME, TableColumn { column_type: "date", ..column("Created At", "When the object was created.") }];
+    &[NAME, TableColumn { column_type: "date", ..column("Created At", "Creation time of the object.") }];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
 const SECRET: &[TableColumn] =
-    &[NAME, column("Type", "What the data are for."), column("Data", "Number of keys."), AGE];
+    &[NAME, column("Type", "Type of the secret data."), column("Data", "Number of keys."), AGE];
 const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
 const BINDING: &[TableColumn] = &[
     NAME,
-    column("Role", "The role that is granted."),
+    column("Role", "The granted role."),
     AGE,
-    wide("Users", "Users it is granted to."),
-    wide("Groups", "Groups it is granted to."),
-    wide("ServiceAccounts", "Service accounts it is granted to."),
+    wide("Users", "Users in the subjects."),
+    wide("Groups", "Groups in the subjects."),
+    wide("ServiceAccounts", "Service accounts in the subjects."),
 ];
 const EVENT: &[TableColumn] = &[
-    column("Last Seen", "Time since it happened last."),
+    column("Last Seen", "Time since the last occurrence."),
     column("Type", "Normal or Warning."),
-    column("Reason", "Why, in one word."),
-    column("Object", "What it is about."),
-    wide("Subobject", "Which part of it."),
-    wide("Source", "Who reports it."),
-    column("Message", "What happened."),
-    wide("First Seen", "Time since it happened first."),
-    wide("Count", "How often it happened."),
+    column("Reason", "Reason of the event, one CamelCase word."),
+    column("Object", "The involved object."),
+    wide("Subobject", "The part of the involved object."),
+    wide("Source", "The component that reports the event."),
+    column("Message", "Description of the event."),
+    wide("First Seen", "Time since the first occurrence."),
+    wide("Count", "Number of occurrences."),
     TableColumn { priority: 1, ..NAME },
 ];
 

@@ -51,7 +51,7 @@ pub struct CrdNames {
     pub categories: Vec<String>,
 }
 
-/// One version of a custom resource.
+/// A version of a custom resource.
 #[derive(Clone, Debug)]
 pub struct CrdVersion {
     /// The version's name: `v1`.

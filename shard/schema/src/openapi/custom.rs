@@ -52,14 +52,15 @@ fn add_object_fields(fields: &mut Map<String, Value>) {
     let properties = fields.entry("properties").or_insert_with(|| json!({}));
     let Value::Object(properties) = properties else { return };
     for field in ["apiVersion", "kind"] {
-        properties.insert(field.to_owned(), json!({"type": "string", "description": described(field)}));
+        properties
+            .insert(field.to_owned(), json!({"type": "string", "description": field_description(field)}));
     }
     let mut metadata = json!({"allOf": [{"$ref": format!("{REFERENCE_PREFIX}{OBJECT_META}")}]});
-    metadata["description"] = described("metadata");
+    metadata["description"] = field_description("metadata");
     properties.insert("metadata".to_owned(), metadata);
 }
 
-fn described(field: &str) -> Value {
+fn field_description(field: &str) -> Value {
     let text = definition_json("io.k8s.api.core.v1.ConfigMap").map_or("{}", |text| text.get());
     let definition: Value = serde_json::from_str(text).unwrap_or_default();
     definition["properties"][field]["description"].clone()

@@ -225,7 +225,7 @@ impl OperationBuilder<'_> {
         }
     }
 
-    /// Accepted patch types. kubectl learns from them that custom resources do not support strategic merge patches.
+    /// Accepted patch types. From them kubectl derives that custom resources do not support strategic merge patches.
     fn patch_types(&self) -> &'static [&'static str] {
         const TYPES: &[&str] = &[
             "application/apply-patch+yaml",

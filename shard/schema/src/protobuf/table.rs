@@ -8,7 +8,7 @@ pub(super) struct Message {
     pub(super) fields: &'static [Field],
 }
 
-/// One field. The Go encoder writes every non-pointer field. An empty string, 0 or false on the wire therefore means
+/// A field of a message. The Go encoder writes every non-pointer field. An empty string, 0 or false on the wire therefore means
 /// "absent" for a plain field and "set to zero" for a pointer field, and the `.proto` files do not tell them apart.
 #[derive(Debug)]
 pub(super) struct Field {

@@ -52,7 +52,7 @@ fn check_node(fields: &Map<String, Value>, level: Level, path: &FieldPath, error
     type_and_meta(fields, level, path, errors);
 }
 
-/// JSON schema keywords that Kubernetes knows and refuses.
+/// Reports JSON schema keywords that Kubernetes refuses.
 fn unsupported_keywords(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let refused = ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
     for keyword in refused {
@@ -270,7 +270,7 @@ fn nested(
     let int_or_string = is_true(core, "x-kubernetes-int-or-string");
     for keyword in ["allOf", "anyOf", "oneOf"] {
         let alternatives = array(fields, keyword);
-        // The two patterns that describe int-or-string to clients that do not know the extension.
+        // The two patterns that describe int-or-string to clients that do not support the extension.
         if int_or_string && keyword == "anyOf" && is_int_or_string(alternatives) {
             continue;
         }

@@ -8,7 +8,7 @@ use serde_json::Number;
 use super::Dialect;
 
 /// Whether a string has a format. Formats that Kubernetes does not validate in CRDs accept all strings.
-pub(super) fn check(format: &str, text: &str, dialect: Dialect) -> bool {
+pub(super) fn has_format(format: &str, text: &str, dialect: Dialect) -> bool {
     match format {
         // Go decodes bytes of built-in types itself and accepts an empty value.
         "byte" => is_base64(text) && (dialect == Dialect::OpenApi || !text.is_empty()),
@@ -41,7 +41,7 @@ pub(super) fn check(format: &str, text: &str, dialect: Dialect) -> bool {
 }
 
 /// Whether a number fits `int32` or `int64`; other formats accept all numbers.
-pub(super) fn check_number(format: &str, number: &Number) -> bool {
+pub(super) fn number_has_format(format: &str, number: &Number) -> bool {
     let Some(integer) = number.as_i128() else {
         return true;
     };
@@ -86,7 +86,7 @@ fn is_clock(text: &str) -> bool {
     let [hours, minutes, seconds] = parts.as_slice() else {
         return false;
     };
-    two_digits(hours, 23) && two_digits(minutes, 59) && two_digits(seconds, 59)
+    are_two_digits(hours, 23) && are_two_digits(minutes, 59) && are_two_digits(seconds, 59)
 }
 
 fn is_offset(text: &str) -> bool {
@@ -96,10 +96,10 @@ fn is_offset(text: &str) -> bool {
     let Some((hours, minutes)) = text.strip_prefix(['+', '-']).and_then(|text| text.split_once(':')) else {
         return false;
     };
-    two_digits(hours, 99) && two_digits(minutes, 99)
+    are_two_digits(hours, 99) && are_two_digits(minutes, 99)
 }
 
-fn two_digits(text: &str, max: u8) -> bool {
+fn are_two_digits(text: &str, max: u8) -> bool {
     text.len() == 2
         && text.bytes().all(|byte| byte.is_ascii_digit())
         && text.parse::<u8>().is_ok_and(|n| n <= max)
@@ -429,20 +429,20 @@ mod tests {
         ];
         for (format, right, wrong) in table {
             for text in *right {
-                assert!(check(format, text, Dialect::Structural), "{format}: {text}");
+                assert!(has_format(format, text, Dialect::Structural), "{format}: {text}");
             }
             for text in *wrong {
-                assert!(!check(format, text, Dialect::Structural), "{format}: {text}");
+                assert!(!has_format(format, text, Dialect::Structural), "{format}: {text}");
             }
         }
-        assert!(check("byte", "", Dialect::OpenApi));
+        assert!(has_format("byte", "", Dialect::OpenApi));
     }
 
     #[test]
     fn integers_must_fit_their_format() {
         let fits = |format: &str, text: &str| {
             let number: Number = serde_json::from_str(text).unwrap();
-            check_number(format, &number)
+            number_has_format(format, &number)
         };
         assert!(fits("int32", "2147483647") && !fits("int32", "2147483648"));
         assert!(fits("int64", "9223372036854775807") && !fits("int64", "9223372036854775808"));

@@ -9,7 +9,7 @@ use super::Dialect;
 
 /// The first 128 bits of the SHA-256 of a schema's canonical JSON (keys sorted, no white space).
 ///
-/// It is printed as 32 hexadecimal digits.
+/// `Display` prints 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SchemaHash(u128);
 

@@ -84,7 +84,7 @@ impl<'s> Pruner<'s> {
         }
     }
 
-    /// Prunes below `x-kubernetes-preserve-unknown-fields`: only specified fields are pruned.
+    /// Prunes a value with `x-kubernetes-preserve-unknown-fields`: keeps its unknown fields and prunes within specified ones.
     fn prune_specified(&mut self, value: &mut Value, node: &'s Node, level: Level) {
         match value {
             Value::Object(fields) => {
@@ -177,7 +177,7 @@ impl<'s> Pruner<'s> {
 enum FieldSchema {
     /// The field is specified.
     Specified(NodeId),
-    /// The field is allowed, and no content below it is specified.
+    /// The field is allowed, and all fields below it are unknown.
     Untyped,
     /// The field is allowed with any content.
     Any,

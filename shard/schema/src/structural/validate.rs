@@ -234,7 +234,7 @@ impl<'s> Validator<'s> {
     fn text(&self, checks: &Checks, text: &str, location: Location<'_>, errors: &mut Vec<FieldError>) {
         self.text_shape(checks, text, location, errors);
         if let Some(format) = &checks.format
-            && !formats::check(format, text, self.schema.dialect)
+            && !formats::has_format(format, text, self.schema.dialect)
         {
             let detail =
                 format!("{} in body must be of type {format}: {}", name_of(location), go_quote(text));
@@ -303,7 +303,7 @@ impl<'s> Validator<'s> {
             }
         }
         if let Some(format) = checks.format.as_deref()
-            && !formats::check_number(format, number)
+            && !formats::number_has_format(format, number)
         {
             let types = node.types.names();
             let name = name_of(location);

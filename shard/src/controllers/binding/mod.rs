@@ -48,14 +48,14 @@ impl Bindings {
     pub(crate) fn keys_of(&self, event: &ObjectEvent) -> Vec<BindingKey> {
         let is_binding = event.resource == *API_BINDINGS;
         if !event.is_deletion() {
-            let concerns = is_binding && !is_settled(event.object().json());
-            let own = concerns.then(|| ((*event.scope).into(), event.name.clone()));
+            let is_relevant = is_binding && !is_settled(event.object().json());
+            let own = is_relevant.then(|| ((*event.scope).into(), event.name.clone()));
             return own.into_iter().collect();
         }
         if !is_binding && event.resource != *CUSTOM_RESOURCE_DEFINITIONS {
             return Vec::new();
         }
-        let all = self.of(&Scope::new(&event.scope)).inspect_err(|error| {
+        let all = self.list(&Scope::new(&event.scope)).inspect_err(|error| {
             tracing::error!(cluster = %event.scope, %error, "waiting bindings cannot be read");
         });
         let names = all.unwrap_or_default();
@@ -119,7 +119,7 @@ impl Controller for Bindings {
             return Ok(ReconcileOutcome::Done);
         }
         let scope = Scope::new(cluster);
-        let bindings = self.of(&scope)?;
+        let bindings = self.list(&scope)?;
         let Some((stored, binding)) = bindings.iter().find(|(_, one)| name_of(one) == Some(name)) else {
             return Ok(ReconcileOutcome::Done);
         };
@@ -158,7 +158,7 @@ impl Controller for Bindings {
 }
 
 impl Bindings {
-    fn of(&self, scope: &Scope) -> Result<Vec<(StoredObject, Value)>, Status> {
+    fn list(&self, scope: &Scope) -> Result<Vec<(StoredObject, Value)>, Status> {
         let all = self.objects.list(&API_BINDINGS, &CUSTOM, &ScopeSelector::One(scope.clone()), None)?;
         all.into_iter().map(|stored| self.objects.tree(&stored).map(|tree| (stored, tree))).collect()
     }
@@ -245,12 +245,12 @@ fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
         .0
         .keys()
         .filter_map(|resource| {
-            let is_there = |holder: &str| context.others.iter().any(|other| name_of(other) == Some(holder));
+            let exists = |holder: &str| context.others.iter().any(|other| name_of(other) == Some(holder));
             if context.crds.contains(resource) {
                 return Some((resource, ("", true)));
             }
             let holder = context.locks.0.get(resource)?.binding.as_deref()?;
-            (holder != name && is_there(holder)).then_some((resource, (holder, false)))
+            (holder != name && exists(holder)).then_some((resource, (holder, false)))
         })
         .collect();
     if conflicts.is_empty() {

@@ -32,9 +32,9 @@ pub(crate) struct DefinitionCleanup {
 impl DefinitionCleanup {
     /// The CRD to reconcile after an event of it: one that is being deleted or was removed.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<DefinitionKey> {
-        let concerns = event.resource == *CUSTOM_RESOURCE_DEFINITIONS
-            && (event.is_deletion() || event.metadata().is_ok_and(|head| head.deletion_timestamp.is_some()));
-        concerns.then(|| ((*event.scope).into(), event.name.clone()))
+        let is_relevant = event.resource == *CUSTOM_RESOURCE_DEFINITIONS
+            && (event.is_deletion() || event.metadata().is_ok_and(|meta| meta.deletion_timestamp.is_some()));
+        is_relevant.then(|| ((*event.scope).into(), event.name.clone()))
     }
 }
 
@@ -85,7 +85,7 @@ impl DefinitionCleanup {
         let mut sweep = Sweep::default();
         let resource = resource_of(name);
         // Objects of a system resource have the same key prefix, but do not belong to this definition.
-        if self.definitions.everywhere(&resource).is_none() {
+        if self.definitions.common_resource(&resource).is_none() {
             let cluster = scope.as_str();
             // A full sweep stops by itself.
             let _ = visit_resource(&self.objects, &resource, &CUSTOM, cluster, None, &mut |found| {
@@ -99,7 +99,7 @@ impl DefinitionCleanup {
     /// Removes objects whose creation was in progress when their definition was removed, and ends the watches.
     async fn remove_leftovers(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
         let resource = resource_of(name);
-        if self.definitions.everywhere(&resource).is_some() {
+        if self.definitions.common_resource(&resource).is_some() {
             return Ok(ReconcileOutcome::Done);
         }
         let sweep = self.sweep(scope, name).await?;
@@ -120,9 +120,9 @@ impl DefinitionCleanup {
         }
         // Watches receive the deletions before they end.
         if self.hub.wait(self.objects.store().revision()).await.is_ok() {
-            let gone = ScopeSelector::One(scope.clone());
+            let deleted = ScopeSelector::One(scope.clone());
             self.hub.end(|interest| {
-                interest.resource == resource && interest.origin == Some(CUSTOM) && interest.scopes == gone
+                interest.resource == resource && interest.origin == Some(CUSTOM) && interest.scopes == deleted
             });
         }
         Ok(next)

@@ -51,12 +51,12 @@ impl Deletion {
     /// The logical cluster to reconcile after an event of a LogicalCluster or a Workspace: one that is being deleted
     /// or was removed, or one that may have waited for a workspace in it.
     pub(crate) fn keys_of(event: &ObjectEvent) -> Option<Box<str>> {
-        let concerns = if event.resource == *LOGICAL_CLUSTERS {
-            event.is_deletion() || event.metadata().is_ok_and(|head| head.deletion_timestamp.is_some())
+        let is_relevant = if event.resource == *LOGICAL_CLUSTERS {
+            event.is_deletion() || event.metadata().is_ok_and(|meta| meta.deletion_timestamp.is_some())
         } else {
             event.resource == *WORKSPACES && event.is_deletion()
         };
-        concerns.then(|| (*event.scope).into())
+        is_relevant.then(|| (*event.scope).into())
     }
 }
 
@@ -114,8 +114,8 @@ impl Deletion {
         }
         // Watches receive the deletions before they end.
         if self.hub.wait(self.objects.store().revision()).await.is_ok() {
-            let gone = ScopeSelector::One(scope.clone());
-            self.hub.end(|interest| interest.scopes == gone);
+            let deleted = ScopeSelector::One(scope.clone());
+            self.hub.end(|interest| interest.scopes == deleted);
         }
         Ok(ReconcileOutcome::Done)
     }

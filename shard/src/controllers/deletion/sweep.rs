@@ -1,4 +1,4 @@
-//! One pass over content that is deleted: objects that are removed, marked for deletion, or awaited.
+//! A pass over content that is deleted: objects that are removed, marked for deletion, or awaited.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -45,14 +45,14 @@ impl Sweep {
         objects: &ObjectStore,
         found: &FoundObject<'_>,
     ) -> ControlFlow<()> {
-        let head = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
+        let meta = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
         // An object that cannot be parsed has no known finalizers.
-        let Some(head) = head else { return self.remove(found) };
-        let finalizers = remaining_finalizers(found, &head);
+        let Some(meta) = meta else { return self.remove(found) };
+        let finalizers = remaining_finalizers(found, &meta);
         if finalizers.is_empty() {
             return self.remove(found);
         }
-        if head.deletion_timestamp.is_none() {
+        if meta.deletion_timestamp.is_none() {
             let Some(mark) = deletion_mark(objects, found) else { return self.remove(found) };
             self.push(found, mark)?;
         }
@@ -65,8 +65,8 @@ impl Sweep {
 
     /// Marks an object that remains until the objects in it are removed.
     pub(in crate::controllers) fn mark_holder(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) {
-        let head = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
-        if head.is_some_and(|head| head.deletion_timestamp.is_none())
+        let meta = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
+        if meta.is_some_and(|meta| meta.deletion_timestamp.is_none())
             && let Some(mark) = deletion_mark(objects, found)
         {
             // Objects that do not fit are marked by a later pass.
@@ -166,7 +166,7 @@ fn mark_for_deletion(object: &mut Value) {
 }
 
 /// The finalizers that keep an object, without those that this deletion handles.
-fn remaining_finalizers(found: &FoundObject<'_>, head: &ObjectMetaRef<'_>) -> Vec<String> {
+fn remaining_finalizers(found: &FoundObject<'_>, meta: &ObjectMetaRef<'_>) -> Vec<String> {
     let (own, others) = match (found.parts.group, found.parts.resource) {
         ("", "namespaces") => (NAMESPACE_FINALIZER, namespace_finalizers(found)),
         ("apiextensions.k8s.io", "customresourcedefinitions") => (CLEANUP_FINALIZER, Vec::new()),
@@ -174,7 +174,7 @@ fn remaining_finalizers(found: &FoundObject<'_>, head: &ObjectMetaRef<'_>) -> Ve
         _ => ("", Vec::new()),
     };
     let mut remaining_finalizers: Vec<String> =
-        head.finalizers.iter().map(|one| (**one).to_owned()).chain(others).collect();
+        meta.finalizers.iter().map(|one| (**one).to_owned()).chain(others).collect();
     remaining_finalizers.retain(|one| one != own);
     remaining_finalizers
 }

@@ -43,13 +43,13 @@ impl Namespaces {
         if event.resource == *NAMESPACES {
             return (!event.is_deletion()).then(|| ((*event.scope).into(), event.name.clone()));
         }
-        let concerns = if event.resource == *SERVICE_ACCOUNTS {
+        let is_relevant = if event.resource == *SERVICE_ACCOUNTS {
             event.is_deletion() && &*event.name == "default"
         } else {
             let is_created = event.change.previous().is_none();
             event.resource == *CONFIG_MAPS && !is_created && &*event.name == "kube-root-ca.crt"
         };
-        let namespace = event.namespace.clone().filter(|_| concerns)?;
+        let namespace = event.namespace.clone().filter(|_| is_relevant)?;
         Some(((*event.scope).into(), namespace))
     }
 }
@@ -70,8 +70,8 @@ impl Controller for Namespaces {
         let Some(stored) = self.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, name)? else {
             return Ok(ReconcileOutcome::Done);
         };
-        let head = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
-        if head.deletion_timestamp.is_none() {
+        let meta = ObjectMetaRef::parse(stored.object.as_object()).map_err(Status::internal)?;
+        if meta.deletion_timestamp.is_none() {
             return self.fill(&stored, name).await;
         }
         let namespace = self.objects.tree(&stored)?;

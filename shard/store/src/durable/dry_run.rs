@@ -1,4 +1,4 @@
-//! A file that is only read: what is written to it stays in memory and is forgotten.
+//! A storage backend for redb that reads a file and keeps all writes in memory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// Lets redb try whether it can check and repair a file, without a change to the file. Memory: what is written.
+/// Lets redb check and repair a file without a change to the file. Uses as much memory as redb writes.
 #[derive(Debug)]
 pub(super) struct DryRunFile {
     file: File,
@@ -18,8 +18,8 @@ pub(super) struct DryRunFile {
 #[derive(Debug)]
 struct State {
     len: u64,
-    /// The length of the file that is still visible; a part that was cut off stays invisible.
-    shown: u64,
+    /// The length up to which the file is read; a part that was truncated reads as zeros.
+    visible_len: u64,
     /// Written blocks by their number.
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
@@ -29,7 +29,7 @@ const BLOCK: u64 = 4096;
 impl DryRunFile {
     pub(super) fn of(file: File) -> std::io::Result<Self> {
         let len = file.metadata()?.len();
-        Ok(Self { file, state: Mutex::new(State { len, shown: len, blocks: BTreeMap::new() }) })
+        Ok(Self { file, state: Mutex::new(State { len, visible_len: len, blocks: BTreeMap::new() }) })
     }
 
     /// A block as it would be in the file now.
@@ -39,8 +39,8 @@ impl DryRunFile {
         }
         let mut block = vec![0; BLOCK as usize].into_boxed_slice();
         let begin = number * BLOCK;
-        let shown = state.shown.saturating_sub(begin).min(BLOCK) as usize;
-        self.file.read_exact_at(&mut block[..shown], begin)?;
+        let visible_len = state.visible_len.saturating_sub(begin).min(BLOCK) as usize;
+        self.file.read_exact_at(&mut block[..visible_len], begin)?;
         Ok(block)
     }
 }
@@ -57,12 +57,12 @@ impl StorageBackend for DryRunFile {
         }
         let end = offset + out.len() as u64;
         let changed = state.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).next().is_some();
-        if !changed && end <= state.shown {
+        if !changed && end <= state.visible_len {
             return self.file.read_exact_at(out, offset);
         }
-        for part in Parts::of(offset, out.len()) {
+        for part in BlockParts::of(offset, out.len()) {
             let block = self.block(&state, part.block)?;
-            out[part.outside].copy_from_slice(&block[part.inside]);
+            out[part.in_buffer].copy_from_slice(&block[part.in_block]);
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl StorageBackend for DryRunFile {
     fn set_len(&self, len: u64) -> Result<(), Error> {
         let mut state = self.state.lock();
         if len < state.len {
-            state.shown = state.shown.min(len);
+            state.visible_len = state.visible_len.min(len);
             state.blocks.split_off(&len.div_ceil(BLOCK));
             if let Some(last) = state.blocks.get_mut(&(len / BLOCK)) {
                 last[(len % BLOCK) as usize..].fill(0);
@@ -86,9 +86,9 @@ impl StorageBackend for DryRunFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mut state = self.state.lock();
-        for part in Parts::of(offset, data.len()) {
+        for part in BlockParts::of(offset, data.len()) {
             let mut block = self.block(&state, part.block)?;
-            block[part.inside].copy_from_slice(&data[part.outside]);
+            block[part.in_block].copy_from_slice(&data[part.in_buffer]);
             state.blocks.insert(part.block, block);
         }
         state.len = state.len.max(offset + data.len() as u64);
@@ -96,29 +96,30 @@ impl StorageBackend for DryRunFile {
     }
 }
 
-/// The blocks that a range of the file consists of.
-struct Parts {
+/// Iterates over the blocks that a read or write touches.
+struct BlockParts {
     offset: u64,
     length: usize,
     done: usize,
 }
 
-struct Part {
+/// The part of a read or write that falls into one block.
+struct BlockPart {
     block: u64,
-    inside: std::ops::Range<usize>,
-    outside: std::ops::Range<usize>,
+    in_block: std::ops::Range<usize>,
+    in_buffer: std::ops::Range<usize>,
 }
 
-impl Parts {
+impl BlockParts {
     fn of(offset: u64, length: usize) -> Self {
         Self { offset, length, done: 0 }
     }
 }
 
-impl Iterator for Parts {
-    type Item = Part;
+impl Iterator for BlockParts {
+    type Item = BlockPart;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<BlockPart> {
         let left = self.length - self.done;
         if left == 0 {
             return None;
@@ -126,9 +127,9 @@ impl Iterator for Parts {
         let position = self.offset + self.done as u64;
         let begin = (position % BLOCK) as usize;
         let count = left.min(BLOCK as usize - begin);
-        let outside = self.done..self.done + count;
+        let in_buffer = self.done..self.done + count;
         self.done += count;
-        Some(Part { block: position / BLOCK, inside: begin..begin + count, outside })
+        Some(BlockPart { block: position / BLOCK, in_block: begin..begin + count, in_buffer })
     }
 }
 

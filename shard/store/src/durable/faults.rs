@@ -1,5 +1,5 @@
-//! The redb backend on a disk that fails and loses power: the failure may hit any operation, and what was written but
-//! not synced may or may not have reached the platter, sector by sector.
+//! The redb backend on a disk that fails and loses power: any operation may fail, and each sector that was written but
+//! not synced may or may not survive.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -132,7 +132,7 @@ fn check(disk: &Disk, acknowledged: &AcknowledgedCommits, cut: usize) {
         let record = record.unwrap_or_else(|| panic!("cut at {cut}: {key} of revision {revision} is lost"));
         assert_eq!((record.modified, &record.value[..]), (*revision, key.repeat(50).as_bytes()));
     }
-    // No commit is there in part, and the log tells the same story as the view.
+    // No commit is partly applied, and the log agrees with the view.
     let mut records = 0;
     let scanned = store.scan(&Range::all(), None, &mut |_| {
         records += 1;
@@ -232,7 +232,7 @@ impl Disk {
         self.0.lock().fails_next_sync = true;
     }
 
-    /// Another, healthy disk: what was synced, and of the rest what chance left.
+    /// A healthy disk with all synced data and a random subset of the unsynced sectors.
     fn after_power_cut(&self, seed: u64) -> Self {
         let state = self.0.lock();
         let mut random = seed;

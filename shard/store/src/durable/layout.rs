@@ -3,7 +3,7 @@
 //! | table | row |
 //! |---|---|
 //! | `current` | key → created, modified, value: every key that exists |
-//! | `history` | (key, superseding revision) → created, modified, value: what that revision replaced or deleted |
+//! | `history` | (key, superseding revision) → created, modified, value: the value that this revision replaced or deleted |
 //! | `log` | (revision, index) → kind, key: the events of every revision |
 //! | `meta` | `format`, `revision`, `compacted` |
 //!
@@ -51,7 +51,8 @@ pub(super) fn read_meta(
     name: &'static str,
 ) -> Result<u64, redb::Error> {
     let row = table.get(name)?;
-    row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
+    row.map(|row| row.value())
+        .ok_or_else(|| redb::Error::Corrupted(format!("the table `meta` has no row `{name}`")))
 }
 
 /// The effect of an event on its key; the log stores the discriminant.
@@ -74,12 +75,12 @@ impl EventKind {
     }
 }
 
-/// A state of the tables that no writer leaves behind.
-pub(super) fn corrupt(what: String) -> ReadError {
-    ReadError::Corrupt(Arc::new(redb::Error::Corrupted(what)))
+/// The error for rows that no writer produces.
+pub(super) fn corrupt(detail: String) -> ReadError {
+    ReadError::Corrupt(Arc::new(redb::Error::Corrupted(detail)))
 }
 
-/// Sorts redb's errors into ours.
+/// Maps an error of redb to a [`ReadError`].
 pub(super) fn read_error(error: impl Into<redb::Error>) -> ReadError {
     let error: redb::Error = error.into();
     let damaged = matches!(error, redb::Error::Corrupted(_));

@@ -1,4 +1,4 @@
-//! Opening the file: a new one is made whole or not at all, a foreign, damaged or newer one is left alone.
+//! Opening the file. Creation is atomic; a foreign or damaged file, or one of a newer format, is not changed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -22,7 +22,7 @@ const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 /// Opens `path`, or makes a new store there. Only a file that passed every check is opened for writing.
 ///
 /// With `verify` every page is read and compared with its checksum first: redb itself does so only for a file that was
-/// not closed, and would serve bytes that changed on the disk meanwhile. About a second per GB that is in memory already.
+/// not closed, and would serve bytes that have changed on the disk. Costs about a second per GB in the page cache.
 pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Database, OpenError> {
     match File::open(path) {
         Ok(file) => check_signature(path, file)?,
@@ -31,13 +31,13 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
             return Err(OpenError::Io { path: path.to_owned(), source });
         }
     }
-    // redb may panic on a file that was altered behind its back.
+    // redb may panic on a file that another program has changed.
     let opened = catch_panic(|| {
         let intact = check_without_writing(path, cache_bytes, verify)?;
         let database = Builder::new().set_cache_size(cache_bytes).open(path);
         let mut database = database.map_err(|error| classify(path, error))?;
         if !intact {
-            // Every value is sound, but the account of free pages is not: this writes it anew.
+            // Every value is sound, but the record of free pages is not: this rebuilds it.
             database.check_integrity().map_err(|error| classify(path, error))?;
         }
         Ok(database)
@@ -45,25 +45,25 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
     opened.unwrap_or_else(|| Err(damaged(path, &"reading it failed unexpectedly")))
 }
 
-/// `None` if `work` panics. The panic is not reported, because a damaged file is no bug of this program; panics of other threads
-/// are reported as usual.
+/// Runs `work`; `None` if it panics. The panic is not reported, because a damaged file is no bug of this program. Panics
+/// of other threads are reported as usual.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // The hook belongs to the whole process: two threads must not put it back in the wrong order.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock();
-    let usual = Arc::new(panic::take_hook());
-    let (others, quiet) = (usual.clone(), std::thread::current().id());
+    // The panic hook is global: two threads must not restore it in the wrong order.
+    static HOOK_LOCK: Mutex<()> = Mutex::new(());
+    let _guard = HOOK_LOCK.lock();
+    let previous_hook = Arc::new(panic::take_hook());
+    let (hook_of_others, this_thread) = (previous_hook.clone(), std::thread::current().id());
     panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().id() != quiet {
-            others(panic);
+        if std::thread::current().id() != this_thread {
+            hook_of_others(panic);
         }
     }));
     let outcome = catch_unwind(AssertUnwindSafe(work)).ok();
     drop(panic::take_hook());
-    match Arc::try_unwrap(usual) {
-        Ok(usual) => panic::set_hook(usual),
-        // Another thread is just reporting its panic.
-        Err(usual) => panic::set_hook(Box::new(move |panic| usual(panic))),
+    match Arc::try_unwrap(previous_hook) {
+        Ok(hook) => panic::set_hook(hook),
+        // Another thread is reporting a panic at this moment and holds a reference.
+        Err(hook) => panic::set_hook(Box::new(move |panic| hook(panic))),
     }
     outcome
 }
@@ -81,7 +81,7 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
     let hint = match begin.as_slice() {
         begin if begin == SIGNATURE => return Ok(()),
-        // Our own files are never empty, so something has emptied it: starting afresh could hide a loss.
+        // A store file is never empty, so it was truncated: creating a new store could hide a loss.
         [] => "it is empty; restore a backup, or remove it to start with an empty store",
         _ => {
             "it does not begin like a store file; check the path, or move it away to start with an empty store"
@@ -90,7 +90,7 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     Err(OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() })
 }
 
-/// Whether the file can be used as it is; `false` if redb has to put its books in order first.
+/// Whether the file can be used as it is; `false` if redb has to rebuild its record of free pages first.
 fn check_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
     match Builder::new().set_cache_size(cache_bytes).open_read_only(path) {
         Ok(database) => check_format(path, &database)?,
@@ -100,8 +100,8 @@ fn check_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Resul
     if verify { open_without_writing(path, cache_bytes, verify) } else { Ok(true) }
 }
 
-/// Opens the file for writing without writing. A file that was not closed is repaired on the way: whether it can be
-/// shows only then. That part is cheap, because our commits leave what a quick repair needs.
+/// Opens a [`DryRunFile`] over the file. Shows whether a file that was not closed can be repaired. The repair is cheap,
+/// because every commit is written with redb's quick-repair data.
 fn open_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
     let file = File::open(path).and_then(DryRunFile::of);
     let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
@@ -114,14 +114,14 @@ fn open_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result
 fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), OpenError> {
     let read = || -> Result<u64, redb::Error> {
         let transaction = database.begin_read()?;
-        let numbers = match transaction.open_table(META) {
+        let table = match transaction.open_table(META) {
             Err(TableError::Storage(error)) => return Err(error.into()),
             Err(_) => {
                 return Err(redb::Error::Corrupted("it was written by another program".to_owned()));
             }
-            Ok(numbers) => numbers,
+            Ok(table) => table,
         };
-        read_meta(&numbers, meta::FORMAT)
+        read_meta(&table, meta::FORMAT)
     };
     match read().map_err(|error| damaged(path, &error))? {
         FORMAT => Ok(()),
@@ -137,7 +137,7 @@ fn classify(path: &Path, error: DatabaseError) -> OpenError {
         DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
             OpenError::InUse { path: path.to_owned() }
         }
-        // A file that is shorter than its header says ends early; redb reports that as an I/O error.
+        // redb reports a file that is shorter than its header says as an I/O error.
         DatabaseError::Storage(StorageError::Io(source))
             if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
         {
@@ -147,20 +147,20 @@ fn classify(path: &Path, error: DatabaseError) -> OpenError {
     }
 }
 
-/// Makes an empty store beside `path`, complete and durable, and gives it its name last: whatever has the name is
-/// whole, also after a crash. When another process is faster, its file is used.
+/// Creates an empty store in a temporary file, syncs it and renames it to `path`, so that a file at `path` is always
+/// complete, also after a crash. If another process creates `path` first, its file is used.
 fn create(path: &Path) -> Result<(), OpenError> {
     let fail = |source: std::io::Error| OpenError::Io { path: path.to_owned(), source };
-    let unnamed = unnamed_path(path);
-    let made = write_empty(&unnamed).and_then(|()| {
-        match renameat_with(CWD, &unnamed, CWD, path, RenameFlags::NOREPLACE) {
+    let temporary = temporary_path(path);
+    let created = write_empty(&temporary).and_then(|()| {
+        match renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
             Err(rustix::io::Errno::EXIST) => Ok(()),
             renamed => Ok(renamed?),
         }
     });
-    // Gone already if it was renamed.
-    let removed = std::fs::remove_file(&unnamed);
-    made.map_err(fail)?;
+    // After the rename there is no file to remove.
+    let removed = std::fs::remove_file(&temporary);
+    created.map_err(fail)?;
     if let Err(error) = removed
         && error.kind() != ErrorKind::NotFound
     {
@@ -170,14 +170,14 @@ fn create(path: &Path) -> Result<(), OpenError> {
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(fail)
 }
 
-fn unnamed_path(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     PathBuf::from(name)
 }
 
 fn write_empty(path: &Path) -> std::io::Result<()> {
-    // Values may be secrets, so only the owner may read the file.
+    // Values contain secrets, so only the owner may read the file.
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let write = || -> Result<(), redb::Error> {
@@ -195,10 +195,10 @@ pub(super) fn initialize(database: &Database, format: u64) -> Result<(), redb::E
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_quick_repair(true);
     {
-        let mut numbers = transaction.open_table(META)?;
-        numbers.insert(meta::FORMAT, format)?;
-        numbers.insert(meta::REVISION, 0)?;
-        numbers.insert(meta::COMPACTED, 0)?;
+        let mut table = transaction.open_table(META)?;
+        table.insert(meta::FORMAT, format)?;
+        table.insert(meta::REVISION, 0)?;
+        table.insert(meta::COMPACTED, 0)?;
         transaction.open_table(CURRENT)?;
         transaction.open_table(HISTORY)?;
         transaction.open_table(LOG)?;

@@ -21,7 +21,7 @@ pub(super) struct Ring {
 
 #[derive(Debug)]
 struct Recent {
-    /// The ring holds every batch behind this revision.
+    /// The ring holds every batch after this revision.
     floor: Revision,
     batches: VecDeque<(Arc<Batch>, usize)>,
     bytes: usize,
@@ -34,7 +34,7 @@ impl Ring {
         Self { recent: Mutex::new(recent), max_bytes, max_batches }
     }
 
-    /// Appends the batches that follow the last one, and lets the oldest go.
+    /// Appends the batches that follow the last one, and drops the oldest.
     pub(super) fn push(&self, batches: impl IntoIterator<Item = Arc<Batch>>) {
         let mut recent = self.recent.lock();
         for batch in batches {
@@ -51,7 +51,7 @@ impl Ring {
         }
     }
 
-    /// The first batches behind `after`, none if there are none yet; `None` if the ring does not reach back that far.
+    /// The first batches after `after`, none if there are none yet; `None` if the ring does not reach back that far.
     pub(super) fn after(&self, after: Revision) -> Option<VecDeque<Arc<Batch>>> {
         let recent = self.recent.lock();
         // Revisions are consecutive, so the distance from the floor is the index.

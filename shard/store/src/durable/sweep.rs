@@ -1,12 +1,12 @@
-//! Compaction's work in the file: forgetting the oldest revisions, a few rows at a time.
+//! Compaction in the file: deletes the rows of the oldest revisions, a few at a time.
 
 use redb::{ReadableTable, Table};
 
 use super::layout::{EventKind, HistoryKey, LogEntry, LogKey, StoredValue};
 use crate::record::Revision;
 
-/// Deletes up to `rows` of the oldest log rows up to revision `compacted`, each with the value that it superseded: no
-/// reader at `compacted` or later can ask for those. Returns whether that was all.
+/// Deletes up to `rows` of the oldest log rows up to revision `compacted`, each with the value that it superseded: a
+/// read at `compacted` or later does not need them. Returns whether all such rows are deleted.
 pub(super) fn sweep(
     log: &mut Table<'_, LogKey, LogEntry>,
     history: &mut Table<'_, HistoryKey, StoredValue>,

@@ -16,11 +16,11 @@ use crate::error::ReadError;
 use crate::follow::{Batch, Event};
 use crate::record::{Range, Record, RecordRef, Revision};
 
-/// Events read back from the log at once, and their bytes; the batch that passes either bound is the last one.
+/// Events and bytes that are read from the log at once; the batch that exceeds either bound is the last one.
 const CHUNK_EVENTS: usize = 256;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Rows of history that are passed over one by one before the reader jumps. A jump costs a tree descent.
+/// Rows of history that are skipped one by one before the reader jumps. A jump costs a tree descent.
 const STEPS_BEFORE_JUMP: u32 = 16;
 
 /// Opened once per durable write, then read without locks. As long as a view is held, its pages are not reused.
@@ -39,7 +39,7 @@ impl fmt::Debug for View {
 }
 
 impl View {
-    /// The last durable commit.
+    /// The view of the last durable commit.
     pub(super) fn open(database: &Database) -> Result<Self, redb::Error> {
         let transaction = database.begin_read()?;
         let numbers = transaction.open_table(META)?;
@@ -60,13 +60,13 @@ impl View {
         self.compacted
     }
 
-    /// Rows of `current`, `history` and `log`. redb keeps these numbers; nothing is counted here.
+    /// Rows of `current`, `history` and `log`. redb maintains these counts.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let (current, history, log) = (self.current.len(), self.history.len(), self.log.len());
         (current.unwrap_or(0), history.unwrap_or(0), log.unwrap_or(0))
     }
 
-    /// Whether the log holds rows that compaction has already given up.
+    /// Whether the log still has rows of compacted revisions.
     pub(super) fn has_rows_to_sweep(&self) -> Result<bool, redb::Error> {
         Ok(self.log.range(..=(self.compacted.0, u32::MAX))?.next().transpose()?.is_some())
     }
@@ -120,7 +120,7 @@ impl View {
     }
 
     /// At an older revision a key's record is either still the current one, or in history, or it did not exist; so
-    /// the two tables, each reduced to what was alive then, have no key in common and are merged by order.
+    /// the two tables, each reduced to the rows that were live then, have no key in common and are merged by order.
     fn scan_past(
         &self,
         range: &Range,
@@ -156,7 +156,7 @@ impl View {
         }
     }
 
-    /// The first batches behind `after`, read back from the log.
+    /// The first batches after `after`, read from the log.
     pub(super) fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, ReadError> {
         if after < self.compacted {
             return Err(ReadError::Compacted { oldest: self.compacted });
@@ -183,7 +183,7 @@ impl View {
     }
 
     fn event(&self, revision: Revision, kind: EventKind, key: &[u8]) -> Result<Event, ReadError> {
-        let missing = || corrupt(format!("an event of revision {revision} has lost its values"));
+        let missing = || corrupt(format!("the values of an event of revision {revision} are missing"));
         let previous = match kind {
             EventKind::Created => None,
             EventKind::Updated | EventKind::Deleted => {
@@ -226,7 +226,7 @@ fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
 
 type HistoryRow = (redb::AccessGuard<'static, HistoryKey>, redb::AccessGuard<'static, StoredValue>);
 
-/// The rows of history that were alive at one revision, in key order; at most one per key.
+/// The rows of history that were live at one revision, in key order; at most one per key.
 struct SupersededRows<'a> {
     history: &'a ReadOnlyTable<HistoryKey, StoredValue>,
     rows: redb::Range<'static, HistoryKey, StoredValue>,
@@ -265,7 +265,7 @@ impl<'a> SupersededRows<'a> {
             }
             steps += 1;
             if steps == STEPS_BEFORE_JUMP {
-                // A key that is written all the time has thousands of rows: jump to the one that may be alive, or
+                // A key that is written all the time has thousands of rows: jump to the one that may be live, or
                 // past the key.
                 steps = 0;
                 let start = if too_old {

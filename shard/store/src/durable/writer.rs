@@ -1,6 +1,6 @@
 //! The writer thread: the only one that changes the file.
 //!
-//! It takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
+//! The writer takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
 //! durable with one write. No outcome is sent before that, not even a conflict: a conflict may be with a commit of the same group,
 //! and commits that are not durable must not be visible.
 
@@ -24,8 +24,8 @@ use crate::follow::{Batch, Event};
 use crate::mutation::{Change, Mutation};
 use crate::record::{Record, Revision};
 
-/// Log rows that one durable write sweeps at least, and per event that it adds: enough to catch up with any writer,
-/// little enough to delay a commit by few milliseconds.
+/// Log rows that one durable write sweeps: at least `SWEEP_ROWS`, and `SWEEP_ROWS_PER_EVENT` for each event that it adds.
+/// Enough to keep up with any writer; delays a commit by few milliseconds.
 const SWEEP_ROWS: usize = 256;
 const SWEEP_ROWS_PER_EVENT: usize = 2;
 
@@ -35,22 +35,22 @@ pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
 /// A command for the writer.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Apply these (checked for shape, `bytes` large) and say at which revision.
+    /// Applies `mutations`, which have passed `check_shape` and are `bytes` large, and replies with the revision.
     Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
-    /// Forget what is older and say when it is gone.
+    /// Compacts the history below `below` and replies when its rows are deleted.
     Compact { below: Revision, reply: CompactReply },
 }
 
 pub(super) struct Writer {
     database: Database,
     shared: Arc<Shared>,
-    /// Dropped when no more batches will come, which closes the followers.
-    grown: Option<watch::Sender<Revision>>,
+    /// Announces the last published revision. Dropped when no more batches will come, which closes the followers.
+    latest_revision: Option<watch::Sender<Revision>>,
     options: RedbOptions,
     revision: Revision,
     compacted: Revision,
-    /// Compacted rows are still in the file.
-    sweeping: bool,
+    /// Whether compacted rows are still in the file.
+    has_rows_to_sweep: bool,
     /// Callers that wait for the end of the compaction.
     waiting: Vec<CompactReply>,
 }
@@ -59,18 +59,27 @@ impl Writer {
     pub(super) fn new(
         database: Database,
         shared: Arc<Shared>,
-        grown: watch::Sender<Revision>,
+        latest_revision: watch::Sender<Revision>,
         options: RedbOptions,
     ) -> Self {
         let view = shared.view();
-        // A compaction that a crash interrupted is finished. A read error will show again, and count, in the sweep.
-        let sweeping = view.has_rows_to_sweep().unwrap_or(true);
+        // Resumes a compaction that a crash interrupted. A read error is ignored here: the sweep meets it again.
+        let has_rows_to_sweep = view.has_rows_to_sweep().unwrap_or(true);
         let (revision, compacted) = (view.revision(), view.compacted());
-        let grown = Some(grown);
-        Self { database, shared, grown, options, revision, compacted, sweeping, waiting: Vec::new() }
+        let latest_revision = Some(latest_revision);
+        Self {
+            database,
+            shared,
+            latest_revision,
+            options,
+            revision,
+            compacted,
+            has_rows_to_sweep,
+            waiting: Vec::new(),
+        }
     }
 
-    /// Works until the queue is closed, or until the medium fails; from then on it only refuses.
+    /// Runs until the queue is closed. After a failure of the medium it only refuses commands.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         while let Some(mut group) = self.gather(&mut queue) {
             match self.write(&mut group) {
@@ -80,10 +89,10 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do, then takes what else has queued. `None`: the store is being closed.
+    /// Waits for a command unless there are rows to sweep, then takes the queued ones. `None`: the store is being closed.
     fn gather(&self, queue: &mut mpsc::Receiver<Command>) -> Option<Group> {
         let mut group = Group::default();
-        if self.sweeping {
+        if self.has_rows_to_sweep {
             match queue.try_recv() {
                 Ok(command) => group.add(command),
                 Err(TryRecvError::Empty) => return Some(group),
@@ -99,7 +108,7 @@ impl Writer {
         Some(group)
     }
 
-    /// Applies the group, makes it durable, publishes it. After an error nothing is known about the file.
+    /// Applies the group, makes it durable, publishes it. After an error the state of the file is unknown.
     fn write(&mut self, group: &mut Group) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -130,12 +139,12 @@ impl Writer {
             compacted = compacted.max(below.min(revision));
             self.waiting.push(reply);
         }
-        self.sweeping |= compacted > self.compacted;
-        let swept = self.sweeping;
+        self.has_rows_to_sweep |= compacted > self.compacted;
+        let swept = self.has_rows_to_sweep;
         if swept {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.sweeping = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
         }
         drop(tables);
 
@@ -149,7 +158,7 @@ impl Writer {
             (self.revision, self.compacted) = (revision, compacted);
             self.publish(batches)?;
         }
-        if !self.sweeping {
+        if !self.has_rows_to_sweep {
             // A caller that has stopped waiting needs no reply; the same holds for every reply below.
             self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
         }
@@ -165,7 +174,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Shows what is durable: first to readers, then to followers; acknowledgements come last.
+    /// Publishes the durable commits: first to readers, then to followers. Replies are sent afterwards.
     fn publish(&self, batches: Vec<Arc<Batch>>) -> Result<(), redb::Error> {
         let view = Arc::new(View::open(&self.database)?);
         let before = std::mem::replace(&mut *self.shared.view.write(), view);
@@ -173,21 +182,21 @@ impl Writer {
         if !batches.is_empty() {
             self.shared.counters.commits.fetch_add(batches.len() as u64, Ordering::Relaxed);
             self.shared.ring.push(batches);
-            if let Some(grown) = &self.grown {
-                grown.send_replace(self.revision);
+            if let Some(latest_revision) = &self.latest_revision {
+                latest_revision.send_replace(self.revision);
             }
         }
         Ok(())
     }
 
-    /// After a failed write or fsync the kernel may have dropped what it could not write, and a second fsync that
-    /// succeeds proves nothing. So there is no second try.
+    /// Refuses all commands from now on. After a failed write or fsync the kernel may have dropped the data, and a
+    /// second fsync that succeeds proves nothing, so there is no retry.
     fn fail(mut self, cause: &Arc<redb::Error>, group: Group, mut queue: mpsc::Receiver<Command>) {
         tracing::error!(error = %cause, "the store has failed and accepts no more commits");
         let cause: Cause = Arc::clone(cause) as _;
         // Set before any reply is sent, so that a caller that got its reply finds the failure in the statistics.
         let cause = self.shared.failure.get_or_init(|| cause).clone();
-        self.grown = None;
+        self.latest_revision = None;
         for pending in group.commits {
             drop(pending.reply.send(Err(CommitError::Unavailable { cause: cause.clone() })));
         }
@@ -230,7 +239,7 @@ impl Group {
     }
 }
 
-/// A commit that is not acknowledged yet.
+/// A commit that has no reply yet.
 #[derive(Debug)]
 struct PendingCommit {
     mutations: Vec<Mutation>,

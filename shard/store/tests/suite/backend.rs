@@ -1,4 +1,4 @@
-//! The backends under test, and words for tests.
+//! The backends under test, and helpers for tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use fairlead_store::{
 };
 use tempfile::TempDir;
 
-/// A store, and the directory that it needs while it lives.
+/// A store and its temporary directory.
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     _directory: Option<TempDir>,
 }
 
-/// Options that let nothing fit: followers read the log, groups are split, pages are evicted.
+/// Minimal limits: followers read the log, groups are split, pages are evicted.
 pub(crate) fn small_limits() -> RedbOptions {
     let mut options = RedbOptions::default();
     (options.cache_bytes, options.ring_bytes, options.ring_batches) = (64 << 10, 4 << 10, 2);
@@ -75,7 +75,7 @@ pub(crate) fn list_all(store: &dyn Store, at: Option<Revision>) -> Vec<String> {
     show(&store.list(&Range::all(), None, at).unwrap())
 }
 
-/// The next `count` batches. A follower that hangs is a failure, not a test that never ends.
+/// The next `count` batches. Fails if the follower hangs.
 pub(crate) async fn take(follower: &mut Follower, count: usize) -> Vec<Arc<Batch>> {
     let mut batches = Vec::with_capacity(count);
     for _ in 0..count {

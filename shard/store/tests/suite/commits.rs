@@ -125,8 +125,8 @@ fn malformed_commits_are_refused_and_use_no_revision() {
                 vec![Mutation::put("a", "1"), Mutation::put("b", "1"), Mutation::delete("a", Expect::Any)],
                 "mutation 2 names a key that an earlier mutation of the commit names",
             ),
-            (vec![large(MAX_COMMIT_BYTES)], "16777221 bytes are more than the 16777216 that fit"),
-            (vec![key(MAX_KEY_BYTES + 1)], "4097 bytes are more than the 4096 that fit"),
+            (vec![large(MAX_COMMIT_BYTES)], "16777221 bytes exceed the limit of 16777216 bytes"),
+            (vec![key(MAX_KEY_BYTES + 1)], "4097 bytes exceed the limit of 4096 bytes"),
         ];
         for (mutations, message) in refused {
             assert_eq!(store.commit(mutations).await.unwrap_err().to_string(), message);

@@ -1,4 +1,4 @@
-//! Compaction: what is forgotten, what never is, and who notices.
+//! Compaction: discarded and retained versions, and its effect on followers, readers and writers.
 
 use std::sync::Arc;
 
@@ -81,8 +81,8 @@ fn a_follower_behind_the_compaction_gets_an_error() {
         }
         take(&mut ahead, 5).await;
         store.compact(Revision(3)).await.unwrap();
-        let told = behind.next().await;
-        assert!(matches!(told, Err(FollowError::Compacted { oldest: Revision(3) })), "{told:?}");
+        let error = behind.next().await;
+        assert!(matches!(error, Err(FollowError::Compacted { oldest: Revision(3) })), "{error:?}");
         put(&*store, "a", "5").await;
         assert_eq!(ahead.next().await.unwrap().revision, Revision(6));
     });

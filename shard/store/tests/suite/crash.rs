@@ -1,4 +1,4 @@
-//! `kill -9`: whatever was acknowledged is there afterwards, also after several crashes in a row.
+//! `kill -9`: acknowledged commits survive, also several crashes in a row.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -31,7 +31,7 @@ fn an_acknowledged_commit_survives_any_number_of_kills() {
     assert!(acknowledged.len() >= RUNS.iter().sum());
 }
 
-/// Starts a writer, kills it after so many acknowledgements, and notes all that it gave.
+/// Starts a writer, kills it after `acknowledgements` acknowledgements, and collects all that it printed.
 fn run_and_kill(path: &Path, acknowledgements: usize, acknowledged: &mut BTreeMap<Revision, String>) {
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writer_to_be_killed", "--ignored", "--nocapture", "--test-threads=1"])
@@ -76,7 +76,7 @@ fn check(path: &Path, acknowledged: &BTreeMap<Revision, String>) {
     assert_eq!(last.modified, store.revision());
     let its_twin = store.get(&last.value).unwrap().unwrap();
     assert_eq!(its_twin.modified, store.revision());
-    // And the log is whole.
+    // The log is complete.
     let compacted = store.compacted();
     let count = usize::try_from(store.revision().0 - compacted.0).unwrap();
     let batches = runtime().block_on(async { take(&mut store.follow(compacted).unwrap(), count).await });
@@ -120,7 +120,7 @@ fn writer_to_be_killed() {
     });
 }
 
-/// One line at a time: a kill between two writes must not leave half of one.
+/// Writes a whole line at once: a kill between two writes must not leave half of one.
 fn print_whole(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).unwrap();

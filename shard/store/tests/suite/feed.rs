@@ -1,4 +1,4 @@
-//! The feed: every batch once, in order, with what was there before.
+//! The feed: every batch once, in order, with the previous records.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ fn a_dropped_wait_loses_nothing() {
         let mut seen = Vec::new();
         for value in 0..50 {
             put(&*store, "a", &value.to_string()).await;
-            // Polled once and dropped, whatever it was waiting for.
+            // Polled once and dropped in any state of the wait.
             if let Some(batch) = follower.next().now_or_never() {
                 seen.push(batch.unwrap().revision.0);
             }

@@ -22,15 +22,15 @@ const KEYS: [&str; 6] = ["", "a", "a/b", "a/b\0", "a0", "\u{10ffff}"];
 enum Step {
     /// Commits that are sent together, so that a backend may group them.
     Commits(Vec<Vec<PlannedMutation>>),
-    /// Compact below this part of the revisions so far, in percent; more than 100 is the future.
+    /// Compact below this percentage of the revisions so far; more than 100 is the future.
     Compact(u64),
-    /// Close and open again; nothing for a store that keeps nothing.
+    /// Close and open again; a no-op for the memory backend.
     Reopen,
     /// Compare everything that can be read.
     Read { page: usize, from: usize, to: usize },
 }
 
-/// A mutation with its expectation relative to what the model knows.
+/// A mutation with its expectation relative to the model's state.
 #[derive(Clone, Debug)]
 struct PlannedMutation {
     key: usize,
@@ -91,7 +91,7 @@ impl Model {
         Revision(self.states.len() as u64 - 1)
     }
 
-    /// The outcome: the revision, or the first mutation in conflict with what its key holds.
+    /// The outcome: the revision, or the first mutation in conflict, with the current record of its key.
     fn commit(&mut self, mutations: &[Mutation]) -> Result<Revision, (usize, Option<Record>)> {
         let now = self.states.last().unwrap();
         let revision = Revision(self.states.len() as u64);
@@ -150,7 +150,7 @@ impl Model {
         mutations
     }
 
-    /// Compares all that can be asked of the store, in pages of `page` records of `range`.
+    /// Compares all readable data of the store with the model, in pages of `page` records of `range`.
     async fn compare(&self, store: &dyn Store, range: &Range, page: usize) {
         assert_eq!(store.revision(), self.revision());
         assert_eq!(store.compacted().0, self.compacted as u64);
@@ -185,12 +185,12 @@ fn read_in_pages(store: &dyn Store, range: &Range, page: usize, at: Revision) ->
     loop {
         let read = store.list(&range, NonZeroUsize::new(page), Some(at)).unwrap();
         assert_eq!(read.revision, at);
-        assert!(read.records.len() == page || !read.more);
+        assert!(read.records.len() == page || !read.has_more);
         if let Some(last) = read.records.last() {
             range = range.after(&last.key);
         }
         records.extend(read.records);
-        if !read.more {
+        if !read.has_more {
             return records;
         }
     }

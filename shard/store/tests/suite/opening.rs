@@ -156,10 +156,10 @@ fn flipped_bits_never_crash_the_process() {
         let mut bytes = good.clone();
         bytes[position] ^= 0x10;
         std::fs::write(&path, &bytes).unwrap();
-        // Either it is noticed, or it was in a place that nothing depends on.
+        // Either the change is detected, or it is in an unused place.
         match open(&path) {
             Ok(store) => {
-                assert!(content(&store) == content_of_good, "byte {position}: served as if nothing were")
+                assert!(content(&store) == content_of_good, "byte {position}: the damaged file is served")
             }
             Err(error) => {
                 assert!(matches!(error, OpenError::Corrupt { .. }), "byte {position}: {error}");

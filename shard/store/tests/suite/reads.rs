@@ -87,12 +87,12 @@ fn pages_of_one_revision_are_not_disturbed_by_writers() {
                 store.commit(vec![Mutation::delete("f", fairlead_store::Expect::Any)]).await.unwrap();
                 let Some(last) = page.records.last() else { break };
                 range = range.after(&last.key);
-                if !page.more {
+                if !page.has_more {
                     break;
                 }
             }
             assert_eq!(seen, whole, "pages of {size}");
-            assert_eq!(pages, 7_usize.div_ceil(size), "`more` is exact for pages of {size}");
+            assert_eq!(pages, 7_usize.div_ceil(size), "`has_more` is exact for pages of {size}");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Cache of OpenAPI: indexes by catalog, documents by the types that they describe.
+//! Cache of OpenAPI indexes by catalog, and of documents by a hash of their inputs.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -10,20 +10,20 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-/// Indexes of catalogs that are kept, about 10 KiB each.
-const INDEXES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
-/// Bytes of documents that are kept. All built-in group versions together have about 2 MB.
-const DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
+/// Number of cached indexes, about 10 KiB each.
+const CACHED_INDEXES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+/// Bytes of cached documents. All built-in group versions together have about 2 MB.
+const CACHED_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
 
 /// The index of a catalog.
 pub(super) struct Index {
     pub(super) json: Bytes,
     pub(super) hash: Arc<str>,
-    /// By their path below `/openapi/v3/`.
+    /// The documents by their path below `/openapi/v3/`.
     pub(super) documents: BTreeMap<String, IndexedDocument>,
 }
 
-/// A document, whether it is kept or has to be made again.
+/// A document of an index. The cache may have dropped the document itself.
 #[derive(Clone)]
 pub(super) struct IndexedDocument {
     pub(super) group: Box<str>,
@@ -37,7 +37,7 @@ pub(super) struct IndexedDocument {
 pub(super) struct ContentKey([u8; 32]);
 
 impl ContentKey {
-    /// Costs a serialization of the custom schemas; built-in ones are named.
+    /// Costs a serialization of the custom schemas; built-in ones are hashed by name.
     pub(super) fn of(group: &str, version: &str, resources: &[OpenApiResource]) -> Self {
         let mut hash = Sha256::new();
         let mut text = |part: &str| {
@@ -78,7 +78,7 @@ impl ContentKey {
     }
 }
 
-/// The least recently used goes first.
+/// Drops the least recently used entries.
 pub(super) struct Cache {
     indexes: Mutex<LruCache<u64, Arc<Index>>>,
     documents: Mutex<Documents>,
@@ -92,7 +92,7 @@ struct Documents {
 impl Default for Cache {
     fn default() -> Self {
         let documents = Documents { by_key: LruCache::unbounded(), bytes: 0 };
-        Self { indexes: Mutex::new(LruCache::new(INDEXES)), documents: Mutex::new(documents) }
+        Self { indexes: Mutex::new(LruCache::new(CACHED_INDEXES)), documents: Mutex::new(documents) }
     }
 }
 
@@ -110,7 +110,7 @@ impl Cache {
     }
 
     pub(super) fn insert_document(&self, key: ContentKey, document: &OpenApiDocument) {
-        self.documents.lock().insert(key, document.clone(), DOCUMENT_BYTES);
+        self.documents.lock().insert(key, document.clone(), CACHED_DOCUMENT_BYTES);
     }
 }
 

@@ -198,7 +198,7 @@ impl RoleBinding {
                     );
                 }
                 check_api_group("", errors);
-                // A namespaced binding defaults to its own namespace, which the registry knows.
+                // In a namespaced binding, the registry sets the namespace of the binding.
                 if self.scope == Scope::Cluster && text(subject, "namespace").is_empty() {
                     errors.push(FieldError::required(path.child("namespace"), ""));
                 }
