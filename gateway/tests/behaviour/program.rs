@@ -42,16 +42,21 @@ impl Gateway {
 
     /// Waits for the first line of the log that contains this text, and returns the line.
     pub async fn says(&mut self, text: &str) -> String {
+        self.says_one_of(&[text]).await
+    }
+
+    /// Waits for the first line of the log that contains one of these texts, and returns the line.
+    pub async fn says_one_of(&mut self, texts: &[&str]) -> String {
         let line = async {
             while let Some(line) = self.log.as_mut().unwrap().next_line().await.unwrap() {
-                if line.contains(text) {
+                if texts.iter().any(|text| line.contains(text)) {
                     return Some(line);
                 }
             }
             None
         };
         let line = timeout(PATIENCE, line).await.ok().flatten();
-        line.unwrap_or_else(|| panic!("no line of the log contains {text}"))
+        line.unwrap_or_else(|| panic!("no line of the log contains one of {texts:?}"))
     }
 
     /// The address of the first listener, from the log.
