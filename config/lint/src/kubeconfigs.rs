@@ -70,7 +70,7 @@ impl Survey<'_> {
 
     /// Whether a kubeconfig names a device or FIFO, which may be endless or block.
     fn is_odd(&mut self, key: &str, kubeconfig: &Path, named: &Path) -> bool {
-        let is_odd = named.exists() && !fairlead_config::is_plain(named);
+        let is_odd = named.exists() && !fairlead_config::is_regular_file(named);
         if is_odd {
             let message =
                 format!("{}: {} is not a file, or far too large", kubeconfig.display(), named.display());
@@ -96,6 +96,6 @@ fn resolve(file: &Path, usage: Use<'_>) -> Result<ResolvedContext, String> {
 fn read(material: &Material) -> Option<Vec<u8>> {
     match material {
         Material::Inline(content) => Some(content.clone()),
-        Material::File(path) => fairlead_config::read_plain(path),
+        Material::File(path) => fairlead_config::read_regular_file(path),
     }
 }

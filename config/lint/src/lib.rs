@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairlead_config::{
-    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, examine,
+    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, lint_configuration,
 };
 use survey::Survey;
 
@@ -35,16 +35,16 @@ pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> 
         survey.compare();
     };
     match kind {
-        ProcessKind::Gateway => examine::<GatewayConfig>(file, |config, checker| {
+        ProcessKind::Gateway => lint_configuration::<GatewayConfig>(file, |config, checker| {
             survey(checker, &|survey| listeners::inspect(config, survey));
         }),
-        ProcessKind::Shard => examine::<ShardConfig>(file, |config, checker| {
+        ProcessKind::Shard => lint_configuration::<ShardConfig>(file, |config, checker| {
             survey(checker, &|survey| servers::inspect_shard(config, survey));
         }),
-        ProcessKind::Cache => examine::<CacheConfig>(file, |config, checker| {
+        ProcessKind::Cache => lint_configuration::<CacheConfig>(file, |config, checker| {
             survey(checker, &|survey| servers::inspect_cache(config, survey));
         }),
-        ProcessKind::Issuer => examine::<IssuerConfig>(file, |config, checker| {
+        ProcessKind::Issuer => lint_configuration::<IssuerConfig>(file, |config, checker| {
             survey(checker, &|survey| servers::inspect_issuer(config, survey));
         }),
     }

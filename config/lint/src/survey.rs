@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairlead_config::{Checker, PemFault, read_plain};
+use fairlead_config::{Checker, PemFault, read_regular_file};
 
 use crate::certificate::{Certificate, day};
 
@@ -43,7 +43,7 @@ impl<'c> Survey<'c> {
 
     /// The certificates of a PEM file. `None`, with a finding, if there are none. Unreadable files have a finding of another rule.
     pub(crate) fn read(&mut self, key: &str, file: &Path) -> Option<Vec<Certificate>> {
-        let pem = read_plain(file).filter(|pem| !pem.is_empty())?;
+        let pem = read_regular_file(file).filter(|pem| !pem.is_empty())?;
         if let Some(fault) = PemFault::first_in(file) {
             self.checker.fault(key, &fault.to_string(), "replace it with a complete file");
             return None;
@@ -59,7 +59,7 @@ impl<'c> Survey<'c> {
 
     /// The text of a file, if it can be read.
     pub(crate) fn text(&self, file: &Path) -> Option<String> {
-        String::from_utf8(read_plain(file)?).ok()
+        String::from_utf8(read_regular_file(file)?).ok()
     }
 
     /// Records a certificate that peers verify.
