@@ -64,7 +64,7 @@ pub struct LookupError {
 
 /// A response that is not an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the answer is not an object of Kubernetes")]
+#[error("the response is not a Kubernetes object")]
 pub struct MalformedObject;
 
 impl ObjectReference {
