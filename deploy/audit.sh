@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the dependencies with cargo-deny: licences, banned crates and sources always, advisories if their database can be
-# fetched. The database lies on a git host, and no package registry offers it.
+# fetched. The database is on a git host and in no package registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

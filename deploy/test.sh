@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all tests; arguments go to `cargo test`. Tests whose program cannot be had on this machine are left out: the last
+# Runs all tests; arguments go to `cargo test`. Tests whose program is not available on this machine are left out: the last
 # line names the programs, the reasons and the tests. In CI (CI=true) none is left out. The exit status is that of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."

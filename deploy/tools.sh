@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds and installs the programs that Fairlead needs besides Rust. One argument:
 #   build        a C compiler, and cmake for zlib-ng (the default)
-#   tests        Prometheus, kubectl and Chromium for `make test`. Prints one line for each that cannot be had:
+#   tests        Prometheus, kubectl and Chromium for `make test`. Prints one line for each that is not available:
 #                its name, a tab and the reason. With CI=true, a missing one is an error.
 #   prometheus, kubectl, browser, drawing
 #                one set of programs; a missing one is an error
@@ -115,7 +115,7 @@ package_manager() {
     echo none
 }
 
-# The command that installs packages, for a person to run.
+# The command that installs packages, for the message to the user.
 advice() {
     case "$(package_manager)" in
     apt) echo "install with: sudo apt-get install -y --no-install-recommends $*" ;;
@@ -125,8 +125,8 @@ advice() {
     esac
 }
 
-# What to put before a command that needs root. Fails where root cannot be had: no sudo, no right to use it, or a password
-# that nobody is there to type.
+# Prefix of commands that need root. Fails without sudo, without the right to use it, or if it needs a password and there is
+# no terminal.
 root_command() {
     [[ "$(id -u)" != 0 ]] || return 0
     type -P sudo >/dev/null || return 1

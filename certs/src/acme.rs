@@ -46,7 +46,7 @@ impl CertificateRequest {
 /// # Errors
 /// [`Error::Issue`] for a name that a certificate cannot have.
 pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, Error> {
-    let item = "an answer to a challenge";
+    let item = "a challenge certificate";
     let key = generate_key(&item)?;
     let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(Error::issue(&item))?;
     let now = SystemTime::now();

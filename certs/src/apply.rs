@@ -17,13 +17,13 @@ use crate::{
     decide::{authority_subject, decide, leaf_expiry},
     files::{
         FormatFile, Lock, Secrecy, check_format, create_private_folder, read_if_present, replace,
-        sync_folder, tighten,
+        restrict_to_owner, sync_folder,
     },
     issue::{generate_key, sign_authority, sign_leaf},
     observe::{AuthorityState, LeafState, ObservedState, ServiceAccountKeyState, State},
 };
 
-/// The report warns of an authority's expiry this long before it.
+/// Time before the expiry of an authority from which the report warns of it.
 const AUTHORITY_WARNING: Duration = Duration::from_secs(365 * 86_400);
 
 impl Plan {
@@ -46,7 +46,7 @@ impl Plan {
         let mut notes = Vec::new();
         for folder in layout.folders() {
             create_private_folder(&folder)?;
-            note_if_tightened(&folder, &mut notes)?;
+            note_if_restricted(&folder, &mut notes)?;
         }
 
         let observed = ObservedState::read(self, layout)?;
@@ -79,7 +79,7 @@ impl Plan {
                 // `ObservedState::read` returns the states of these items in this order.
                 (Item::Authority(_) | Item::ServiceAccountKey | Item::Leaf(_), _) => continue,
             };
-            note_if_tightened(&key_path, &mut notes)?;
+            note_if_restricted(&key_path, &mut notes)?;
             rows.push(Row {
                 name: step.item.to_string(),
                 file: step.item.file(layout),
@@ -177,7 +177,7 @@ impl Signer {
         let left = self.not_after.duration_since(now);
         (left < AUTHORITY_WARNING.try_into().ok()?).then(|| {
             format!(
-                "{} expires in {} days and everything it signed with it: plan its rotation",
+                "{} expires in {} days, and with it all certificates that it has signed: plan its rotation",
                 self.authority,
                 left.as_hours() / 24
             )
@@ -203,8 +203,8 @@ fn issue_leaf(leaf: &Leaf, signers: &[Signer], layout: &Layout, now: Timestamp) 
 fn establish_service_account_key(state: ServiceAccountKeyState, layout: &Layout) -> Result<(), Error> {
     let files = layout.service_account_keys();
     let key = match state {
-        ServiceAccountKeyState { signing_key: Some(_), published: true } => return Ok(()),
-        ServiceAccountKeyState { signing_key: Some(key), published: false } => key,
+        ServiceAccountKeyState { signing_key: Some(_), is_published: true } => return Ok(()),
+        ServiceAccountKeyState { signing_key: Some(key), is_published: false } => key,
         ServiceAccountKeyState { signing_key: None, .. } => {
             let key = generate_key(&Item::ServiceAccountKey)?;
             replace(&files.signing_key, &key.serialize_pem(), Secrecy::Secret)?;
@@ -244,9 +244,9 @@ fn after_first_certificate(bundle: &str) -> String {
     bundle.split_once(END).map(|(_, rest)| rest.trim_start().to_owned()).unwrap_or_default()
 }
 
-fn note_if_tightened(path: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
-    if tighten(path)? {
-        notes.push(format!("{} could be read by others; now it cannot", path.display()));
+fn note_if_restricted(path: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
+    if restrict_to_owner(path)? {
+        notes.push(format!("{}: permissions of the group and of others were removed", path.display()));
     }
     Ok(())
 }

@@ -64,17 +64,17 @@ pub enum Reason {
     Damaged,
     /// The private key belongs to another certificate.
     KeyMismatch,
-    /// The authority on file did not sign it.
+    /// The present authority has not signed the certificate.
     SignerChanged,
-    /// The plan wants another subject.
+    /// The certificate has another subject than the plan.
     SubjectChanged,
-    /// The plan wants other host names.
+    /// The certificate has other host names than the plan.
     HostsChanged,
-    /// The plan wants another extended key usage.
+    /// The certificate has another extended key usage than the plan.
     UsageChanged,
     /// The certificate or public half is missing and is made again from the same key.
     PublicHalfMissing,
-    /// The caller has requested it.
+    /// The caller has requested the renewal of all leaves.
     Requested,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Reason {
             Self::Expired => "expired",
             Self::NotYetValid => "not yet valid",
             Self::Damaged => "damaged",
-            Self::KeyMismatch => "key does not fit",
+            Self::KeyMismatch => "key does not match",
             Self::SignerChanged => "signer changed",
             Self::SubjectChanged => "subject changed",
             Self::HostsChanged => "hosts changed",
@@ -142,7 +142,7 @@ fn decide_authority(state: &AuthorityState, now: Timestamp) -> (Action, Reason) 
 fn decide_service_account_key(state: &ServiceAccountKeyState) -> (Action, Reason) {
     match state {
         ServiceAccountKeyState { signing_key: None, .. } => (Action::Issued, Reason::New),
-        ServiceAccountKeyState { published: false, .. } => (Action::Renewed, Reason::PublicHalfMissing),
+        ServiceAccountKeyState { is_published: false, .. } => (Action::Renewed, Reason::PublicHalfMissing),
         ServiceAccountKeyState { .. } => (Action::Unchanged, Reason::Valid),
     }
 }
@@ -173,13 +173,13 @@ fn renewal_reason(
     now: Timestamp,
 ) -> Option<Reason> {
     // An authority that will be signed again gets the planned name.
-    let usable = signer
+    let valid_certificate = signer
         .and_then(|signer| signer.certificate.as_ref())
         .filter(|certificate| (certificate.not_before..=certificate.not_after).contains(&now));
-    let issuer =
-        usable.map_or_else(|| authority_subject(leaf.signer), |certificate| certificate.subject.clone());
-    let end_of_a_new_one = leaf_expiry(now, usable.map(|certificate| certificate.not_after));
-    let serving = matches!(leaf.usage, Usage::Serving(_));
+    let issuer = valid_certificate
+        .map_or_else(|| authority_subject(leaf.signer), |certificate| certificate.subject.clone());
+    let new_expiry = leaf_expiry(now, valid_certificate.map(|certificate| certificate.not_after));
+    let is_serving = matches!(leaf.usage, Usage::Serving(_));
 
     if !facts.key_matches {
         Some(Reason::KeyMismatch)
@@ -191,13 +191,13 @@ fn renewal_reason(
         Some(Reason::SubjectChanged)
     } else if facts.hosts.as_ref() != Some(&leaf.hosts) {
         Some(Reason::HostsChanged)
-    } else if (facts.server_auth, facts.client_auth) != (serving, !serving) {
+    } else if (facts.server_auth, facts.client_auth) != (is_serving, !is_serving) {
         Some(Reason::UsageChanged)
     } else if now < facts.not_before {
         Some(Reason::NotYetValid)
     } else if now > facts.not_after {
         Some(Reason::Expired)
-    } else if is_due(facts, now) && end_of_a_new_one > facts.not_after {
+    } else if is_due(facts, now) && new_expiry > facts.not_after {
         Some(Reason::ExpiresSoon)
     } else {
         None

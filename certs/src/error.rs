@@ -22,7 +22,9 @@ pub enum Error {
         source: io::Error,
     },
     /// A later version of this program has written the directory.
-    #[error("{path} says format {found}, but this program knows formats up to {known}: use a newer fairlead")]
+    #[error(
+        "{path} has format {found}, but this program supports formats up to {known}: use a newer fairlead"
+    )]
     NewerFormat {
         /// The format file.
         path: PathBuf,
@@ -32,7 +34,7 @@ pub enum Error {
         known: u32,
     },
     /// The format file contains no number.
-    #[error("{path} should hold the format's number and does not: is this a PKI directory?")]
+    #[error("{path} does not contain a format number: is this a PKI directory?")]
     UnreadableFormat {
         /// The format file.
         path: PathBuf,
@@ -55,7 +57,7 @@ pub enum Error {
     },
     /// An authority or service-account key is damaged. It is not replaced, because a new one would invalidate all certificates
     /// or tokens in use.
-    #[error("{path} {problem}: restore it from a backup, or move it away to start anew")]
+    #[error("{path} {problem}: restore it from a backup, or move it away to start over")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -71,7 +73,7 @@ pub enum Error {
         source: rcgen::Error,
     },
     /// The operating system returned no random numbers.
-    #[error("the operating system gave no random numbers: {0}")]
+    #[error("the operating system returned no random numbers: {0}")]
     Random(getrandom::Error),
     /// The clock is outside the dates that certificates can represent.
     #[error("the system clock is not set to a usable date")]

@@ -70,7 +70,7 @@ pub fn create_private_folder(folder: &Path) -> Result<(), Error> {
 }
 
 /// Removes the permissions of group and others. Returns whether there were any.
-pub(crate) fn tighten(path: &Path) -> Result<bool, Error> {
+pub(crate) fn restrict_to_owner(path: &Path) -> Result<bool, Error> {
     let mode = match fs::metadata(path) {
         Ok(metadata) => metadata.permissions().mode(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),

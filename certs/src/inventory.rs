@@ -115,9 +115,9 @@ impl FromStr for Host {
         }
         let labels = text.strip_prefix("*.").unwrap_or(text);
         // A last label of digits only would be a mistyped IPv4 address, which no client would match.
-        let last_is_a_word =
+        let last_label_is_name =
             labels.rsplit('.').next().is_some_and(|label| !label.bytes().all(|byte| byte.is_ascii_digit()));
-        if text.len() <= 253 && labels.split('.').all(is_label) && last_is_a_word {
+        if text.len() <= 253 && labels.split('.').all(is_label) && last_label_is_name {
             Ok(Self::Name(text.to_ascii_lowercase()))
         } else {
             Err(InventoryError::Host(text.to_owned()))

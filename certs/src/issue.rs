@@ -11,7 +11,7 @@ use rcgen::{
 
 use crate::{Authority, Error, Host, Leaf, Usage, plan::AUTHORITY_LIFETIME};
 
-/// Certificates begin this long in the past, for callers whose clock is behind.
+/// Time by which the validity of certificates begins in the past, for peers whose clock is behind.
 const CLOCK_SKEW_SECONDS: i64 = 5 * 60;
 
 pub(crate) fn generate_key(item: &impl ToString) -> Result<KeyPair, Error> {

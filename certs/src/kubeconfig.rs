@@ -95,7 +95,7 @@ impl Kubeconfig {
         yaml(&self.document, Path::new("(new)"))
     }
 
-    /// Writes it with mode 0600. If the file exists, the entries replace those with the same names. Other entries, other keys
+    /// Writes the file with mode 0600. If it exists, the entries replace those with the same names. Other entries, other keys
     /// and a valid current context are kept, because users and `kubectl ws` write there. A symbolic link is followed.
     pub fn write(&self, path: &Path) -> Result<WriteOutcome, Error> {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -42,7 +42,7 @@ pub(crate) struct AuthorityCertificate {
 pub(crate) struct ServiceAccountKeyState {
     pub(crate) signing_key: Option<KeyPair>,
     /// Whether the file of public keys contains that of `signing_key`.
-    pub(crate) published: bool,
+    pub(crate) is_published: bool,
 }
 
 pub(crate) enum LeafState {
@@ -64,7 +64,7 @@ pub(crate) struct LeafFacts {
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
     pub(crate) issuer: String,
-    /// Whether the public key of the authority on file verifies the signature.
+    /// Whether the public key of the present authority verifies the signature.
     pub(crate) signed_by_authority: bool,
     /// Whether the private key in the other file matches.
     pub(crate) key_matches: bool,
@@ -168,13 +168,13 @@ impl ServiceAccountKeyState {
                 problem: "is missing beside its public key",
             });
         }
-        let published = match (&signing_key, &public) {
+        let is_published = match (&signing_key, &public) {
             (Some(key), Some(text)) => {
                 without_whitespace(text).contains(&without_whitespace(&key.public_key_pem()))
             }
             _ => false,
         };
-        Ok(Self { signing_key, published })
+        Ok(Self { signing_key, is_published })
     }
 }
 

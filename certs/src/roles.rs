@@ -1,4 +1,4 @@
-//! The parties of an installation: authorities that sign, servers that listen, clients that call.
+//! Roles in an installation: certificate authorities, servers, and clients with certificates.
 
 use std::fmt;
 
@@ -80,24 +80,24 @@ impl Server {
 /// A holder of a client certificate. User and group names are those of kcp, for its clients and policies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Client {
-    /// The operator of the installation, through the gateway.
+    /// Used by the operator of the installation at the gateway.
     Admin,
-    /// The gateway's index, to every shard.
+    /// Used by the gateway's index at every shard.
     ShardAdmin,
-    /// A shard, to another shard directly.
+    /// Used by a shard at another shard.
     LogicalClusterAdmin,
-    /// A shard, through the gateway.
+    /// Used by a shard at the gateway.
     ExternalLogicalClusterAdmin,
-    /// The gateway, to a shard, for requests of its users: may assert identities in request headers.
+    /// Used by the gateway at a shard, for requests of its users: may assert identities in request headers.
     FrontProxy,
-    /// The same for the listener that accepts only tokens, so that shards can distinguish its requests.
+    /// Used in the same way for the listener that accepts only tokens, so that shards can distinguish its requests.
     FrontProxyEdge,
-    /// A shard, to virtual workspaces.
+    /// Used by a shard at virtual workspaces.
     Shard(ShardName),
-    /// A shard, to the gateway's placement endpoint. Separate from [`Client::Shard`], because a certificate of
+    /// Used by a shard at the gateway's placement endpoint. Separate from [`Client::Shard`], because a certificate of
     /// `system:masters` should not be presented to public listeners of the gateway.
     ShardPicker(ShardName),
-    /// Shards, to the cache server.
+    /// Used by shards at the cache server.
     Cache,
 }
 
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// The authority that signs it.
+    /// The authority that signs the certificate.
     #[must_use]
     pub fn signer(&self) -> Authority {
         match self {

@@ -27,15 +27,15 @@ settings! {
         webhook ("webhook"): Option<WebhookConfig> = None;
         /// Whether workspace types may define issuers of their own. Flag: --feature-gates=WorkspaceAuthentication=true.
         workspaces ("workspaces"): bool = false;
-        /// Groups that may reach shards, exact or with * at the end; empty lets all through.
+        /// Groups that may reach shards, exact or with * at the end; empty means all groups.
         /// Flag: --authentication-pass-on-groups.
         pass_on_groups ("passOnGroups"): Vec<String> = Vec::new();
         /// Groups that are removed from every identity, exact or with * at the end; takes precedence over passOnGroups.
         /// Flag: --authentication-drop-groups.
-        drop_groups ("dropGroups"): Vec<String> = DROPPED.map(str::to_owned).into();
+        drop_groups ("dropGroups"): Vec<String> = DEFAULT_DROP_GROUPS.map(str::to_owned).into();
         /// Whether tokens (token file, OIDC, webhook, AuthenticationConfiguration) may assert the groups that grant rights at the
-        /// gateway itself: system:kcp:admin and system:fairlead:*. Off, they come only from client certificates and from the
-        /// identity headers of trusted proxies. With kcp-front-proxy's flags it is on, as there.
+        /// gateway itself: system:kcp:admin and system:fairlead:*. If false, only client certificates and the identity headers of
+        /// trusted proxies may assert them. With kcp-front-proxy's flags it is true, as there.
         privileged_token_groups ("privilegedTokenGroups"): bool = false;
     }
 
@@ -80,7 +80,7 @@ settings! {
         ca_file ("caFile"): Option<InputFile> = None;
         /// The claim with the user's name. Flag: --oidc-username-claim.
         username_claim ("usernameClaim"): String = "sub".to_owned();
-        /// Prefix of user names. Default: the issuer's URL and #, none for the claim email; - is no prefix.
+        /// Prefix of user names. Default: the issuer's URL and #, or none for the claim email. The value - means no prefix.
         /// Flag: --oidc-username-prefix.
         username_prefix ("usernamePrefix"): String = String::new();
         /// The claim with the user's groups; empty for none. Flag: --oidc-groups-claim.
@@ -105,7 +105,7 @@ settings! {
 }
 
 /// Groups that kcp-front-proxy removes from every identity: their rights are meant for clients of shards.
-const DROPPED: [&str; 4] = [
+const DEFAULT_DROP_GROUPS: [&str; 4] = [
     "system:masters",
     "system:kcp:logical-cluster-admin",
     "system:kcp:initializer:*",

@@ -22,7 +22,7 @@ settings! {
         store ("store"): StoreConfig = StoreConfig::default();
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
-        /// Time limits of slow clients, including gateways, which have limits of their own.
+        /// Time limits of slow clients.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();

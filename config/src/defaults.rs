@@ -23,7 +23,7 @@ pub fn defaults_yaml(kind: ProcessKind) -> String {
     out
 }
 
-/// `first` replaces the last two spaces before the first key: the dash of a list.
+/// `first`, the dash of a list element, replaces the last spaces before the first key.
 fn write_entries(out: &mut String, entries: Vec<Entry<'_>>, indent: usize, first: &str) {
     let blanks = " ".repeat(indent);
     for (index, entry) in entries.into_iter().enumerate() {

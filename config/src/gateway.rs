@@ -47,9 +47,9 @@ settings! {
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
         /// Time limits of slow clients.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
-        /// Bytes of responses and uploads that may wait on streams whose peer reads nothing, on all connections together.
-        /// Above half of it each connection may have less waiting than its usual 1 MiB, down to 64 KiB; streams beyond that are
-        /// ended.
+        /// Budget of buffered response and upload bytes of streams whose peer reads nothing, over all connections. From half of it
+        /// on, the allowance of each connection shrinks from 1 MiB to as little as 64 KiB. Streams beyond the allowance are
+        /// aborted.
         stalled_stream_budget ("stalledStreamBudget"): ByteSize = ByteSize::mib(64);
         /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
@@ -76,7 +76,7 @@ settings! {
 
     /// Routing of paths.
     pub struct PathsConfig {
-        /// kcp's path mapping file. With it, only what it maps is served, and the credentials for shards are those of
+        /// kcp's path mapping file. With it, only paths that it maps are served, and the credentials for shards are those of
         /// its entry /clusters/; without it, /clusters/ goes to shards. Flag: --mapping-file.
         mapping_file ("mappingFile"): Option<InputFile> = None;
         /// Without a mapping file, where /services/ (virtual workspaces) goes: owningShard (the shard of the logical
@@ -105,10 +105,10 @@ settings! {
         /// Label selector of the shards to serve, such as "region in (eu,us),!retired"; empty for all.
         shard_selector ("shardSelector"): ShardSelector = ShardSelector::default();
         /// File in which the index survives a restart, most useful while the root shard is unavailable.
-        /// Flag: --root-directory, the folder of it.
+        /// Flag: --root-directory, the folder of the file.
         snapshot ("snapshot"): Option<OwnPath> = None;
-        /// Age of the data of a shard from which the gateway is not ready. Unset: age is a metric only, because an unavailable root
-        /// shard would make every replica unready at once although their data is still correct.
+        /// Age of the index data of a shard beyond which the gateway is not ready. Unset: the age is only a metric, because an
+        /// unavailable root shard would make every replica unready at once although their data is still correct.
         max_age ("maxAge"): Option<Timespan> = None;
         /// Time that a request for an unknown workspace waits for the index before it gets 403.
         miss_wait ("missWait"): Timespan = Timespan::from_millis(500);
@@ -178,7 +178,11 @@ impl ProcessConfig for GatewayConfig {
         }
         if self.listeners.len() > MAX_LISTENERS {
             let message = format!("there are more than {MAX_LISTENERS} listeners");
-            checker.fault("listeners", &message, "each costs metrics; several names can share one (hosts)");
+            checker.fault(
+                "listeners",
+                &message,
+                "each adds metric series; several host names can share one listener (hosts)",
+            );
         }
         for (index, listener) in self.listeners.iter().enumerate() {
             let earlier = &self.listeners[..index];
@@ -279,9 +283,10 @@ impl ShardUpstreamConfig {
             let message = "only one of certificate and privateKey is set";
             checker.fault("certificate", message, "a certificate and its key belong together");
         }
-        let is_own = self.certificate.is_some() || self.server_ca.is_some() || self.server_name.is_some();
-        let is_whole = self.certificate.is_some() && self.server_ca.is_some();
-        if has_mapping_file && is_own && !is_whole {
+        let has_own_tls =
+            self.certificate.is_some() || self.server_ca.is_some() || self.server_name.is_some();
+        let is_complete = self.certificate.is_some() && self.server_ca.is_some();
+        if has_mapping_file && has_own_tls && !is_complete {
             let message = "the mapping file has the credential for all other shards, and does not complete a partial one";
             checker.fault("certificate", message, "set certificate, privateKey and serverCA");
         }

@@ -11,7 +11,7 @@ settings! {
         failures ("failures"): u32 = 5;
         /// Duration of the first ejection; doubled for each consecutive one, and shortened randomly by up to a fifth.
         ejection_time ("ejectionTime"): Timespan = Timespan::from_secs(10);
-        /// Maximum duration. An address that was in use for this long starts again with the first one.
+        /// Maximum duration of an ejection. After being in use for this long, an address starts again with ejectionTime.
         max_ejection_time ("maxEjectionTime"): Timespan = Timespan::from_secs(5 * 60);
         /// Interval of probes (GET /readyz) of an ejected address after its ejection time; doubled after each failure. 0s: the
         /// address is used without a probe.
@@ -31,7 +31,7 @@ impl HealthConfig {
             checker.fault("maxEjectionTime", &message, "use at least as much");
         }
         if self.panic_percent > 100 {
-            checker.fault("panicPercent", "more than all of them cannot fail", "use at most 100");
+            checker.fault("panicPercent", "a percentage is at most 100", "use at most 100");
         }
     }
 }

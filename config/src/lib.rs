@@ -2,7 +2,8 @@
 //!
 //! One YAML file per process, read strictly. A setting is declared once: its type, key, default and documentation,
 //! which names the flag of the kcp program that it replaces. This crate does not know how settings are used. It knows the form of
-//! some files that settings name (PEM, lists of networks), and looks at all of them to lint; `fairlead-lint` looks into them.
+//! some files that settings name (PEM, lists of networks). Its lint checks that all of them exist and who can read them;
+//! `fairlead-lint` checks their content.
 
 mod access_log;
 mod acme;
@@ -13,15 +14,15 @@ mod defaults;
 mod gateway;
 mod health;
 mod issuer;
+mod key_positions;
 mod lint;
 mod listener;
 mod load;
 mod networks;
-mod outline;
 mod pem;
 mod placement;
-mod plain;
 mod quota;
+mod regular_file;
 mod renamed;
 mod selector;
 mod setting;
@@ -45,7 +46,7 @@ pub use gateway::{
 };
 pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
-pub use lint::examine;
+pub use lint::lint_configuration;
 pub use listener::{
     DenyConfig, ListenerConfig, ListenerTlsConfig, NamedCertificateConfig, PeersConfig, SocketConfig,
     UpgradeProtocol, UpstreamIdentityConfig,
@@ -54,11 +55,11 @@ pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess,
 pub use networks::{Networks, NetworksError};
 pub use pem::PemFault;
 pub use placement::{PlacementConfig, PlacementPolicy, ShardPlacementConfig};
-pub use plain::{is_plain, read_plain};
 pub use quota::{
     AddressQuotaConfig, CircuitBreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, ListenerQuotasConfig,
     QuotaConfig,
 };
+pub use regular_file::{is_regular_file, read_regular_file};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{PlacementClientConfig, ShardConfig};

@@ -5,13 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::check::{Checker, Fault, join};
+use crate::key_positions::KeyPositions;
 use crate::load::{Finding, ProcessConfig, locate, parse};
-use crate::outline::Outline;
-use crate::plain::read_configuration;
+use crate::regular_file::read_configuration;
 use crate::setting::{Meaning, Setting};
 
-/// All findings of a configuration and its files, and those of `look_into`, which gets the settings with resolved paths.
-pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Checker)) -> Vec<Finding> {
+/// All findings of a configuration and its files, and those of `check_content`, which gets the settings with resolved paths.
+pub fn lint_configuration<T: ProcessConfig>(
+    file: &Path,
+    check_content: impl FnOnce(&T, &mut Checker),
+) -> Vec<Finding> {
     if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         let hint = Some("name a file: devices and FIFOs may have no end".to_owned());
         let message = "is not a file".to_owned();
@@ -31,15 +34,15 @@ pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Ch
     };
     let base = file.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
-    visit(&config, "", &mut |key, meaning| faults.extend(look(key, meaning, base)));
+    visit(&config, "", &mut |key, meaning| faults.extend(check_file(key, meaning, base)));
     let unread = config.unread();
     faults.retain(|fault| !unread.contains(&fault.key));
     config.resolve_paths(base);
     let mut checker = Checker::default();
-    look_into(&config, &mut checker);
-    let outline = Outline::of(&text);
+    check_content(&config, &mut checker);
+    let positions = KeyPositions::of(&text);
     let faults = faults.into_iter().chain(checker.into_faults());
-    findings.extend(faults.map(|fault| locate(fault, &outline, file)));
+    findings.extend(faults.map(|fault| locate(fault, &positions, file)));
     findings.sort_by_key(|finding| finding.place);
     findings
 }
@@ -54,7 +57,7 @@ fn visit(setting: &dyn Setting, path: &str, found: &mut dyn FnMut(&str, Meaning<
     found(path, setting.meaning());
 }
 
-fn look(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
+fn check_file(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
     let fault =
         |message: String, hint: String| Some(Fault { key: key.to_owned(), message, hint: Some(hint) });
     let (path, secret) = match meaning {
@@ -122,7 +125,7 @@ mod tests {
         }
 
         fn check<T: ProcessConfig>(&self, expected: Expect) {
-            let findings = examine::<T>(&self.0.path().join("f.yaml"), |_, _| ());
+            let findings = lint_configuration::<T>(&self.0.path().join("f.yaml"), |_, _| ());
             let line = |f: &Finding| format!("{f} ({})\n", f.hint.as_deref().unwrap_or("no hint"));
             let text: String = findings.iter().map(line).collect();
             expected.assert_eq(&text.replace(&format!("{}/", self.0.path().display()), ""));

@@ -212,9 +212,10 @@ impl ListenerConfig {
     }
 
     fn check_peers(&self, checker: &mut Checker) {
-        let transport = self.tls.transport_client_ca.is_some();
-        let identity = self.client_ca.is_some() || self.authentication.request_header.client_ca.is_some();
-        if transport && identity {
+        let requires_transport_certificate = self.tls.transport_client_ca.is_some();
+        let authenticates_certificates =
+            self.client_ca.is_some() || self.authentication.request_header.client_ca.is_some();
+        if requires_transport_certificate && authenticates_certificates {
             let message = "the transport certificate of a peer must not authenticate a user";
             let hint = "use another listener without transportClientCA for client certificates";
             checker.fault("tls.transportClientCA", message, hint);
@@ -237,7 +238,7 @@ impl ListenerConfig {
             }
         }
         let is_open = self.peers.allow.is_none() && self.socket.is_none();
-        if self.peers.client_address_header.is_some() && is_open && !transport {
+        if self.peers.client_address_header.is_some() && is_open && !requires_transport_certificate {
             let message = "any client could forge its address";
             let hint =
                 "set peers.allow or tls.transportClientCA, so that only those peers may set the header";
@@ -251,7 +252,10 @@ impl ListenerConfig {
                 "set peers.allow to the networks of the load balancers",
             );
         }
-        if self.peers.client_address_header.is_some() && self.peers.proxy_protocol && !transport {
+        if self.peers.client_address_header.is_some()
+            && self.peers.proxy_protocol
+            && !requires_transport_certificate
+        {
             let message = "clients behind the load balancer could forge their address: peers.allow applies to load balancers, which \
                            do not inspect the requests";
             let hint = "set tls.transportClientCA, so that only those peers may set the header, or remove one of the two settings";
@@ -281,9 +285,9 @@ impl ListenerConfig {
             let message = "IP addresses cannot be validated by tls-alpn-01 here";
             checker.fault("tls.acme.challenge", message, "use http-01");
         }
-        let closed =
+        let is_restricted =
             self.tls.transport_client_ca.is_some() || self.peers.allow.is_some() || self.peers.proxy_protocol;
-        if acme.challenge == AcmeChallenge::TlsAlpn01 && closed {
+        if acme.challenge == AcmeChallenge::TlsAlpn01 && is_restricted {
             let message = "the authority connects to this listener, whose peers are restricted";
             checker.fault("tls.acme.challenge", message, "use http-01");
         }

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 
 use crate::check::{Checker, Fault};
-use crate::outline::Outline;
-use crate::plain::{read_configuration, read_plain};
-use crate::renamed::{self, present_name};
+use crate::key_positions::KeyPositions;
+use crate::regular_file::{read_configuration, read_regular_file};
+use crate::renamed::{self, new_name};
 use crate::setting::Setting;
 
 /// All settings of one kind of process.
@@ -146,11 +146,11 @@ pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
     Ok(config)
 }
 
-/// A finding about a setting that its user reports, with its position in the file.
+/// A finding that the process reports about a setting, with its position in the file.
 pub fn finding(file: &Path, key: &str, message: String, hint: Option<String>) -> Finding {
     // The file may be gone, or have been a FIFO; then there is no position.
-    let text = read_plain(file).and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
-    locate(Fault { key: key.to_owned(), message, hint }, &Outline::of(&text), file)
+    let text = read_regular_file(file).and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
+    locate(Fault { key: key.to_owned(), message, hint }, &KeyPositions::of(&text), file)
 }
 
 /// The settings in `text`, and findings about values that cannot work. Paths are not resolved.
@@ -158,15 +158,15 @@ pub(crate) fn parse<T: ProcessConfig>(text: &str, file: &Path) -> Result<(T, Vec
     let config: T = serde_saphyr::from_str(text).map_err(|error| malformed(error.without_snippet(), file))?;
     let mut checker = Checker::default();
     config.check(&mut checker);
-    let outline = Outline::of(text);
-    let findings = checker.into_faults().into_iter().map(|fault| locate(fault, &outline, file)).collect();
+    let positions = KeyPositions::of(text);
+    let findings = checker.into_faults().into_iter().map(|fault| locate(fault, &positions, file)).collect();
     Ok((config, findings))
 }
 
-pub(crate) fn locate(fault: Fault, outline: &Outline, file: &Path) -> Finding {
+pub(crate) fn locate(fault: Fault, positions: &KeyPositions, file: &Path) -> Finding {
     Finding {
         file: file.to_owned(),
-        place: outline.place(&fault.key),
+        place: positions.place(&fault.key),
         key: Some(fault.key),
         message: fault.message,
         hint: fault.hint,
@@ -178,7 +178,7 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
     let place = error.location().map(|location| (location.line(), location.column()));
     let (message, hint) = match error {
         Yaml::SerdeUnknownField { field, expected, .. }
-            if let Some(name) = present_name(renamed::KEYS, field, expected) =>
+            if let Some(name) = new_name(renamed::KEYS, field, expected) =>
         {
             (format!("the key {field:?} is now {name:?}"), Some(format!("write {name:?}")))
         }
@@ -190,7 +190,7 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
             (format!("there is no key {field:?} here"), Some(hint))
         }
         Yaml::SerdeUnknownVariant { variant, expected, .. }
-            if let Some(name) = present_name(renamed::VALUES, variant, expected) =>
+            if let Some(name) = new_name(renamed::VALUES, variant, expected) =>
         {
             (format!("the value {variant:?} is now {name:?}"), Some(format!("write {name:?}")))
         }

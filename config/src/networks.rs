@@ -12,7 +12,7 @@ pub struct Networks(Vec<IpNet>);
 /// The file of networks cannot be used; the operator has to repair it.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworksError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0} cannot be read")]
     Unreadable(PathBuf, #[source] std::io::Error),
     /// A line is not a network.

@@ -8,7 +8,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::plain::read_plain;
+use crate::regular_file::read_regular_file;
 
 /// The first fault of a PEM file, displayed as `file:line: problem`. Never contains key material.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const EXTENSIONS: [&str; 6] = ["crt", "cert", "cer", "pem", "key", "pub"];
 impl PemFault {
     /// `None` if the file cannot be read, is no PEM file, or has no fault that is independent of its use.
     pub fn first_in(file: &Path) -> Option<Self> {
-        let text = String::from_utf8(read_plain(file)?).ok()?;
+        let text = String::from_utf8(read_regular_file(file)?).ok()?;
         let must_be_pem =
             file.extension().is_some_and(|found| EXTENSIONS.iter().any(|known| *known == found));
         let (line, problem) = first_fault(&text, must_be_pem)?;
@@ -44,20 +44,20 @@ struct Section<'a> {
     label: &'a str,
     line: usize,
     /// Offset in the text.
-    at: usize,
+    offset: usize,
 }
 
 fn first_fault(text: &str, must_be_pem: bool) -> Option<(usize, &'static str)> {
     let mut open: Option<Section<'_>> = None;
     let mut sections = 0;
-    let mut at = 0;
+    let mut offset = 0;
     for (index, whole) in text.split_inclusive('\n').enumerate() {
         let (line, content) = (index + 1, whole.trim());
         let begins = content.starts_with("-----BEGIN");
         let ends = content.starts_with("-----END");
         match &open {
             None if begins => match label(content, "-----BEGIN ") {
-                Some(label) => open = Some(Section { label, line, at }),
+                Some(label) => open = Some(Section { label, line, offset }),
                 None => return Some((line, "this line should end in -----")),
             },
             None if ends => return Some((line, "this line ends a section that has not begun")),
@@ -68,7 +68,7 @@ fn first_fault(text: &str, must_be_pem: bool) -> Option<(usize, &'static str)> {
                 if label(content, "-----END ") != Some(section.label) {
                     return Some((line, "this is not the end of the section that has begun"));
                 }
-                let whole_section = text.get(section.at..at + whole.len())?;
+                let whole_section = text.get(section.offset..offset + whole.len())?;
                 if let Some(problem) = fault_in(section, whole_section) {
                     return Some((section.line, problem));
                 }
@@ -79,7 +79,7 @@ fn first_fault(text: &str, must_be_pem: bool) -> Option<(usize, &'static str)> {
             Some(_) if !content.chars().all(is_base64) => return Some((line, "this is not base64")),
             Some(_) => {}
         }
-        at += whole.len();
+        offset += whole.len();
     }
     match open {
         Some(section) => Some((section.line, "this section has no end")),

@@ -59,7 +59,8 @@ settings! {
         min_limit ("minLimit"): u32 = 32;
         /// The fixed limit, and the upper bound of the adaptive one.
         max_limit ("maxLimit"): u32 = 2000;
-        /// Maximum number of queued requests. Beyond it the newest request of the logical cluster with the most gets 429.
+        /// Maximum number of queued requests. Beyond it the newest request of the logical cluster with the longest
+        /// queue gets 429.
         max_queued ("maxQueued"): u32 = 4000;
         /// Time in the queue after which a request gets 429.
         queue_timeout ("queueTimeout"): Timespan = Timespan::from_secs(5);

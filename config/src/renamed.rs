@@ -1,7 +1,7 @@
-//! Names of earlier versions: keys and values that have another name now. An earlier name is an error that names the new one.
+//! Renamed keys and values. An old name is an error that names the new one.
 
-/// Earlier and present name of each renamed key. A key of the same earlier name may have several present ones; the one
-/// that is allowed where the key stands applies.
+/// Old and new name of each renamed key. An old name may have several new ones; the one that is allowed at the position of the
+/// key applies.
 pub(crate) const KEYS: &[(&str, &str)] = &[
     ("answer", "responseStallTimeout"),
     ("asKcp", "kcpCompatibility"),
@@ -26,12 +26,12 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
     ("waiting", "maxQueued"),
 ];
 
-/// Earlier and present name of each renamed value of an enumeration.
+/// Old and new name of each renamed value of an enumeration.
 pub(crate) const VALUES: &[(&str, &str)] =
     &[("ownAnswers", "localResponses"), ("stamping", "identityHeadersFirst")];
 
-/// The present name of `name`, if it is an earlier one of something in `allowed`.
-pub(crate) fn present_name(
+/// The new name of a renamed key or value, if it is in `allowed`.
+pub(crate) fn new_name(
     renamed: &[(&str, &'static str)],
     name: &str,
     allowed: &[&str],

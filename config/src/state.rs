@@ -33,16 +33,16 @@ pub struct ProcessState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessPhase {
-    /// It starts.
+    /// The process starts.
     #[default]
     Starting,
-    /// It serves.
+    /// The process serves requests.
     Ready,
-    /// It reads its files.
+    /// The process reads its files again.
     Reloading,
-    /// It starts its successor.
+    /// The process starts its successor.
     Upgrading,
-    /// It waits for open requests to end.
+    /// The process waits for open requests to end.
     Draining,
     /// A phase of a later version.
     #[serde(other)]

@@ -1,4 +1,4 @@
-//! Values people write with a unit: `30s`, `64MiB`.
+//! Values with a unit: `30s`, `64MiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ impl FromStr for Timespan {
         let malformed = || UnitError::new(text, "a duration such as \"250ms\", \"30s\", \"1m30s\" or \"2h\"");
         let mut rest = text;
         let mut total: u64 = 0;
-        // Each unit may appear once, largest first, so that "1s1h" is caught as the slip it is.
+        // Each unit may appear once, largest first, so that "1s1h" is an error.
         let mut allowed: &[(&str, u64)] = &[("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
         if rest.is_empty() {
             return Err(malformed());

@@ -111,8 +111,9 @@ impl FromStr for HttpsUrl {
             }
             _ => authority,
         };
-        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '\\');
-        if host.is_empty() || rest.contains(odd) {
+        let is_forbidden =
+            |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '\\');
+        if host.is_empty() || rest.contains(is_forbidden) {
             return Err(malformed());
         }
         Ok(Self(text.trim_end_matches('/').to_owned()))
@@ -226,7 +227,7 @@ pub enum TlsVersion {
 pub enum KcpBehaviour {
     /// Ready as soon as the list of shards was read, not when their workspaces were.
     Readiness,
-    /// 403, not 503, for a workspace that may only not have been read yet.
+    /// 403, not 503, for an unknown workspace while the index is not synced.
     Unsynced,
     /// The plain words "Not available." for a workspace in phase Unavailable, not a `Status`.
     UnavailableBody,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use fairlead_certs::{Error, Inventory, InventoryError, Layout, Plan, Renewal};
 
-use crate::kubeconfigs::{Addresses, Folder, InnerAddresses};
+use crate::kubeconfigs::{Addresses, InternalAddresses, KubeconfigFolder};
 use crate::output::print;
 
 /// Issue missing certificates, renew expiring ones, write kubeconfigs
@@ -24,10 +24,10 @@ pub(crate) struct CertsInit {
     /// URL of the gateway, for admin.kubeconfig
     #[arg(long, default_value = "https://localhost:6443", value_name = "URL")]
     gateway_url: String,
-    /// URL of the root shard for servers, for their kubeconfigs
+    /// URL of the root shard, for the kubeconfigs of servers
     #[arg(long, requires = "cache_url", value_name = "URL")]
     root_shard_url: Option<String>,
-    /// URL of the cache server for shards, for their kubeconfigs
+    /// URL of the cache server, for the kubeconfigs of shards
     #[arg(long, requires = "root_shard_url", value_name = "URL")]
     cache_url: Option<String>,
     /// Renew all certificates now; authorities stay
@@ -62,11 +62,11 @@ impl CertsInit {
         let inner = self.root_shard_url.clone().zip(self.cache_url.clone());
         let addresses = Addresses {
             gateway: self.gateway_url.clone(),
-            inner: inner.map(|(root_shard, cache)| InnerAddresses { root_shard, cache }),
+            inner: inner.map(|(root_shard, cache)| InternalAddresses { root_shard, cache }),
         };
         let folder = self.dir.join("kubeconfigs");
         let admin = folder.join("admin.kubeconfig");
-        for path in Folder::new(folder).write(&layout, &addresses, &admin)? {
+        for path in KubeconfigFolder::new(folder).write(&layout, &addresses, &admin)? {
             print(format_args!("Kubeconfig: {}\n", path.display()));
         }
         Ok(())

@@ -42,11 +42,11 @@ pub(crate) struct Installation {
 pub(crate) enum InstallationError {
     #[error("cannot {attempt} {}: {source}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} was written by a newer fairlead (format {found}, this one knows {FORMAT})", path.display())]
+    #[error("{} was written by a newer fairlead (format {found}, this one supports {FORMAT})", path.display())]
     NewerFormat { path: PathBuf, found: u32 },
     #[error("{} does not contain a format number", path.display())]
     UnreadableFormat { path: PathBuf },
-    #[error("{} is not empty and not a directory of fairlead", path.display())]
+    #[error("{} is not empty and is not a directory of fairlead", path.display())]
     Foreign { path: PathBuf },
     #[error("another `fairlead up` (process {pid}) is running in {}", path.display())]
     InUse { path: PathBuf, pid: u32 },
@@ -123,7 +123,8 @@ pub(crate) fn now_as_text() -> String {
 impl Installation {
     /// The installation in a directory, which need not exist. A relative path is resolved against the working directory.
     pub(crate) fn at(directory: &Path) -> Result<Self, InstallationError> {
-        let directory = std::path::absolute(directory).map_err(InstallationError::io("find", directory))?;
+        let directory =
+            std::path::absolute(directory).map_err(InstallationError::io("resolve", directory))?;
         Ok(Self { directory })
     }
 
@@ -148,8 +149,8 @@ impl Installation {
         self.directory.join("users.yaml")
     }
 
-    pub(crate) fn kubeconfigs(&self) -> kubeconfigs::Folder {
-        kubeconfigs::Folder::new(self.directory.join("kubeconfigs"))
+    pub(crate) fn kubeconfigs(&self) -> kubeconfigs::KubeconfigFolder {
+        kubeconfigs::KubeconfigFolder::new(self.directory.join("kubeconfigs"))
     }
 
     pub(crate) fn configs(&self) -> PathBuf {
@@ -187,7 +188,7 @@ impl Installation {
     /// Creates and locks the directory. The lock is held until the result is dropped.
     pub(crate) fn lock(&self) -> Result<InstallationLock, InstallationError> {
         self.check()?;
-        make_private(&self.directory)?;
+        create_private_folder(&self.directory)?;
         let path = self.lock_file();
         let mut file = OpenOptions::new()
             .read(true)
@@ -325,7 +326,7 @@ pub(crate) struct RunningUp {
 }
 
 impl RunningUp {
-    /// Blocks until it has ended.
+    /// Blocks until the running `up` has ended.
     pub(crate) fn wait(self) -> io::Result<()> {
         self.file.lock_shared()
     }
@@ -345,11 +346,11 @@ fn write_pid(file: &mut File, pid: Option<u32>) -> io::Result<()> {
 }
 
 /// Creates a folder with mode 0700; an existing one keeps its mode.
-pub(crate) fn make_private(folder: &Path) -> Result<(), InstallationError> {
+pub(crate) fn create_private_folder(folder: &Path) -> Result<(), InstallationError> {
     use std::os::unix::fs::DirBuilderExt;
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(folder).map_err(InstallationError::io("make", folder))
+    builder.create(folder).map_err(InstallationError::io("create", folder))
 }
 
 /// Replaces a file by rename, so that readers never see a part of it.

@@ -10,12 +10,12 @@ pub(crate) struct Addresses {
     /// URL of the gateway, for users.
     pub gateway: String,
     /// URLs for requests between servers; `None` writes only the kubeconfig of the administrator.
-    pub inner: Option<InnerAddresses>,
+    pub inner: Option<InternalAddresses>,
 }
 
 /// URLs for requests between servers.
 #[derive(Clone, Debug)]
-pub(crate) struct InnerAddresses {
+pub(crate) struct InternalAddresses {
     /// URL of the root shard.
     pub root_shard: String,
     /// URL of the cache server.
@@ -24,9 +24,9 @@ pub(crate) struct InnerAddresses {
 
 /// The folder with the kubeconfigs of servers. File names are those of kcp where it has one.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct KubeconfigFolder(PathBuf);
 
-impl Folder {
+impl KubeconfigFolder {
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
@@ -59,7 +59,7 @@ impl Folder {
         admin: &Path,
     ) -> Result<Vec<PathBuf>, Error> {
         let mut all = vec![(admin.to_owned(), Kubeconfig::admin(layout, &addresses.gateway)?)];
-        if let Some(InnerAddresses { root_shard, cache }) = &addresses.inner {
+        if let Some(InternalAddresses { root_shard, cache }) = &addresses.inner {
             let shard_admin = single(layout, root_shard, "base", "shard-base", &Client::ShardAdmin)?;
             let creator = single(layout, root_shard, "base", "base", &Client::LogicalClusterAdmin)?;
             let cache = single(layout, cache, "cache", "cache", &Client::Cache)?;

@@ -1,7 +1,7 @@
 //! The `fairlead` command, which runs and operates an installation.
 //!
-//! It starts the servers as processes and uses them as any client does. It must not know their internals: it knows their
-//! settings (`fairlead-config`), their certificates (`fairlead-certs`) and their APIs (`fairlead-client`).
+//! The command starts the servers as processes and uses them like any other client. It depends on their settings
+//! (`fairlead-config`), their certificates (`fairlead-certs`) and their APIs (`fairlead-client`), not on their internals.
 
 mod certs;
 mod command;

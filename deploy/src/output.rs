@@ -27,7 +27,7 @@ pub(crate) fn escape_control_characters(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Prints. A closed pipe (`| head`) is no error. Any other error ends the program with a message, because its result is
+/// Prints a text. A closed pipe (`| head`) is no error. Any other error ends the program with a message, because its result is
 /// lost.
 pub(crate) fn print(text: impl Display) {
     let _ = try_print(text);

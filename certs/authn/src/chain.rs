@@ -29,7 +29,7 @@ pub struct Chain {
 /// The result of a chain for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The user is known and, unless it is `system:anonymous`, in group `system:authenticated`.
+    /// The user is authenticated and, unless it is `system:anonymous`, in group `system:authenticated`.
     Identified(Arc<Identity>),
     /// The request has no credential. The server decides whether to admit it, as [`Identity::anonymous`].
     Anonymous,
@@ -125,7 +125,7 @@ impl Chain {
     }
 
     /// Authenticates a request to a logical cluster whose workspace trusts issuers of its own. These issuers get the tokens
-    /// that the chain does not accept, for whatever reason. Their users do not pass the chain's group filters, because
+    /// that the chain does not accept, for whatever reason. The chain's group filters are not applied to their users, because
     /// [`WorkspaceAuthenticator`] has removed all groups of the system.
     ///
     /// If neither has an authenticator for the token ([`Rejection::lacks_authenticator`]) and the chain has

@@ -31,7 +31,7 @@ pub(crate) struct CertificateEvaluation {
     generation: u64,
     evaluated_at: SystemTime,
     /// Validity period; `None` if the certificate does not parse.
-    in_force: Option<(SystemTime, SystemTime)>,
+    validity: Option<(SystemTime, SystemTime)>,
     /// The certificate's user; after the first use in a chain, the chain's result.
     pub(crate) client: Result<Arc<Identity>, Arc<str>>,
     /// Whether the certificate may assert identities.
@@ -83,12 +83,12 @@ impl ConnectionCredentials {
     ) -> Option<Arc<CertificateEvaluation>> {
         let certificate = self.certificate()?;
         if let Some(known) = self.evaluation.load_full()
-            && known.holds(authorities, now)
+            && known.is_current(authorities, now)
         {
             return Some(known);
         }
         // Several requests may get here at once after a reload. Their results are equal; the last one stays.
-        let evaluation = Arc::new(CertificateEvaluation::make(certificate, &self.chain, authorities, now));
+        let evaluation = Arc::new(CertificateEvaluation::new(certificate, &self.chain, authorities, now));
         self.evaluation.store(Some(Arc::clone(&evaluation)));
         Some(evaluation)
     }
@@ -104,16 +104,16 @@ impl ConnectionCredentials {
         if identity.is_processed_by(chain) {
             return identity;
         }
-        let known = self.evaluation.load_full().filter(|known| known.is_of(&identity));
+        let known = self.evaluation.load_full().filter(|known| known.has_identity(&identity));
         let (Some(evaluation), Some(Ok(certificate))) = (known, self.certificate()) else {
             // The identity is not of this certificate, or the certificate was verified again meanwhile. Then two chains
-            // may filter in a row, which drops more groups, never fewer.
+            // may filter one after the other, which drops more groups, never fewer.
             return identity.post_process(chain, process);
         };
         let start = if identity.is_processed() { Arc::new(certificate.identity()) } else { identity };
         let processed = process(start);
         processed.set_processed_by(chain);
-        // A newer verification wins.
+        // The result of a newer verification is not replaced.
         let replaced = CertificateEvaluation {
             client: Ok(Arc::clone(&processed)),
             ..CertificateEvaluation::clone(&evaluation)
@@ -125,11 +125,11 @@ impl ConnectionCredentials {
 
 impl CertificateEvaluation {
     /// Whether this object is the evaluation's identity.
-    fn is_of(&self, identity: &Arc<Identity>) -> bool {
+    fn has_identity(&self, identity: &Arc<Identity>) -> bool {
         self.client.as_ref().is_ok_and(|client| Arc::ptr_eq(client, identity))
     }
 
-    fn make(
+    fn new(
         certificate: Result<&ClientCertificate, CertificateError>,
         chain: &[CertificateDer<'static>],
         authorities: &CertificateAuthorities,
@@ -157,19 +157,19 @@ impl CertificateEvaluation {
         Self {
             generation: authorities.generation(),
             evaluated_at: now,
-            in_force: certificate.ok().map(|certificate| (certificate.not_before, certificate.not_after)),
+            validity: certificate.ok().map(|certificate| (certificate.not_before, certificate.not_after)),
             client,
             request_header,
         }
     }
 
-    fn holds(&self, authorities: &CertificateAuthorities, now: SystemTime) -> bool {
-        let fresh = now.duration_since(self.evaluated_at).is_ok_and(|age| age < EVALUATION_LIFETIME);
+    fn is_current(&self, authorities: &CertificateAuthorities, now: SystemTime) -> bool {
+        let is_fresh = now.duration_since(self.evaluated_at).is_ok_and(|age| age < EVALUATION_LIFETIME);
         // The result becomes wrong when the time crosses either end of the validity period.
-        let same_side = self.in_force.is_none_or(|(from, to)| {
+        let is_on_same_side = self.validity.is_none_or(|(from, to)| {
             (self.evaluated_at < from, self.evaluated_at > to) == (now < from, now > to)
         });
-        self.generation == authorities.generation() && fresh && same_side
+        self.generation == authorities.generation() && is_fresh && is_on_same_side
     }
 }
 

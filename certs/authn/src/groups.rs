@@ -80,8 +80,11 @@ impl GroupFilter {
 
 /// The elements of a list with commas, without quotes.
 fn split_list(value: &str) -> impl Iterator<Item = &str> {
-    let is_noise = |char: char| char.is_whitespace() || char == '"' || char == '\'';
-    value.split(',').map(move |element| element.trim_matches(is_noise)).filter(|element| !element.is_empty())
+    let is_quote_or_space = |char: char| char.is_whitespace() || char == '"' || char == '\'';
+    value
+        .split(',')
+        .map(move |element| element.trim_matches(is_quote_or_space))
+        .filter(|element| !element.is_empty())
 }
 
 impl Pattern {

@@ -24,7 +24,7 @@ pub struct Identity {
 struct ProcessedIdentity {
     chain: u64,
     /// `None` for the identity itself, which must not own itself.
-    to: Option<Arc<Identity>>,
+    result: Option<Arc<Identity>>,
 }
 
 /// The credential or mechanism by which a user was authenticated.
@@ -85,7 +85,7 @@ impl Identity {
         &self.user
     }
 
-    /// How the user was authenticated.
+    /// The method by which the user was authenticated.
     #[must_use]
     pub fn method(&self) -> AuthenticationMethod {
         self.method
@@ -103,8 +103,7 @@ impl Identity {
     }
 
     /// Caches the last result of a chain's group filters, so that they do not run for each request with the same credential:
-    /// one atomic load. `process` must depend on nothing
-    /// but its argument and the chain.
+    /// one atomic load. The result of `process` must depend only on its argument and the chain.
     pub(crate) fn post_process(
         self: Arc<Self>,
         chain: u64,
@@ -113,35 +112,36 @@ impl Identity {
         if let Some(known) = &*self.processed.load()
             && known.chain == chain
         {
-            return known.to.clone().unwrap_or_else(|| Arc::clone(&self));
+            return known.result.clone().unwrap_or_else(|| Arc::clone(&self));
         }
         let result = process(Arc::clone(&self));
-        let to = (!Arc::ptr_eq(&result, &self)).then(|| Arc::clone(&result));
-        self.processed.store(Some(Arc::new(ProcessedIdentity { chain, to })));
+        let other = (!Arc::ptr_eq(&result, &self)).then(|| Arc::clone(&result));
+        self.processed.store(Some(Arc::new(ProcessedIdentity { chain, result: other })));
         result
     }
 
-    /// Whether this chain has already processed it.
+    /// Whether this identity is the result of this chain.
     pub(crate) fn is_processed_by(&self, chain: u64) -> bool {
-        self.processed.load().as_ref().is_some_and(|known| known.chain == chain && known.to.is_none())
+        self.processed.load().as_ref().is_some_and(|known| known.chain == chain && known.result.is_none())
     }
 
-    /// Whether any chain has processed it.
+    /// Whether any chain has processed this identity.
     pub(crate) fn is_processed(&self) -> bool {
         self.processed.load().is_some()
     }
 
-    /// FieldErrors that it is what this chain has made.
+    /// Records that this identity is the result of this chain.
     pub(crate) fn set_processed_by(&self, chain: u64) {
-        self.processed.store(Some(Arc::new(ProcessedIdentity { chain, to: None })));
+        self.processed.store(Some(Arc::new(ProcessedIdentity { chain, result: None })));
     }
 
     /// The identity in group `system:authenticated`. As in Kubernetes, a user that is already in that group or in
     /// `system:unauthenticated`, which a proxy may set in request headers, is not changed.
     pub(crate) fn in_group_authenticated(self: Arc<Self>) -> Arc<Self> {
         let groups = &self.user.groups;
-        let sorted = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-        if self.user.name == ANONYMOUS || sorted {
+        let has_authentication_group =
+            groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        if self.user.name == ANONYMOUS || has_authentication_group {
             return self;
         }
         let groups = groups.iter().cloned().chain([AUTHENTICATED.to_owned()]).collect();

@@ -1,7 +1,7 @@
-//! The headers by which one server asserts the user to the next: those of clients are stripped, ours are set.
+//! The headers by which one server asserts the user to the next. Those of clients are removed before the server sets its own.
 //!
 //! CVE-2026-61682 of kcp: its proxy forwarded `X-Remote-*` of clients, so every tenant could become any user. The order in
-//! a proxy is: resolve hop-by-hop headers, strip, stamp last.
+//! a proxy is: resolve hop-by-hop headers, remove identity headers of the client, set identity headers last.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ pub fn is_identity_header(name: &str) -> bool {
 /// Removes the identity headers of a client, and returns the number of removed values. Works for headers and trailers.
 ///
 /// The names of identity headers are removed from `Connection`, too. A server that resolves hop-by-hop headers after this
-/// would otherwise let the client remove the stamped headers. Allocates only if there is something to remove.
+/// would otherwise let the client remove the headers that were set. Allocates only if there is something to remove.
 pub fn strip_identity_headers(headers: &mut HeaderMap) -> usize {
     strip_connection(headers);
     let forged: Vec<HeaderName> =
@@ -68,8 +68,8 @@ fn is_identity(option: &[u8]) -> bool {
     std::str::from_utf8(option).is_ok_and(is_identity_header)
 }
 
-/// The headers that assert a user. Built once per identity (see [`Identity::headers`](crate::Identity::headers)), stamped
-/// on every request.
+/// The headers that assert a user. Built once per identity (see [`Identity::headers`](crate::Identity::headers)), set on
+/// every request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdentityHeaders {
     lines: Vec<(HeaderName, HeaderValue)>,

@@ -7,7 +7,7 @@
 //! [`Outcome::Rejected`]. A server that asserts identities to the next server first removes the headers that clients have
 //! forged ([`strip_identity_headers`]) and then sets its own ([`IdentityHeaders`]).
 //!
-//! This crate must not know routes, resources or permissions: authentication does not depend on the purpose of a request.
+//! This crate is independent of routes, resources and permissions: authentication does not depend on the purpose of a request.
 //! It contains no server. Of HTTP it uses header maps, and it is a client of issuers and webhooks.
 //!
 //! # The chain of a gateway

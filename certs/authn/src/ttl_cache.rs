@@ -8,14 +8,14 @@ use std::{
 use parking_lot::RwLock;
 
 /// Number of locks, so that concurrent callers rarely wait for one another.
-const SHARDS: usize = 16;
+const PARTITIONS: usize = 16;
 
 /// Values by digest.
 ///
 /// A look-up is one uncontended read lock and one probe, about 50 ns. A full cache evicts the entry that expires first.
 pub(crate) struct TtlCache<V> {
-    shards: [RwLock<HashMap<[u8; 32], Entry<V>>>; SHARDS],
-    max_per_shard: usize,
+    partitions: [RwLock<HashMap<[u8; 32], Entry<V>>>; PARTITIONS],
+    max_per_partition: usize,
 }
 
 struct Entry<V> {
@@ -26,17 +26,17 @@ struct Entry<V> {
 }
 
 impl<V: Clone> TtlCache<V> {
-    /// A cache for about `most` values.
-    pub(crate) fn with_capacity(most: usize) -> Self {
+    /// A cache for about `capacity` values.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self {
-            shards: std::array::from_fn(|_| RwLock::default()),
-            max_per_shard: most.div_ceil(SHARDS).max(1),
+            partitions: std::array::from_fn(|_| RwLock::default()),
+            max_per_partition: capacity.div_ceil(PARTITIONS).max(1),
         }
     }
 
     pub(crate) fn get(&self, key: &[u8; 32], now: SystemTime) -> Option<V> {
-        let shard = self.shard(key).read();
-        let entry = shard.get(key)?;
+        let partition = self.partition(key).read();
+        let entry = partition.get(key)?;
         entry.is_valid(now).then(|| entry.value.clone())
     }
 
@@ -55,21 +55,21 @@ impl<V: Clone> TtlCache<V> {
         if until <= now {
             return;
         }
-        let mut shard = self.shard(&key).write();
-        if shard.len() >= self.max_per_shard && !shard.contains_key(&key) {
-            shard.retain(|_, entry| entry.is_valid(now));
+        let mut partition = self.partition(&key).write();
+        if partition.len() >= self.max_per_partition && !partition.contains_key(&key) {
+            partition.retain(|_, entry| entry.is_valid(now));
         }
-        if shard.len() >= self.max_per_shard && !shard.contains_key(&key) {
-            let first = shard.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| *key);
+        if partition.len() >= self.max_per_partition && !partition.contains_key(&key) {
+            let first = partition.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| *key);
             if let Some(first) = first {
-                shard.remove(&first);
+                partition.remove(&first);
             }
         }
-        shard.insert(key, Entry { value, since: now, until });
+        partition.insert(key, Entry { value, since: now, until });
     }
 
-    fn shard(&self, key: &[u8; 32]) -> &RwLock<HashMap<[u8; 32], Entry<V>>> {
-        &self.shards[usize::from(key[0]) % SHARDS]
+    fn partition(&self, key: &[u8; 32]) -> &RwLock<HashMap<[u8; 32], Entry<V>>> {
+        &self.partitions[usize::from(key[0]) % PARTITIONS]
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn values_expire_after_their_ttl_or_at_their_end() {
-        let cache = TtlCache::with_capacity(16 * SHARDS);
+        let cache = TtlCache::with_capacity(16 * PARTITIONS);
         cache.insert(key(1), "plain", at(100), 10 * SECOND, None);
         cache.insert(key(2), "ends", at(100), 10 * SECOND, Some(at(105)));
         cache.insert(key(3), "over", at(100), 10 * SECOND, Some(at(100)));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_evicts_the_entry_that_expires_first() {
-        let cache = TtlCache::with_capacity(SHARDS * 3);
+        let cache = TtlCache::with_capacity(PARTITIONS * 3);
         for number in 0..100 {
             cache.insert(key(number), number, at(100 + u64::from(number)), 1000 * SECOND, None);
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of users with a valid credential.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of users without one.
+/// The group of users without a valid credential.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// A user. Its serialised form is `UserInfo` of `authentication.k8s.io/v1`.

@@ -120,10 +120,10 @@ impl TokenWebhook {
             async move { review_with_retries(&client, &settings, &token).await }.boxed()
         };
         match self.in_flight.join(*token.digest(), call).await {
-            Ok(review) => {
-                let ttl = if review.is_some() { self.settings.cache_ttl } else { REJECTION_TTL };
-                self.cache.insert(*token.digest(), review.clone(), now, ttl, None);
-                verdict(review)
+            Ok(identity) => {
+                let ttl = if identity.is_some() { self.settings.cache_ttl } else { REJECTION_TTL };
+                self.cache.insert(*token.digest(), identity.clone(), now, ttl, None);
+                verdict(identity)
             }
             Err(problem) => Verdict::Declined(Reason::Unavailable(problem)),
         }
@@ -144,14 +144,14 @@ impl Authenticator for TokenWebhook {
             return VerdictFuture::Ready(Verdict::NoOpinion);
         };
         match self.cache.get(token.digest(), request.now) {
-            Some(review) => VerdictFuture::Ready(verdict(review)),
+            Some(identity) => VerdictFuture::Ready(verdict(identity)),
             None => VerdictFuture::Pending(Box::pin(self.review_uncached(token, request.now))),
         }
     }
 }
 
-fn verdict(review: Option<Arc<Identity>>) -> Verdict {
-    match review {
+fn verdict(identity: Option<Arc<Identity>>) -> Verdict {
+    match identity {
         Some(identity) => Verdict::Accepted(identity),
         None => Verdict::Declined(TokenError::RejectedByWebhook.into()),
     }
@@ -169,7 +169,7 @@ async fn review_with_retries(
     loop {
         tries += 1;
         let problem = match timeout_at(deadline, review(client, settings, token)).await {
-            Ok(Ok(review)) => return Ok(review),
+            Ok(Ok(identity)) => return Ok(identity),
             Ok(Err(problem)) => problem,
             Err(_) => return Err("the webhook has not responded in time".into()),
         };
@@ -202,7 +202,7 @@ async fn review(
     token: &str,
 ) -> Result<Option<Arc<Identity>>, ReviewError> {
     let malformed =
-        || ReviewError { is_retryable: false, text: "the webhook's response is no TokenReview".into() };
+        || ReviewError { is_retryable: false, text: "the webhook's response is not a TokenReview".into() };
     let review = Review {
         api_version: settings.version.api_version(),
         kind: "TokenReview",
@@ -213,11 +213,11 @@ async fn review(
     let path = if client.endpoint().prefix().is_empty() { "/" } else { "" };
     let request = Request::new(HttpMethod::POST, path).with_body("application/json", body);
     let response = client.request(request).await?;
-    let review: ReviewResponse = serde_json::from_slice(&response.body).map_err(|_| malformed())?;
-    if review.kind != "TokenReview" || review.api_version != settings.version.api_version() {
+    let response: ReviewResponse = serde_json::from_slice(&response.body).map_err(|_| malformed())?;
+    if response.kind != "TokenReview" || response.api_version != settings.version.api_version() {
         return Err(malformed());
     }
-    Ok(review.status.accepted_for(&settings.audiences).map(Arc::new))
+    Ok(response.status.accepted_for(&settings.audiences).map(Arc::new))
 }
 
 #[derive(Serialize)]

@@ -9,7 +9,10 @@ fn loose_permissions_are_tightened_and_reported() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let report = pki.apply_after(0);
     assert!(report.is_unchanged());
-    assert_eq!(report.notes, [format!("{} could be read by others; now it cannot", key.display())]);
+    assert_eq!(
+        report.notes,
+        [format!("{}: permissions of the group and of others were removed", key.display())]
+    );
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -145,17 +148,11 @@ fn a_newer_or_unreadable_format_is_refused() {
         (
             "2",
             format!(
-                "{} says format 2, but this program knows formats up to 1: use a newer fairlead",
+                "{} has format 2, but this program supports formats up to 1: use a newer fairlead",
                 format.display()
             ),
         ),
-        (
-            "soon",
-            format!(
-                "{} should hold the format's number and does not: is this a PKI directory?",
-                format.display()
-            ),
-        ),
+        ("soon", format!("{} does not contain a format number: is this a PKI directory?", format.display())),
     ] {
         fs::write(&format, text).unwrap();
         let before = pki.files();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Doubling delays with jitter: the n-th delay is drawn evenly from the upper half of `initial * 2^n`, capped at
+/// Doubling delays with jitter: the n-th delay is uniformly random in the upper half of `initial * 2^n`, capped at
 /// `longest`, so that clients that lost the same server do not reconnect at the same time.
 #[derive(Debug, Clone)]
 pub struct Backoff {
@@ -30,10 +30,10 @@ impl Backoff {
     }
 }
 
-/// Evenly distributed in `[0, 1)`. Spreads load; nothing secret depends on it.
+/// A uniformly random number in `[0, 1)`, for jitter only. It is not suitable for secrets.
 pub(crate) fn random_fraction() -> f64 {
     let mut bytes = [0u8; 4];
-    // Without a source of randomness jitter is lost, which is acceptable.
+    // Without a source of randomness there is no jitter, which is acceptable.
     if getrandom::fill(&mut bytes).is_err() {
         return 0.5;
     }

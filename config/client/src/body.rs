@@ -14,7 +14,7 @@ pub struct ResponseBody {
     incoming: Incoming,
     usage: Option<ConnectionUse>,
     /// Name of the request, for errors.
-    what: Arc<str>,
+    subject: Arc<str>,
 }
 
 /// The use of a connection by one response.
@@ -26,8 +26,8 @@ pub(crate) enum ConnectionUse {
 }
 
 impl ResponseBody {
-    pub(crate) fn new(incoming: Incoming, usage: ConnectionUse, what: Arc<str>) -> Self {
-        Self { incoming, usage: Some(usage), what }
+    pub(crate) fn new(incoming: Incoming, usage: ConnectionUse, subject: Arc<str>) -> Self {
+        Self { incoming, usage: Some(usage), subject }
     }
 
     /// The next chunk as the server sent it; `None` at the end of the body. Cancel-safe.
@@ -36,7 +36,7 @@ impl ResponseBody {
             match self.incoming.frame().await {
                 None => {
                     if let Some(ConnectionUse::Exclusive(connection)) = self.usage.take() {
-                        connection.give_back();
+                        connection.return_to_pool();
                     }
                     return None;
                 }
@@ -49,7 +49,7 @@ impl ResponseBody {
                 Some(Err(error)) => {
                     self.usage = None;
                     return Some(Err(ClientError::Closed {
-                        what: self.what.clone(),
+                        subject: self.subject.clone(),
                         source: Arc::new(error),
                     }));
                 }
@@ -59,12 +59,12 @@ impl ResponseBody {
 
     /// The whole body, if it is not larger than `limit` bytes. Copies nothing if it arrives in one chunk.
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, ClientError> {
-        let too_large = |what: &Arc<str>| ClientError::TooLarge { what: what.clone(), limit };
+        let too_large = |subject: &Arc<str>| ClientError::TooLarge { subject: subject.clone(), limit };
         let Some(first) = self.chunk().await.transpose()? else {
             return Ok(Bytes::new());
         };
         if first.len() > limit {
-            return Err(too_large(&self.what));
+            return Err(too_large(&self.subject));
         }
         let Some(second) = self.chunk().await.transpose()? else {
             return Ok(first);
@@ -74,7 +74,7 @@ impl ResponseBody {
         let mut next = Some(second);
         while let Some(chunk) = next {
             if whole.len() + chunk.len() > limit {
-                return Err(too_large(&self.what));
+                return Err(too_large(&self.subject));
             }
             whole.extend_from_slice(&chunk);
             next = self.chunk().await.transpose()?;
@@ -82,7 +82,7 @@ impl ResponseBody {
         Ok(whole.freeze())
     }
 
-    pub(crate) fn what(&self) -> &Arc<str> {
-        &self.what
+    pub(crate) fn subject(&self) -> &Arc<str> {
+        &self.subject
     }
 }

@@ -115,11 +115,11 @@ impl Client {
 
     /// Sends a request and reads the whole response. A status of 400 or more is [`ClientError::Status`].
     pub async fn request(&self, request: Request) -> Result<Response, ClientError> {
-        let what = self.describe(&request);
+        let subject = self.describe(&request);
         let max = self.options().max_response_bytes;
-        self.within_limit(&what.clone(), async {
+        self.within_limit(&subject.clone(), async {
             let StreamingResponse { status, headers, body } =
-                refuse_errors(self.exchange(request, what).await?).await?;
+                refuse_errors(self.exchange(request, subject).await?).await?;
             Ok(Response { status, headers, body: body.collect(max).await? })
         })
         .await
@@ -127,10 +127,10 @@ impl Client {
 
     /// Like [`Client::request`], for servers other than Kubernetes: every status is a success.
     pub async fn request_any_status(&self, request: Request) -> Result<Response, ClientError> {
-        let what = self.describe(&request);
+        let subject = self.describe(&request);
         let max = self.options().max_response_bytes;
-        self.within_limit(&what.clone(), async {
-            let StreamingResponse { status, headers, body } = self.exchange(request, what).await?;
+        self.within_limit(&subject.clone(), async {
+            let StreamingResponse { status, headers, body } = self.exchange(request, subject).await?;
             Ok(Response { status, headers, body: body.collect(max).await? })
         })
         .await
@@ -138,30 +138,32 @@ impl Client {
 
     /// Sends a request and returns with the response headers. The request timeout applies until then.
     pub async fn stream(&self, request: Request) -> Result<StreamingResponse, ClientError> {
-        let what = self.describe(&request);
-        self.within_limit(&what.clone(), async { refuse_errors(self.exchange(request, what).await?).await })
-            .await
+        let subject = self.describe(&request);
+        self.within_limit(&subject.clone(), async {
+            refuse_errors(self.exchange(request, subject).await?).await
+        })
+        .await
     }
 
     async fn within_limit<T>(
         &self,
-        what: &Arc<str>,
+        subject: &Arc<str>,
         operation: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         let after = self.options().request_timeout;
-        let timeout = |_| Err(ClientError::Timeout { what: what.clone(), after });
+        let timeout = |_| Err(ClientError::Timeout { subject: subject.clone(), after });
         tokio::time::timeout(after, operation).await.unwrap_or_else(timeout)
     }
 
-    async fn exchange(&self, request: Request, what: Arc<str>) -> Result<StreamingResponse, ClientError> {
+    async fn exchange(&self, request: Request, subject: Arc<str>) -> Result<StreamingResponse, ClientError> {
         let mut attempts = Attempts { left: 3, broken_reads_left: usize::from(request.method.is_safe()) };
         loop {
             let lease = self.pool.lease().await?;
-            match self.exchange_once(&request, lease, &what).await? {
+            match self.exchange_once(&request, lease, &subject).await? {
                 Ok(response) => return Ok(response),
                 Err(failure) if attempts.allow(&failure) => {}
                 Err(failure) => {
-                    return Err(ClientError::Closed { what, source: failure.error });
+                    return Err(ClientError::Closed { subject, source: failure.error });
                 }
             }
         }
@@ -171,9 +173,9 @@ impl Client {
         &self,
         request: &Request,
         lease: Lease,
-        what: &Arc<str>,
+        subject: &Arc<str>,
     ) -> Result<Result<StreamingResponse, SendFailure>, ClientError> {
-        let wire = self.wire_request(request, what)?;
+        let wire = self.wire_request(request, subject)?;
         let (response, usage) = match lease {
             Lease::Http2 { mut sender, in_flight } => {
                 (send_http2(&mut sender, wire).await, ConnectionUse::Shared { _in_flight: in_flight })
@@ -184,7 +186,7 @@ impl Client {
         };
         Ok(response.map(|response| {
             let (head, body) = response.into_parts();
-            let body = ResponseBody::new(body, usage, what.clone());
+            let body = ResponseBody::new(body, usage, subject.clone());
             StreamingResponse { status: head.status, headers: head.headers, body }
         }))
     }
@@ -192,10 +194,10 @@ impl Client {
     fn wire_request(
         &self,
         request: &Request,
-        what: &Arc<str>,
+        subject: &Arc<str>,
     ) -> Result<http::Request<Full<Bytes>>, ClientError> {
         let refuse =
-            |error: http::Error| ClientError::Request { what: what.clone(), source: Arc::new(error) };
+            |error: http::Error| ClientError::Request { subject: subject.clone(), source: Arc::new(error) };
         let mut wire = http::Request::builder()
             .method(request.method.clone())
             .uri(self.endpoint.uri(&request.path_and_query).map_err(refuse)?)
@@ -261,7 +263,7 @@ impl Attempts {
         if self.left == 0 {
             return false;
         }
-        if !failure.unsent {
+        if !failure.is_unsent {
             let allowed = self.broken_reads_left > 0;
             self.broken_reads_left = 0;
             return allowed;
@@ -272,10 +274,10 @@ impl Attempts {
 
 async fn refuse_errors(response: StreamingResponse) -> Result<StreamingResponse, ClientError> {
     // Error bodies beyond this size are not read.
-    const LARGEST_ERROR: usize = 1 << 20;
+    const MAX_ERROR_BODY: usize = 1 << 20;
     if response.status.as_u16() < 400 {
         return Ok(response);
     }
-    let body = response.body.collect(LARGEST_ERROR).await.unwrap_or_default();
+    let body = response.body.collect(MAX_ERROR_BODY).await.unwrap_or_default();
     Err(ClientError::Status(Box::new(KubeStatus::from_response(response.status, &response.headers, &body))))
 }

@@ -32,7 +32,7 @@ pub(crate) enum Connection {
 /// A request that got no response.
 pub(crate) struct SendFailure {
     /// The request was never sent, so a retry is safe.
-    pub(crate) unsent: bool,
+    pub(crate) is_unsent: bool,
     pub(crate) error: Arc<dyn Error + Send + Sync>,
 }
 
@@ -71,8 +71,8 @@ pub(crate) async fn send_http2(
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, SendFailure> {
     sender.try_send_request(request).await.map_err(|mut failure| {
-        let unsent = failure.take_message().is_some();
-        SendFailure { unsent, error: Arc::new(failure.into_error()) }
+        let is_unsent = failure.take_message().is_some();
+        SendFailure { is_unsent, error: Arc::new(failure.into_error()) }
     })
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn send_http1(
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, SendFailure> {
     if let Err(error) = sender.ready().await {
-        return Err(SendFailure { unsent: true, error: Arc::new(error) });
+        return Err(SendFailure { is_unsent: true, error: Arc::new(error) });
     }
     let uri = request.uri();
     if let Some(host) = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
@@ -91,8 +91,8 @@ pub(crate) async fn send_http1(
     let origin_form = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
     *request.uri_mut() = origin_form;
     sender.try_send_request(request).await.map_err(|mut failure| {
-        let unsent = failure.take_message().is_some();
-        SendFailure { unsent, error: Arc::new(failure.into_error()) }
+        let is_unsent = failure.take_message().is_some();
+        SendFailure { is_unsent, error: Arc::new(failure.into_error()) }
     })
 }
 

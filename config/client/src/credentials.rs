@@ -31,7 +31,7 @@ struct CredentialsSpec {
     impersonation: Option<Impersonation>,
 }
 
-/// Which server certificates are trusted.
+/// Trusted server certificates.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TrustRoots {
     /// Those that chain to one of these PEM certificates.
@@ -71,20 +71,20 @@ pub struct Impersonation {
 #[non_exhaustive]
 pub enum CredentialsError {
     /// A file could not be read.
-    #[error("cannot read {what} {path}: {source}")]
+    #[error("cannot read {item} {path}: {source}")]
     Read {
         /// Expected content, e.g. `client key`.
-        what: &'static str,
+        item: &'static str,
         /// Its path.
         path: String,
         /// The error of the operating system.
         source: std::io::Error,
     },
     /// A PEM text without the expected content.
-    #[error("the {what} is not usable: {reason}")]
+    #[error("the {item} is not usable: {reason}")]
     Pem {
         /// Expected content.
-        what: &'static str,
+        item: &'static str,
         /// The fault.
         reason: String,
     },
@@ -92,15 +92,12 @@ pub enum CredentialsError {
     #[error("the client certificate and key are not usable: {0}")]
     Identity(rustls::Error),
     /// `insecure-skip-tls-verify` where it is not allowed.
-    #[error(
-        "cluster {0:?} asks to skip the verification of the server's certificate, which is refused: \
-         give its certificate-authority"
-    )]
+    #[error("cluster {0:?} has insecure-skip-tls-verify, which is refused: set its certificate-authority")]
     UnverifiedTls(String),
-    /// Something that this client does not implement.
+    /// A feature that this client does not implement.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
-    /// A token or impersonated name that cannot be sent in a header, or a server name that is none.
+    /// A token or impersonated name that cannot be sent in a header, or an invalid server name.
     #[error("the {0} contains characters that cannot be used there")]
     Malformed(&'static str),
     /// No root certificates were found.
@@ -241,14 +238,14 @@ impl CredentialsSpec {
     }
 }
 
-fn sensitive(text: &str, what: &'static str) -> Result<HeaderValue, CredentialsError> {
-    let mut value = HeaderValue::from_str(text).map_err(|_| CredentialsError::Malformed(what))?;
+fn sensitive(text: &str, item: &'static str) -> Result<HeaderValue, CredentialsError> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| CredentialsError::Malformed(item))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let refuse = |reason: String| CredentialsError::Pem { what, reason };
+fn certificates(pem: &[u8], item: &'static str) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    let refuse = |reason: String| CredentialsError::Pem { item, reason };
     let chain = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| refuse(error.to_string()))?;
@@ -261,15 +258,15 @@ fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'st
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
     // The cause is omitted, because it might quote the key.
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| CredentialsError::Pem {
-        what: "client key",
+        item: "client key",
         reason: "it contains no PEM private key".to_owned(),
     })
 }
 
-fn roots(pem: &[u8], what: &'static str) -> Result<RootCertStore, CredentialsError> {
+fn roots(pem: &[u8], item: &'static str) -> Result<RootCertStore, CredentialsError> {
     let mut store = RootCertStore::empty();
-    for certificate in certificates(pem, what)? {
-        store.add(certificate).map_err(|error| CredentialsError::Pem { what, reason: error.to_string() })?;
+    for certificate in certificates(pem, item)? {
+        store.add(certificate).map_err(|error| CredentialsError::Pem { item, reason: error.to_string() })?;
     }
     Ok(store)
 }
@@ -289,7 +286,7 @@ fn system_roots() -> Result<RootCertStore, CredentialsError> {
         .find_map(|path| std::fs::read(path).ok())
         .ok_or(CredentialsError::NoSystemRoots)?;
     let mut store = RootCertStore::empty();
-    // A system bundle may hold old roots that this library does not parse; the others still count.
+    // A system bundle may hold old roots that this library does not parse; the others are still trusted.
     store.add_parsable_certificates(certificates(&pem, "system's root bundle")?);
     Ok(store)
 }

@@ -1,4 +1,4 @@
-//! Errors of requests: the party to blame, and whether a retry may help.
+//! Errors of requests: their origin, and whether a retry may help.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,18 +30,18 @@ pub enum ClientError {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// No response in time.
-    #[error("no response to {what} within {} ms", after.as_millis())]
+    #[error("no response to {subject} within {} ms", after.as_millis())]
     Timeout {
         /// The operation, e.g. `GET https://host:6443/readyz`.
-        what: Arc<str>,
+        subject: Arc<str>,
         /// The time limit.
         after: Duration,
     },
     /// The connection ended before the response was complete. The server may have acted on the request.
-    #[error("connection lost during {what}: {source}")]
+    #[error("connection lost during {subject}: {source}")]
     Closed {
         /// The interrupted request.
-        what: Arc<str>,
+        subject: Arc<str>,
         /// The error of hyper.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
@@ -49,26 +49,26 @@ pub enum ClientError {
     #[error("{0}")]
     Status(Box<KubeStatus>),
     /// The response does not have the expected form.
-    #[error("cannot decode {what}: {source}")]
+    #[error("cannot decode {subject}: {source}")]
     Decode {
         /// The decoded item.
-        what: Arc<str>,
+        subject: Arc<str>,
         /// The fault.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The response, or one watch event, is larger than this client accepts.
-    #[error("{what} is larger than {limit} bytes")]
+    #[error("{subject} is larger than {limit} bytes")]
     TooLarge {
         /// The item that is too large.
-        what: Arc<str>,
+        subject: Arc<str>,
         /// The limit in bytes.
         limit: usize,
     },
     /// The request cannot be expressed in HTTP: a bad path, header or body.
-    #[error("cannot build the request {what}: {source}")]
+    #[error("cannot build the request {subject}: {source}")]
     Request {
         /// The requested path.
-        what: Arc<str>,
+        subject: Arc<str>,
         /// The fault.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
@@ -79,7 +79,7 @@ pub enum ClientError {
 
 /// The party that has to act for the error to disappear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
+pub enum ErrorOrigin {
     /// The caller: the request has to be corrected before a retry.
     Caller,
     /// The server: it responded with a failure.
@@ -103,14 +103,14 @@ impl ClientError {
         }
     }
 
-    /// The party to blame.
-    pub fn blame(&self) -> Blame {
+    /// The origin of the error.
+    pub fn origin(&self) -> ErrorOrigin {
         match self {
-            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed { .. } => Blame::Network,
-            Self::Tls { .. } | Self::Decode { .. } | Self::TooLarge { .. } => Blame::Server,
-            Self::Request { .. } | Self::Credentials(_) => Blame::Caller,
-            Self::Status(status) if status.code >= 500 || status.code == 429 => Blame::Server,
-            Self::Status(_) => Blame::Caller,
+            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed { .. } => ErrorOrigin::Network,
+            Self::Tls { .. } | Self::Decode { .. } | Self::TooLarge { .. } => ErrorOrigin::Server,
+            Self::Request { .. } | Self::Credentials(_) => ErrorOrigin::Caller,
+            Self::Status(status) if status.code >= 500 || status.code == 429 => ErrorOrigin::Server,
+            Self::Status(_) => ErrorOrigin::Caller,
         }
     }
 
@@ -153,14 +153,14 @@ impl ClientError {
     }
 
     pub(crate) fn decode(
-        what: impl Into<Arc<str>>,
+        subject: impl Into<Arc<str>>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        Self::Decode { what: what.into(), source: Arc::new(source) }
+        Self::Decode { subject: subject.into(), source: Arc::new(source) }
     }
 }
 
-/// An error response: a Kubernetes `Status`, or one made from the HTTP status and the text of a plainer server.
+/// An error response: a Kubernetes `Status`, or one made from the status code and text of a server other than Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message} ({code})", if reason.is_empty() { String::new() } else { format!("{reason}: ") })]
 pub struct KubeStatus {
@@ -217,7 +217,7 @@ impl KubeStatus {
     /// Reads an error response. A body that is no `Status` becomes the message, truncated to 1 KiB.
     pub fn from_response(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let mut status = Self::from_json(body).unwrap_or_else(|| Self::from_text(code, body));
-        // HTTP clients obey the header. A Status without a code gets the HTTP status code.
+        // The header takes precedence over the body, as in other HTTP clients. A Status without a code gets the HTTP status code.
         if status.code == 0 {
             status.code = code.as_u16();
         }
@@ -310,14 +310,14 @@ mod tests {
         let conflict = r#"{"kind":"Status","code":409,"reason":"Conflict","message":"modified"}"#;
         let exists = r#"{"kind":"Status","code":409,"reason":"AlreadyExists","message":"exists"}"#;
         for (error, retryable, blame) in [
-            (response(404, None, "404 page not found\n"), false, Blame::Caller),
-            (response(409, None, conflict), false, Blame::Caller),
-            (response(429, Some("1"), ""), true, Blame::Server),
-            (response(500, None, "boom"), false, Blame::Server),
-            (response(500, Some("2"), "boom"), true, Blame::Server),
-            (response(503, None, "not yet"), true, Blame::Server),
+            (response(404, None, "404 page not found\n"), false, ErrorOrigin::Caller),
+            (response(409, None, conflict), false, ErrorOrigin::Caller),
+            (response(429, Some("1"), ""), true, ErrorOrigin::Server),
+            (response(500, None, "boom"), false, ErrorOrigin::Server),
+            (response(500, Some("2"), "boom"), true, ErrorOrigin::Server),
+            (response(503, None, "not yet"), true, ErrorOrigin::Server),
         ] {
-            assert_eq!((error.is_retryable(), error.blame()), (retryable, blame), "{error}");
+            assert_eq!((error.is_retryable(), error.origin()), (retryable, blame), "{error}");
         }
         assert!(
             response(409, None, conflict).is_conflict() && !response(409, None, conflict).is_already_exists()

@@ -1,10 +1,10 @@
 //! Kubeconfig files: read, resolved into an endpoint and credentials, edited, written.
 //!
-//! This is own code rather than `kube::config::Kubeconfig`, because this crate must not depend on k8s-openapi
-//! (`tests/tests/tidy.rs` enforces it).
+//! `kube::config::Kubeconfig` is not used, because this crate must not depend on k8s-openapi
+//! (`tests/tests/tidy` enforces it).
 //!
 //! One file at a time; files are never merged. The YAML tree is the only copy of the content, so that an edit keeps
-//! every field that this client does not know.
+//! every field that this client does not use.
 
 mod edit;
 mod resolved;
@@ -27,7 +27,7 @@ pub struct Kubeconfig {
     directory: PathBuf,
 }
 
-/// A context: which cluster, as which user.
+/// A context: a cluster and a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
     /// Name of the cluster entry.
@@ -302,7 +302,10 @@ impl Kubeconfig {
                     Some(Impersonation { user: user.to_owned(), groups: entry.strings("as-groups")? })
                 }
             },
-            unsupported: unsupported.into_iter().find(|(field, _)| present(field)).map(|(_, what)| what),
+            unsupported: unsupported
+                .into_iter()
+                .find(|(field, _)| present(field))
+                .map(|(_, feature)| feature),
         })
     }
 

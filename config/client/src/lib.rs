@@ -1,13 +1,13 @@
 //! A lean Kubernetes client on hyper: kubeconfig, requests, a reflector that decodes only the requested fields.
 //!
-//! It must not know servers: it sends requests to any server of a kubeconfig or [`Endpoint`], and knows the wire
-//! format of lists, watches, patches and `Status` errors, but no resource and no storage.
+//! The crate sends requests to any server of a kubeconfig or [`Endpoint`]. It implements the wire format of lists, watches,
+//! patches and `Status` errors, and is independent of servers, resources and storage.
 //!
 //! The contract:
 //! - A [`Client`] is cheap to clone. All its clones share one small pool of multiplexed HTTP/2 connections; HTTP/1.1
 //!   is the fallback when the server does not offer `h2` by ALPN.
 //! - Every response with a status of 400 or more is an error: [`ClientError::Status`].
-//! - An error has its retryability ([`ClientError::is_retryable`]) and the party to blame ([`ClientError::blame`]); only
+//! - An error has its retryability ([`ClientError::is_retryable`]) and an origin ([`ClientError::origin`]); only
 //!   [`retry`], within its [`RetryPolicy`], and the [`Reflector`] retry on their own, apart from a request that provably
 //!   never reached the server.
 //! - A [`Reflector`] retries for ever and never loses an event: it resumes by resourceVersion after an interruption, and
@@ -35,7 +35,7 @@ pub use body::ResponseBody;
 pub use client::{Client, Request, Response, StreamingResponse};
 pub use credentials::{Credentials, CredentialsError, Impersonation, Token, TrustRoots, UnverifiedTls};
 pub use endpoint::{Endpoint, EndpointError};
-pub use error::{Blame, ClientError, KubeStatus, StatusCause, StatusDetails};
+pub use error::{ClientError, ErrorOrigin, KubeStatus, StatusCause, StatusDetails};
 pub use kubeconfig::{
     Cluster, Context, KeyMaterial, Kubeconfig, KubeconfigError, ResolvedContext, User,
     default_kubeconfig_path,

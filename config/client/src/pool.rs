@@ -91,11 +91,11 @@ impl Pool {
         state.idle.retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
         let count = state.multiplexed.len();
         let least = state.multiplexed.iter().min_by_key(|c| c.in_flight.load(Ordering::Relaxed)).map(|c| {
-            let crowded = c.in_flight.load(Ordering::Relaxed) >= self.options.streams_per_connection;
-            (Lease::Http2 { sender: c.sender.clone(), in_flight: InFlight::count(&c.in_flight) }, crowded)
+            let is_full = c.in_flight.load(Ordering::Relaxed) >= self.options.streams_per_connection;
+            (Lease::Http2 { sender: c.sender.clone(), in_flight: InFlight::count(&c.in_flight) }, is_full)
         });
-        if let Some((lease, crowded)) = least {
-            if crowded && count < self.options.max_connections {
+        if let Some((lease, is_full)) = least {
+            if is_full && count < self.options.max_connections {
                 // Later requests use it; this one does not wait.
                 drop(state.dial(self));
             }
@@ -116,8 +116,8 @@ impl Pool {
         let limit = self.options.connect_timeout;
         let dialling = dial(&self.endpoint, &credentials, &self.options, attempt);
         let result = tokio::time::timeout(limit, dialling).await.unwrap_or_else(|_| {
-            let what = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
-            Err(ClientError::Timeout { what: what.into(), after: limit })
+            let subject = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
+            Err(ClientError::Timeout { subject: subject.into(), after: limit })
         });
         let mut state = self.state.lock();
         state.dial = None;
@@ -150,8 +150,8 @@ impl Pool {
 }
 
 impl Exclusive {
-    /// Gives the connection back once its response was read to the end.
-    pub(crate) fn give_back(self) {
+    /// Returns the connection to the pool, after its response was read to the end.
+    pub(crate) fn return_to_pool(self) {
         if let Some(pool) = self.pool.upgrade() {
             let mut state = pool.state.lock();
             if state.idle.len() < pool.options.max_connections {
@@ -230,7 +230,7 @@ impl State {
         });
         let outcome = async move {
             outcome.await.unwrap_or_else(|stopped| {
-                Err(ClientError::Closed { what: endpoint, source: Arc::new(stopped) })
+                Err(ClientError::Closed { subject: endpoint, source: Arc::new(stopped) })
             })
         };
         let outcome = outcome.boxed().shared();

@@ -38,7 +38,7 @@ pub struct Reflector<T> {
     options: ReflectorOptions,
     machine: ReflectorState,
     io: Io<T>,
-    /// The next page begins a list.
+    /// Whether the next page begins a list.
     at_first_page: bool,
     /// Items of the pages so far, for [`Reflector::next`].
     items: Vec<T>,
@@ -70,7 +70,7 @@ pub enum Piece<T> {
     Page {
         /// The objects.
         items: Vec<T>,
-        /// Whether a list begins here; pages of an unfinished list are to be dropped.
+        /// Whether a list begins here. The caller drops earlier pages of an unfinished list.
         is_first: bool,
         /// Revision of the list, set on its last page: objects on no page of it were deleted.
         complete_at: Option<String>,
@@ -326,9 +326,9 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
                 let request = source.list_request(page_size, &continue_token);
                 let work = async move {
                     sleep(delay).await;
-                    let what = request.path_and_query.clone();
+                    let subject = request.path_and_query.clone();
                     let outcome = client.request(request).await;
-                    Outcome::Listed(outcome.and_then(|response| Page::decode(&response.body, &what)))
+                    Outcome::Listed(outcome.and_then(|response| Page::decode(&response.body, &subject)))
                 };
                 self.io = Io::Working(work.boxed());
                 Phase::Listing
@@ -397,17 +397,17 @@ struct Page<T> {
 
 impl<T: DeserializeOwned> Page<T> {
     /// Decodes in one pass, or object by object if one of them does not decode.
-    fn decode(body: &[u8], what: &str) -> Result<Self, ClientError> {
+    fn decode(body: &[u8], subject: &str) -> Result<Self, ClientError> {
         if let Ok(List { metadata, items }) = serde_json::from_slice::<List<T>>(body) {
             return Ok(Self { items, meta: metadata, skipped: 0 });
         }
         let List { metadata, items } = serde_json::from_slice::<List<Box<RawValue>>>(body)
-            .map_err(|error| ClientError::decode(what.to_owned(), error))?;
+            .map_err(|error| ClientError::decode(subject.to_owned(), error))?;
         let mut skipped = 0;
         let decoded = items.iter().filter_map(|raw| match serde_json::from_str(raw.get()) {
             Ok(item) => Some(item),
             Err(error) => {
-                warn!(path = what, %error, "an object does not decode and is skipped");
+                warn!(path = subject, %error, "an object does not decode and is skipped");
                 skipped += 1;
                 None
             }

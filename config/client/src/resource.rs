@@ -126,9 +126,9 @@ impl Client {
     }
 
     async fn exchange_json<T: DeserializeOwned>(&self, request: Request) -> Result<T, ClientError> {
-        let what = request.path_and_query.clone();
+        let subject = request.path_and_query.clone();
         let response = self.request(request).await?;
-        serde_json::from_slice(&response.body).map_err(|error| ClientError::decode(what, error))
+        serde_json::from_slice(&response.body).map_err(|error| ClientError::decode(subject, error))
     }
 }
 
@@ -186,9 +186,9 @@ impl Query {
 /// RFC 3986 unreserved characters stand for themselves.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-fn encode(body: &impl Serialize, what: &str) -> Result<Vec<u8>, ClientError> {
+fn encode(body: &impl Serialize, subject: &str) -> Result<Vec<u8>, ClientError> {
     serde_json::to_vec(body)
-        .map_err(|error| ClientError::Request { what: what.into(), source: Arc::new(error) })
+        .map_err(|error| ClientError::Request { subject: subject.into(), source: Arc::new(error) })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::error::{ClientError, KubeStatus};
 /// An open watch. Dropping it cancels the watch on the server.
 pub struct WatchStream {
     body: ResponseBody,
-    lines: Lines,
+    lines: LineSplitter,
 }
 
 /// One event. The object is not decoded: its bytes are a slice of the received data, not a copy.
@@ -52,7 +52,7 @@ impl Client {
     /// Opens a watch with additional headers.
     pub async fn watch_with(&self, request: Request) -> Result<WatchStream, ClientError> {
         let response = self.stream(request).await?;
-        Ok(WatchStream { body: response.body, lines: Lines::new(self.options().max_event_bytes) })
+        Ok(WatchStream { body: response.body, lines: LineSplitter::new(self.options().max_event_bytes) })
     }
 }
 
@@ -62,19 +62,22 @@ impl WatchStream {
         loop {
             match self.lines.next() {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => return Some(WatchEvent::decode(&line, self.body.what())),
+                Ok(Some(line)) => return Some(WatchEvent::decode(&line, self.body.subject())),
                 Ok(None) => match self.body.chunk().await {
                     Some(Ok(chunk)) => self.lines.push(chunk),
                     Some(Err(error)) => return Some(Err(error)),
                     // An unfinished line at the end means that the connection was interrupted.
                     None if self.lines.is_partial() => {
                         let source = Arc::new(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-                        return Some(Err(ClientError::Closed { what: self.body.what().clone(), source }));
+                        return Some(Err(ClientError::Closed {
+                            subject: self.body.subject().clone(),
+                            source,
+                        }));
                     }
                     None => return None,
                 },
                 Err(TooLong { limit }) => {
-                    return Some(Err(ClientError::TooLarge { what: self.body.what().clone(), limit }));
+                    return Some(Err(ClientError::TooLarge { subject: self.body.subject().clone(), limit }));
                 }
             }
         }
@@ -87,7 +90,7 @@ impl WatchEvent {
         KubeStatus::from_json(&self.object).unwrap_or_default()
     }
 
-    fn decode(line: &Bytes, what: &Arc<str>) -> Result<Self, ClientError> {
+    fn decode(line: &Bytes, subject: &Arc<str>) -> Result<Self, ClientError> {
         #[derive(Deserialize)]
         struct Line<'a> {
             #[serde(rename = "type")]
@@ -96,13 +99,13 @@ impl WatchEvent {
             object: &'a RawValue,
         }
         let parsed: Line<'_> = serde_json::from_slice(line)
-            .map_err(|error| ClientError::decode(format!("an event of {what}"), error))?;
+            .map_err(|error| ClientError::decode(format!("an event of {subject}"), error))?;
         Ok(Self { kind: parsed.kind, object: line.slice_ref(parsed.object.get().as_bytes()) })
     }
 }
 
 /// Splits a byte stream into lines. A line within one chunk is a slice of it; one that spans chunks is joined.
-struct Lines {
+struct LineSplitter {
     limit: usize,
     partial: BytesMut,
     chunk: Bytes,
@@ -112,12 +115,12 @@ struct TooLong {
     limit: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     fn new(limit: usize) -> Self {
         Self { limit, partial: BytesMut::new(), chunk: Bytes::new() }
     }
 
-    /// Adds a chunk; the one before must have been used up by [`Lines::next`].
+    /// Adds a chunk; the one before must have been used up by [`LineSplitter::next`].
     fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty());
         self.chunk = chunk;
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     fn cut(chunks: &[&str], limit: usize) -> (Vec<String>, bool) {
-        let mut lines = Lines::new(limit);
+        let mut lines = LineSplitter::new(limit);
         let mut seen = Vec::new();
         for chunk in chunks {
             lines.push(Bytes::copy_from_slice(chunk.as_bytes()));

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use crate::certificate::day;
-use crate::survey::{Bundle, ConfigurationPass, Meaning};
+use crate::linter::{AuthorityUse, Bundle, FileLinter};
 
-impl ConfigurationPass<'_> {
+impl FileLinter<'_> {
     /// Checks the bundle of the setting `key`, which has its whole path.
-    pub(crate) fn bundle(&mut self, key: &str, file: &Path, meaning: Meaning) {
+    pub(crate) fn check_bundle(&mut self, key: &str, file: &Path, usage: AuthorityUse) {
         let Some(certificates) = self.read(key, file) else { return };
         let (now, shown) = (self.now, file.display());
         if certificates.iter().all(|certificate| certificate.not_after <= now) {
             let ends = certificates.iter().map(|certificate| certificate.not_after).max().unwrap_or(now);
             let message = format!("all authorities in {shown} have expired, the last one on {}", day(ends));
-            self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
+            self.checker.fault(key, &message, "add the certificate of a valid authority");
             return;
         }
         for certificate in &certificates {
@@ -31,7 +31,7 @@ impl ConfigurationPass<'_> {
                     certificate.name,
                     day(certificate.not_before)
                 );
-                self.checker.fault(key, &message, "look at this machine's clock, or wait");
+                self.checker.fault(key, &message, "check the clock of this machine, or wait");
             }
             if !certificate.is_authority {
                 let message = format!("{:?} in {shown} is not an authority", certificate.name);
@@ -39,8 +39,8 @@ impl ConfigurationPass<'_> {
             }
         }
         if let Some(shared) = certificates.iter().find(|one| one.is_shared_by_cloudflares_customers()) {
-            let (message, hint) = match meaning {
-                Meaning::Transport => (
+            let (message, hint) = match usage {
+                AuthorityUse::Transport => (
                     format!(
                         "every customer of CloudFlare can send requests with a certificate of {:?}",
                         shared.name
@@ -52,12 +52,12 @@ impl ConfigurationPass<'_> {
                         "{:?} is shared by all customers of CloudFlare and must not authenticate users",
                         shared.name
                     ),
-                    "it belongs into tls.transportClientCA at most",
+                    "use it only in tls.transportClientCA",
                 ),
             };
             self.checker.fault(key, &message, hint);
         }
         let authorities = certificates.into_iter().filter(|certificate| certificate.is_authority).collect();
-        self.note_bundle(Bundle { key: key.to_owned(), meaning, authorities });
+        self.record_bundle(Bundle { key: key.to_owned(), usage, authorities });
     }
 }

@@ -135,5 +135,5 @@ impl Certificate {
 /// A date in ISO 8601.
 pub(crate) fn day(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds)
-        .map_or_else(|_| "a time far away".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())
+        .map_or_else(|_| "a date out of range".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())
 }

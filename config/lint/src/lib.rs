@@ -8,44 +8,44 @@ mod bundles;
 mod certificate;
 mod issuers;
 mod kubeconfigs;
+mod linter;
 mod listeners;
 mod pairs;
 mod servers;
-mod survey;
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairlead_config::{
-    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, examine,
+    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, lint_configuration,
 };
-use survey::ConfigurationPass;
+use linter::FileLinter;
 
 /// All findings of a configuration and its files, in the order of its lines.
 pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
     lint_at(kind, file, SystemTime::now())
 }
 
-/// The same at another time, because certificates expire.
+/// All findings at the time `now`, on which the expiry of certificates depends.
 pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> {
-    let survey = |checker: &mut Checker, inspect: &dyn Fn(&mut ConfigurationPass<'_>)| {
+    let check_files = |checker: &mut Checker, inspect: &dyn Fn(&mut FileLinter<'_>)| {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut survey = ConfigurationPass::new(i64::try_from(now).unwrap_or(i64::MAX), checker);
-        inspect(&mut survey);
-        survey.compare();
+        let mut linter = FileLinter::new(i64::try_from(now).unwrap_or(i64::MAX), checker);
+        inspect(&mut linter);
+        linter.compare_files();
     };
     match kind {
-        ProcessKind::Gateway => examine::<GatewayConfig>(file, |config, checker| {
-            survey(checker, &|survey| listeners::inspect(config, survey));
+        ProcessKind::Gateway => lint_configuration::<GatewayConfig>(file, |config, checker| {
+            check_files(checker, &|linter| listeners::inspect(config, linter));
         }),
-        ProcessKind::Shard => examine::<ShardConfig>(file, |config, checker| {
-            survey(checker, &|survey| servers::inspect_shard(config, survey));
+        ProcessKind::Shard => lint_configuration::<ShardConfig>(file, |config, checker| {
+            check_files(checker, &|linter| servers::inspect_shard(config, linter));
         }),
-        ProcessKind::Cache => examine::<CacheConfig>(file, |config, checker| {
-            survey(checker, &|survey| servers::inspect_cache(config, survey));
+        ProcessKind::Cache => lint_configuration::<CacheConfig>(file, |config, checker| {
+            check_files(checker, &|linter| servers::inspect_cache(config, linter));
         }),
-        ProcessKind::Issuer => examine::<IssuerConfig>(file, |config, checker| {
-            survey(checker, &|survey| servers::inspect_issuer(config, survey));
+        ProcessKind::Issuer => lint_configuration::<IssuerConfig>(file, |config, checker| {
+            check_files(checker, &|linter| servers::inspect_issuer(config, linter));
         }),
     }
 }

@@ -6,77 +6,94 @@ use fairlead_config::{GatewayConfig, ListenerConfig, TokenPolicy};
 
 use crate::certificate::{Certificate, Usage};
 use crate::issuers;
-use crate::kubeconfigs::Use;
+use crate::kubeconfigs::KubeconfigPart;
+use crate::linter::{AuthorityUse, FileLinter};
 use crate::pairs::below;
-use crate::survey::{ConfigurationPass, Meaning};
 
-pub(crate) fn inspect(config: &GatewayConfig, survey: &mut ConfigurationPass<'_>) {
-    let usual = upstream(config, survey);
+pub(crate) fn inspect(config: &GatewayConfig, linter: &mut FileLinter<'_>) {
+    let default_certificate = check_upstream(config, linter);
     let mut identities = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let key = format!("listeners[{index}]");
-        check_serving(listener, &key, survey);
-        check_authentication(listener, &key, survey);
-        check_deny(listener, &key, survey);
-        check_edge(listener, &key, survey);
+        check_serving(listener, &key, linter);
+        check_authentication(listener, &key, linter);
+        check_deny(listener, &key, linter);
+        check_behind_proxy(listener, &key, linter);
         let own = listener.upstream_identity.as_ref().map(|own| {
-            survey.pair(&below(&key, "upstreamIdentity"), &own.certificate, &own.private_key, Usage::Client)
+            linter.check_key_pair(
+                &below(&key, "upstreamIdentity"),
+                &own.certificate,
+                &own.private_key,
+                Usage::Client,
+            )
         });
-        identities.push(UpstreamIdentity { listener, certificate: own.unwrap_or_else(|| usual.clone()) });
+        identities.push(UpstreamIdentity {
+            listener,
+            certificate: own.unwrap_or_else(|| default_certificate.clone()),
+        });
     }
-    check_upstream_identities(&identities, survey);
+    check_upstream_identities(&identities, linter);
 }
 
-/// The client certificate towards shards of listeners without one of their own.
-fn upstream(config: &GatewayConfig, survey: &mut ConfigurationPass<'_>) -> Option<Certificate> {
+/// Checks the connections to shards. Returns the client certificate of listeners without one of their own.
+fn check_upstream(config: &GatewayConfig, linter: &mut FileLinter<'_>) -> Option<Certificate> {
     let upstream = &config.upstream;
-    // A mapping file has its own.
-    let usual = config.paths.mapping_file.is_none().then(|| {
-        survey.bundle("upstream.serverCA", &upstream.server_ca, Meaning::Server);
-        survey.pair("upstream", &upstream.certificate, &upstream.private_key, Usage::Client)
+    // A mapping file names certificates of its own.
+    let default_certificate = config.paths.mapping_file.is_none().then(|| {
+        linter.check_bundle("upstream.serverCA", &upstream.server_ca, AuthorityUse::Server);
+        linter.check_key_pair("upstream", &upstream.certificate, &upstream.private_key, Usage::Client)
     });
     for (index, shard) in upstream.shards.iter().enumerate() {
         let key = format!("upstream.shards[{index}]");
         if let (Some(certificate), Some(private_key)) = (&shard.certificate, &shard.private_key) {
-            survey.pair(&key, certificate, private_key, Usage::Client);
+            linter.check_key_pair(&key, certificate, private_key, Usage::Client);
         }
         if let Some(file) = &shard.server_ca {
-            survey.bundle(&below(&key, "serverCA"), file, Meaning::Server);
+            linter.check_bundle(&below(&key, "serverCA"), file, AuthorityUse::Server);
         }
         if let Some(file) = &shard.kubeconfig {
-            survey.kubeconfig(&below(&key, "kubeconfig"), file, Use::User);
+            linter.check_kubeconfig(&below(&key, "kubeconfig"), file, KubeconfigPart::User);
         }
     }
     let index = &config.index;
-    survey.kubeconfig("index.rootShardKubeconfig", &index.root_shard_kubeconfig, Use::Context(None));
-    survey.kubeconfig("index.shardsKubeconfig", &index.shards_kubeconfig, Use::User);
+    linter.check_kubeconfig(
+        "index.rootShardKubeconfig",
+        &index.root_shard_kubeconfig,
+        KubeconfigPart::Context(None),
+    );
+    linter.check_kubeconfig("index.shardsKubeconfig", &index.shards_kubeconfig, KubeconfigPart::User);
     for (number, file) in index.shard_peer_kubeconfigs.iter().enumerate() {
-        survey.kubeconfig(&format!("index.shardPeerKubeconfigs[{number}]"), file, Use::Context(None));
+        linter.check_kubeconfig(
+            &format!("index.shardPeerKubeconfigs[{number}]"),
+            file,
+            KubeconfigPart::Context(None),
+        );
     }
-    usual.flatten()
+    default_certificate.flatten()
 }
 
 /// Checks the serving certificates of a listener against its host names.
-fn check_serving(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
+fn check_serving(listener: &ListenerConfig, key: &str, linter: &mut FileLinter<'_>) {
     // A certificate from ACME is always for the requested names.
     let default = match &listener.tls.acme {
-        None => survey.serving(&below(key, "serving"), &listener.serving),
+        None => linter.check_serving_certificate(&below(key, "serving"), &listener.serving),
         Some(_) => None,
     };
     let mut named = Vec::new();
     for (index, entry) in listener.tls.server_names.iter().enumerate() {
         let at = format!("{key}.tls.serverNames[{index}]");
-        let Some(leaf) = survey.pair(&at, &entry.certificate, &entry.private_key, Usage::Server) else {
+        let Some(leaf) = linter.check_key_pair(&at, &entry.certificate, &entry.private_key, Usage::Server)
+        else {
             continue;
         };
         for name in &entry.names {
             if !leaf.is_named(name) {
                 let message =
                     format!("the certificate is not for {name:?}, but for {}", leaf.names().join(", "));
-                survey.checker.fault(
+                linter.checker.fault(
                     &below(&at, "names"),
                     &message,
-                    "clients that ask for this name would refuse it",
+                    "clients that request this name would reject it",
                 );
             }
         }
@@ -84,18 +101,19 @@ fn check_serving(listener: &ListenerConfig, key: &str, survey: &mut Configuratio
         named.push((names, leaf));
     }
     for (index, host) in listener.hosts.iter().enumerate() {
-        let Some(leaf) = picked(host, &named).or(default.as_ref()) else { continue };
+        let Some(leaf) = selected_certificate(host, &named).or(default.as_ref()) else { continue };
         if !leaf.is_named(host) {
             let message =
                 format!("clients that ask for {host:?} get a certificate for {}", leaf.names().join(", "));
-            let hint = "let the name be among its subject alternative names, or add a certificate to tls.serverNames";
-            survey.checker.fault(&format!("{key}.hosts[{index}]"), &message, hint);
+            let hint =
+                "issue a certificate with this subject alternative name, or add one to tls.serverNames";
+            linter.checker.fault(&format!("{key}.hosts[{index}]"), &message, hint);
         }
     }
 }
 
 /// The certificate that a listener selects: an exact name before a wildcard.
-fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n Certificate> {
+fn selected_certificate<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n Certificate> {
     let with = |wanted: &str| {
         let found =
             named.iter().find(|(names, _)| names.iter().any(|name| name.eq_ignore_ascii_case(wanted)));
@@ -105,36 +123,36 @@ fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n
 }
 
 /// Checks the authentication of a listener.
-fn check_authentication(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
+fn check_authentication(listener: &ListenerConfig, key: &str, linter: &mut FileLinter<'_>) {
     let authentication = &listener.authentication;
     let headers = &authentication.request_header;
-    for (at, file, meaning) in [
-        ("clientCA", &listener.client_ca, Meaning::Identity),
-        ("authentication.requestHeader.clientCA", &headers.client_ca, Meaning::Proxy),
-        ("tls.transportClientCA", &listener.tls.transport_client_ca, Meaning::Transport),
+    for (at, file, usage) in [
+        ("clientCA", &listener.client_ca, AuthorityUse::Identity),
+        ("authentication.requestHeader.clientCA", &headers.client_ca, AuthorityUse::Proxy),
+        ("tls.transportClientCA", &listener.tls.transport_client_ca, AuthorityUse::Transport),
     ] {
         if let Some(file) = file {
-            survey.bundle(&below(key, at), file, meaning);
+            linter.check_bundle(&below(key, at), file, usage);
         }
     }
     if headers.client_ca.is_some() && headers.allowed_names.is_empty() {
         let message = "any certificate of requestHeader.clientCA can assert any identity";
         let at = below(key, "authentication.requestHeader.allowedNames");
-        survey.checker.fault(&at, message, "name the proxies' common names, such as kcp-mounts-proxy");
+        linter.checker.fault(&at, message, "name the proxies' common names, such as kcp-mounts-proxy");
     }
     if let Some(webhook) = &authentication.webhook {
-        survey.kubeconfig(
+        linter.check_kubeconfig(
             &below(key, "authentication.webhook.kubeconfig"),
             &webhook.kubeconfig,
-            Use::Context(None),
+            KubeconfigPart::Context(None),
         );
     }
-    issuers::inspect(authentication, &below(key, "authentication"), survey);
-    survey.networks(&below(key, "peers.allow"), listener.peers.allow.as_deref());
+    issuers::inspect(authentication, &below(key, "authentication"), linter);
+    linter.check_networks(&below(key, "peers.allow"), listener.peers.allow.as_deref());
 }
 
 /// `deny` only applies to identities that the listener itself authenticates, not to tokens that are passed to shards.
-fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
+fn check_deny(listener: &ListenerConfig, key: &str, linter: &mut FileLinter<'_>) {
     let deny = &listener.deny;
     if (deny.users.is_empty() && deny.groups.is_empty()) || listener.tokens == TokenPolicy::Refuse {
         return;
@@ -150,12 +168,12 @@ fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPa
         let message =
             "tokens pass through to shards without authentication here, so that deny does not apply to them";
         let hint = "set tokens: refuse, or a token method in authentication";
-        survey.checker.fault(&below(key, "deny"), message, hint);
+        linter.checker.fault(&below(key, "deny"), message, hint);
     }
 }
 
 /// Checks a listener behind proxies that terminate the TLS of clients.
-fn check_edge(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPass<'_>) {
+fn check_behind_proxy(listener: &ListenerConfig, key: &str, linter: &mut FileLinter<'_>) {
     let is_behind_proxy =
         listener.tls.transport_client_ca.is_some() || listener.peers.client_address_header.is_some();
     if !is_behind_proxy {
@@ -165,17 +183,17 @@ fn check_edge(listener: &ListenerConfig, key: &str, survey: &mut ConfigurationPa
     if !has_list {
         let message = "clients that know the address of this listener can bypass the provider";
         let hint = "name the provider's list of networks, which it publishes";
-        survey.checker.fault(&below(key, "peers.allow"), message, hint);
+        linter.checker.fault(&below(key, "peers.allow"), message, hint);
     }
     if listener.client_ca.is_some() && listener.tls.transport_client_ca.is_none() {
         let message = "peers that pass client addresses terminate the TLS of clients: the only certificate that arrives is their \
                        own, and would authenticate every client";
         let hint = "use another listener for client certificates";
-        survey.checker.fault(&below(key, "clientCA"), message, hint);
+        linter.checker.fault(&below(key, "clientCA"), message, hint);
     }
     if listener.hosts.is_empty() {
         let message = "other customers of the provider can point their own names here";
-        survey.checker.fault(&below(key, "hosts"), message, "set the host names of this listener");
+        linter.checker.fault(&below(key, "hosts"), message, "set the host names of this listener");
     }
 }
 
@@ -185,7 +203,7 @@ struct UpstreamIdentity<'c> {
 }
 
 /// Shards distinguish listeners by common name, so listeners with different authentication must not share one.
-fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut ConfigurationPass<'_>) {
+fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], linter: &mut FileLinter<'_>) {
     for (index, identity) in identities.iter().enumerate() {
         let Some(own) = &identity.certificate else { continue };
         let twin = identities[..index].iter().find(|earlier| {
@@ -193,7 +211,7 @@ fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut C
                 other.key == own.key || (own.common_name.is_some() && other.common_name == own.common_name)
             };
             earlier.certificate.as_ref().is_some_and(is_same)
-                && !same_policy(earlier.listener, identity.listener)
+                && !has_same_authentication(earlier.listener, identity.listener)
         });
         if let Some(twin) = twin {
             let message = format!(
@@ -201,13 +219,13 @@ fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut C
                 own.name, identity.listener.name, twin.listener.name
             );
             let hint = "give one of them an upstreamIdentity with a common name of its own, and let shards allow that name";
-            survey.checker.fault(&format!("listeners[{index}].upstreamIdentity"), &message, hint);
+            linter.checker.fault(&format!("listeners[{index}].upstreamIdentity"), &message, hint);
         }
     }
 }
 
-/// Whether a credential gives the same identity at both.
-fn same_policy(one: &ListenerConfig, other: &ListenerConfig) -> bool {
+/// Whether a credential gives the same identity at both listeners.
+fn has_same_authentication(one: &ListenerConfig, other: &ListenerConfig) -> bool {
     one.client_ca == other.client_ca
         && one.tokens == other.tokens
         && one.authentication == other.authentication

@@ -10,14 +10,14 @@ use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::certificate::{Certificate, Usage, day};
-use crate::survey::ConfigurationPass;
+use crate::linter::FileLinter;
 
 /// Time before the expiry of a certificate from which it is a finding.
 const SOON: i64 = 14 * 86_400;
 
-impl ConfigurationPass<'_> {
-    /// A certificate and its key, at settings `certificate` and `privateKey` below `key`. Returns the leaf.
-    pub(crate) fn pair(
+impl FileLinter<'_> {
+    /// Checks a certificate and its key, at settings `certificate` and `privateKey` below `key`. Returns the leaf.
+    pub(crate) fn check_key_pair(
         &mut self,
         key: &str,
         certificate: &Path,
@@ -29,17 +29,17 @@ impl ConfigurationPass<'_> {
         if let Some(fault) = PemFault::first_in(private_key) {
             self.checker.fault(&key_at, &fault.to_string(), "replace it with a complete file");
         } else if let (Some(chain), Ok(secret)) = (&chain, PrivateKeyDer::from_pem_file(private_key)) {
-            self.fit(&key_at, chain, &secret, certificate, private_key);
+            self.check_key(&key_at, chain, &secret, certificate, private_key);
         }
         let chain = chain?;
-        self.chain(&at, &chain, usage);
+        self.check_chain(&at, &chain, usage);
         chain.into_iter().next()
     }
 
-    /// A certificate in another file, such as a kubeconfig.
-    pub(crate) fn chain(&mut self, at: &str, chain: &[Certificate], usage: Usage) {
+    /// Checks a certificate chain, which may be in another file, such as a kubeconfig.
+    pub(crate) fn check_chain(&mut self, at: &str, chain: &[Certificate], usage: Usage) {
         let Some(leaf) = chain.first() else { return };
-        self.validity(at, leaf);
+        self.check_validity(at, leaf);
         if leaf.is_authority && chain.len() > 1 {
             let message = format!("the first certificate, {:?}, is that of an authority", leaf.name);
             self.checker.fault(
@@ -50,8 +50,8 @@ impl ConfigurationPass<'_> {
         }
         if !leaf.is_for(usage) {
             let (message, hint) = match usage {
-                Usage::Server => ("is not for servers", "let serverAuth be among its extended key usages"),
-                Usage::Client => ("is not for clients", "let clientAuth be among its extended key usages"),
+                Usage::Server => ("is not for servers", "issue it with the extended key usage serverAuth"),
+                Usage::Client => ("is not for clients", "issue it with the extended key usage clientAuth"),
             };
             self.checker.fault(at, &format!("{:?} {message}", leaf.name), hint);
         }
@@ -63,16 +63,16 @@ impl ConfigurationPass<'_> {
                 leaf.name,
                 day(leaf.not_after)
             );
-            self.checker.fault(at, &message, "put its successor beside it");
+            self.checker.fault(at, &message, "add the renewed intermediate certificate");
         }
-        self.note_leaf(leaf.clone());
+        self.record_leaf(leaf.clone());
     }
 
-    fn validity(&mut self, at: &str, leaf: &Certificate) {
+    fn check_validity(&mut self, at: &str, leaf: &Certificate) {
         let (name, now) = (&leaf.name, self.now);
         if leaf.not_before > now {
             let message = format!("{name:?} is valid only from {}", day(leaf.not_before));
-            self.checker.fault(at, &message, "look at this machine's clock, or wait");
+            self.checker.fault(at, &message, "check the clock of this machine, or wait");
         }
         let left = leaf.not_after - now;
         // Certificates with a lifetime of days are renewed automatically and need no early warning.
@@ -86,8 +86,8 @@ impl ConfigurationPass<'_> {
         }
     }
 
-    /// Faults with which the process would not start.
-    fn fit(
+    /// Checks that a key is usable and matches its certificate: otherwise the process would not start.
+    fn check_key(
         &mut self,
         key_at: &str,
         chain: &[Certificate],

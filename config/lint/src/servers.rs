@@ -5,24 +5,24 @@ use std::net::IpAddr;
 use fairlead_config::{CacheConfig, HttpsUrl, IssuerConfig, Networks, ServingConfig, ShardConfig};
 
 use crate::certificate::{Certificate, Usage};
-use crate::kubeconfigs::Use;
-use crate::survey::{ConfigurationPass, Meaning};
+use crate::kubeconfigs::KubeconfigPart;
+use crate::linter::{AuthorityUse, FileLinter};
 
-pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut ConfigurationPass<'_>) {
-    let shown = survey.serving("serving", &config.serving);
+pub(crate) fn inspect_shard(config: &ShardConfig, linter: &mut FileLinter<'_>) {
+    let shown = linter.check_serving_certificate("serving", &config.serving);
     if let (Some(url), Some(leaf)) = (&config.shard_base_url, &shown) {
-        survey.named("shardBaseURL", url, leaf);
+        linter.check_host_name("shardBaseURL", url, leaf);
     }
     let trust = &config.trust;
     if let Some(file) = &trust.client_ca {
-        survey.bundle("trust.clientCA", file, Meaning::Identity);
+        linter.check_bundle("trust.clientCA", file, AuthorityUse::Identity);
     }
     if let Some(file) = &trust.request_header_ca {
-        survey.bundle("trust.requestHeaderCA", file, Meaning::Proxy);
+        linter.check_bundle("trust.requestHeaderCA", file, AuthorityUse::Proxy);
         if trust.request_header_allowed_names.is_empty() {
             let message = "any certificate of requestHeaderCA can assert any identity";
             let hint = "name the gateways' common names, such as kcp-front-proxy";
-            survey.checker.fault("trust.requestHeaderAllowedNames", message, hint);
+            linter.checker.fault("trust.requestHeaderAllowedNames", message, hint);
         }
         let is_restricted = config.peers.allow.as_deref().is_some_and(restricts_peers);
         if is_public(config.serving.address.ip()) && !is_restricted {
@@ -32,58 +32,58 @@ pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut ConfigurationPass
                 config.serving.address.ip()
             );
             let hint = "set the networks of the gateways and other clients in peers.allow, or listen at a private address";
-            survey.checker.fault("serving.address", &message, hint);
+            linter.checker.fault("serving.address", &message, hint);
         }
     }
-    survey.networks("peers.allow", config.peers.allow.as_deref());
+    linter.check_networks("peers.allow", config.peers.allow.as_deref());
     let kubeconfigs = [
-        ("rootShardKubeconfig", &config.root_shard_kubeconfig, Use::Context(Some("shard-base"))),
-        ("cacheKubeconfig", &config.cache_kubeconfig, Use::Context(None)),
-        ("logicalClusterAdminKubeconfig", &config.logical_cluster_admin_kubeconfig, Use::User),
+        ("rootShardKubeconfig", &config.root_shard_kubeconfig, KubeconfigPart::Context(Some("shard-base"))),
+        ("cacheKubeconfig", &config.cache_kubeconfig, KubeconfigPart::Context(None)),
+        ("logicalClusterAdminKubeconfig", &config.logical_cluster_admin_kubeconfig, KubeconfigPart::User),
     ];
-    for (key, file, usage) in kubeconfigs {
+    for (key, file, part) in kubeconfigs {
         if let Some(file) = file {
-            survey.kubeconfig(key, file, usage);
+            linter.check_kubeconfig(key, file, part);
         }
     }
     if let Some(placement) = &config.placement {
-        survey.pair("placement", &placement.certificate, &placement.private_key, Usage::Client);
-        survey.bundle("placement.serverCA", &placement.server_ca, Meaning::Server);
+        linter.check_key_pair("placement", &placement.certificate, &placement.private_key, Usage::Client);
+        linter.check_bundle("placement.serverCA", &placement.server_ca, AuthorityUse::Server);
     }
 }
 
-pub(crate) fn inspect_cache(config: &CacheConfig, survey: &mut ConfigurationPass<'_>) {
-    survey.serving("serving", &config.serving);
-    survey.bundle("clientCA", &config.client_ca, Meaning::Identity);
-    survey.networks("peers.allow", config.peers.allow.as_deref());
+pub(crate) fn inspect_cache(config: &CacheConfig, linter: &mut FileLinter<'_>) {
+    linter.check_serving_certificate("serving", &config.serving);
+    linter.check_bundle("clientCA", &config.client_ca, AuthorityUse::Identity);
+    linter.check_networks("peers.allow", config.peers.allow.as_deref());
 }
 
-pub(crate) fn inspect_issuer(config: &IssuerConfig, survey: &mut ConfigurationPass<'_>) {
-    survey.serving("serving", &config.serving);
+pub(crate) fn inspect_issuer(config: &IssuerConfig, linter: &mut FileLinter<'_>) {
+    linter.check_serving_certificate("serving", &config.serving);
 }
 
-impl ConfigurationPass<'_> {
+impl FileLinter<'_> {
     /// Checks a serving certificate. Returns the leaf.
-    pub(crate) fn serving(&mut self, key: &str, serving: &ServingConfig) -> Option<Certificate> {
-        self.pair(key, &serving.certificate, &serving.private_key, Usage::Server)
+    pub(crate) fn check_serving_certificate(
+        &mut self,
+        key: &str,
+        serving: &ServingConfig,
+    ) -> Option<Certificate> {
+        self.check_key_pair(key, &serving.certificate, &serving.private_key, Usage::Server)
     }
 
     /// Checks a serving certificate against a URL.
-    fn named(&mut self, key: &str, url: &HttpsUrl, leaf: &Certificate) {
+    fn check_host_name(&mut self, key: &str, url: &HttpsUrl, leaf: &Certificate) {
         let host = host_of(url);
         if !leaf.is_named(host) {
             let message =
                 format!("the serving certificate is not for {host:?}, but for {}", leaf.names().join(", "));
-            self.checker.fault(
-                key,
-                &message,
-                "let the name be among the certificate's subject alternative names",
-            );
+            self.checker.fault(key, &message, "issue a certificate with this subject alternative name");
         }
     }
 
     /// Checks a list of networks.
-    pub(crate) fn networks(&mut self, key: &str, file: Option<&std::path::Path>) {
+    pub(crate) fn check_networks(&mut self, key: &str, file: Option<&std::path::Path>) {
         let Some(file) =
             file.filter(|file| std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0))
         else {

@@ -570,8 +570,8 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             text.to_owned()
         },
         &[
-            "18: index.rootShardKubeconfig: root.kubeconfig: fifo.crt is not a file, or far too large",
-            "18: index.shardsKubeconfig: shards.kubeconfig: /dev/zero is not a file, or far too large",
+            "18: index.rootShardKubeconfig: root.kubeconfig: fifo.crt is not a regular file, or is too large",
+            "18: index.shardsKubeconfig: shards.kubeconfig: /dev/zero is not a regular file, or is too large",
         ],
     ),
     (
@@ -582,7 +582,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("root.kubeconfig", &with(&site.read("root.kubeconfig"), "admin.key", "large.key"));
             text.to_owned()
         },
-        &["18: index.rootShardKubeconfig: root.kubeconfig: large.key is not a file, or far too large"],
+        &["18: index.rootShardKubeconfig: root.kubeconfig: large.key is not a regular file, or is too large"],
     ),
     (
         "a kubeconfig that verifies nothing",

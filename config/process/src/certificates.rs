@@ -42,7 +42,7 @@ impl Certificates {
         let default = Arc::new(default);
         let mut by_name = Vec::new();
         for entry in named {
-            let key = Arc::new(pair(&entry.certificate, &entry.private_key, provider)?);
+            let key = Arc::new(load_certified_key(&entry.certificate, &entry.private_key, provider)?);
             let names = if entry.names.is_empty() { dns_names(&key) } else { entry.names.clone() };
             by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&key))));
         }
@@ -66,7 +66,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// A certificate that is presented until the files hold one for the first time: a chain and its key as one PEM text, in
+/// A certificate that is presented until the files can be loaded for the first time: a chain and its key as one PEM text, in
 /// memory only.
 #[derive(Clone)]
 pub struct ProvisionalCertificate {
@@ -80,8 +80,8 @@ impl ProvisionalCertificate {
         Self { pem: pem.into(), is_replaced: Arc::default() }
     }
 
-    /// The certificate of the files, or this one while they have never held any.
-    pub(crate) fn unless_loaded(
+    /// The certificate of the files, or the provisional one until the files have been loaded once.
+    pub(crate) fn loaded_or_provisional(
         &self,
         loaded: Result<CertifiedKey, TlsError>,
         provider: &CryptoProvider,
@@ -116,7 +116,7 @@ impl fmt::Debug for ProvisionalCertificate {
 }
 
 /// Reads a certificate and its key.
-pub(crate) fn pair(
+pub(crate) fn load_certified_key(
     certificate: &Path,
     private_key: &Path,
     provider: &CryptoProvider,

@@ -28,18 +28,18 @@ impl ChallengeFolder {
     }
 
     /// Performs the TLS handshake. A client that offers `acme-tls/1` and no other protocol gets the certificate of its challenge;
-    /// that connection carries no requests. Other clients get the `usual` configuration. Files are read on a blocking thread.
+    /// that connection carries no requests. Other clients get `default_config`. Files are read on a blocking thread.
     ///
     /// # Errors
     /// The handshake fails, or there is no such challenge.
-    pub async fn accept<S>(&self, usual: Arc<ServerConfig>, socket: S) -> io::Result<TlsStream<S>>
+    pub async fn accept<S>(&self, default_config: Arc<ServerConfig>, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let handshake = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
         let hello = handshake.client_hello();
         if !hello.alpn().is_some_and(|offered| offered.eq([ACME_PROTOCOL])) {
-            return handshake.into_stream(usual).await;
+            return handshake.into_stream(default_config).await;
         }
         // rustls accepts DNS names only here.
         let name = hello.server_name().map(str::to_ascii_lowercase).ok_or(io::ErrorKind::InvalidData)?;

@@ -36,8 +36,8 @@ struct Steps {
     over: CancellationToken,
     /// Time at which the drain is over, and the length of the drain window.
     deadline: Mutex<Option<(Instant, Duration)>>,
-    /// The shutdown of the process, if this is that of a part.
-    whole: Option<Shutdown>,
+    /// The shutdown of the process, if this is the shutdown of a part of it.
+    parent: Option<Shutdown>,
 }
 
 impl Shutdown {
@@ -49,12 +49,13 @@ impl Shutdown {
             draining: CancellationToken::new(),
             over: CancellationToken::new(),
             deadline: Mutex::new(None),
-            whole: None,
+            parent: None,
         };
         Self { inner: Arc::new(steps) }
     }
 
-    /// The shutdown of a part of the process. It happens with that of the whole, or before it by [`Shutdown::run_now`].
+    /// The shutdown of a part of the process, such as a listener. The part shuts down with the process, or earlier by
+    /// [`Shutdown::run_now`].
     #[must_use]
     pub fn part(&self) -> Self {
         let steps = Steps {
@@ -63,7 +64,7 @@ impl Shutdown {
             draining: self.inner.draining.child_token(),
             over: self.inner.over.child_token(),
             deadline: Mutex::new(None),
-            whole: Some(self.clone()),
+            parent: Some(self.clone()),
         };
         Self { inner: Arc::new(steps) }
     }
@@ -75,8 +76,8 @@ impl Shutdown {
 
     /// Time that open requests have to finish once draining has begun.
     pub fn window(&self) -> Duration {
-        match &self.inner.whole {
-            Some(whole) => whole.window(),
+        match &self.inner.parent {
+            Some(parent) => parent.window(),
             None => self.inner.settings.lock().window.get(),
         }
     }
@@ -142,7 +143,7 @@ impl Shutdown {
 
     fn deadline(&self) -> Option<(Instant, Duration)> {
         let own = *self.inner.deadline.lock();
-        own.or_else(|| self.inner.whole.as_ref()?.deadline())
+        own.or_else(|| self.inner.parent.as_ref()?.deadline())
     }
 }
 

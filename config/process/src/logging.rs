@@ -8,14 +8,14 @@ use tracing_subscriber::util::TryInitError;
 use crate::error::FatalError;
 
 /// Filters of libraries that log an error for every misbehaving peer, so that scanners cannot flood the log.
-const NOISY: &[&str] =
+const LIBRARY_FILTERS: &[&str] =
     &["pingora=off", "pingora_core=off", "pingora_proxy=off", "h2=error", "hyper=error", "rustls=error"];
 
 /// Logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// The configured level is not a filter.
-    #[error("the log level {0:?} is not understood")]
+    #[error("the log level {0:?} is not a valid filter")]
     Level(String, #[source] ParseError),
     /// Another logger is installed.
     #[error("logging is set up already")]
@@ -48,7 +48,7 @@ pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
 
 /// The filters of libraries come first, so that the rules of the operator override them.
 fn filter(level: &str) -> Result<EnvFilter, LoggingError> {
-    let rules = format!("{},{level}", NOISY.join(","));
+    let rules = format!("{},{level}", LIBRARY_FILTERS.join(","));
     EnvFilter::try_new(rules).map_err(|e| LoggingError::Level(level.to_owned(), e))
 }
 

@@ -41,27 +41,27 @@ impl Metrics {
 
     /// Registers a counter.
     pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
-        self.registered(IntCounter::new(name, help)?)
+        self.register(IntCounter::new(name, help)?)
     }
 
     /// Registers counters with labels. Label values must come from a bounded set.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
-        self.registered(IntCounterVec::new(Opts::new(name, help), labels)?)
+        self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Registers a gauge of whole numbers.
     pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, MetricsError> {
-        self.registered(IntGauge::new(name, help)?)
+        self.register(IntGauge::new(name, help)?)
     }
 
     /// Registers gauges of whole numbers with labels.
     pub fn int_gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, MetricsError> {
-        self.registered(IntGaugeVec::new(Opts::new(name, help), labels)?)
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Registers gauges with labels.
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, MetricsError> {
-        self.registered(GaugeVec::new(Opts::new(name, help), labels)?)
+        self.register(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     /// Registers histograms with these upper bounds, with labels.
@@ -72,7 +72,7 @@ impl Metrics {
         labels: &[&str],
         buckets: &[f64],
     ) -> Result<HistogramVec, MetricsError> {
-        self.registered(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+        self.register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 
     /// All metrics, in the text exposition format.
@@ -80,7 +80,7 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.registry.gather()).map(Bytes::from)
     }
 
-    fn registered<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, MetricsError> {
+    fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, MetricsError> {
         self.registry.register(Box::new(collector.clone()))?;
         Ok(collector)
     }
@@ -120,7 +120,7 @@ impl ProcessCollector {
         Ok(collector)
     }
 
-    fn each(&self) -> [&dyn Collector; 7] {
+    fn collectors(&self) -> [&dyn Collector; 7] {
         [
             &self.cpu,
             &self.open_fds,
@@ -135,7 +135,7 @@ impl ProcessCollector {
 
 impl Collector for ProcessCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.each().into_iter().flat_map(Collector::desc).collect()
+        self.collectors().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -152,7 +152,7 @@ impl Collector for ProcessCollector {
         }
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         self.max_fds.set(limit.map_or(f64::INFINITY, |fds| fds as f64));
-        self.each().into_iter().flat_map(Collector::collect).collect()
+        self.collectors().into_iter().flat_map(Collector::collect).collect()
     }
 }
 

@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Signature of version 2; no header of version 1 is shorter.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest header of version 1, its line end included.
-const LONGEST_LINE: usize = 107;
+const MAX_V1_HEADER: usize = 107;
 /// Longest remainder of a version 2 header that is read. Addresses take 36 bytes; the TLVs after them are ignored.
-const LONGEST_REST: usize = 2048;
+const MAX_V2_REMAINDER: usize = 2048;
 
 /// The load balancer sent no valid header; the connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub async fn proxied_client(
         let mut fixed = [0; 4];
         stream.read_exact(&mut fixed).await?;
         let rest = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if rest > LONGEST_REST {
+        if rest > MAX_V2_REMAINDER {
             return Err(ProxyHeaderError::Malformed);
         }
         header.extend_from_slice(&fixed);
@@ -50,7 +50,7 @@ pub async fn proxied_client(
     } else if header.starts_with(b"PROXY ") {
         // Byte by byte, because the following bytes belong to TLS.
         while !header.ends_with(b"\r\n") {
-            if header.len() >= LONGEST_LINE {
+            if header.len() >= MAX_V1_HEADER {
                 return Err(ProxyHeaderError::Malformed);
             }
             header.push(stream.read_u8().await?);

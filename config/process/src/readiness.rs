@@ -36,17 +36,17 @@ pub const ALL_PROBES: &[Probe] = &[Probe::Live, Probe::Ready, Probe::Health];
 pub struct ReadyFlag(Arc<AtomicBool>);
 
 impl ReadyFlag {
-    /// Passes from now on.
+    /// Makes the check pass from now on.
     pub fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Fails from now on.
+    /// Makes the check fail from now on.
     pub fn clear(&self) {
         self.0.store(false, Ordering::Release);
     }
 
-    /// Whether it passes.
+    /// Whether the check passes.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

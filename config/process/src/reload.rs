@@ -91,7 +91,7 @@ pub struct ReloadCounts {
     pub done: u64,
 }
 
-/// All values of a process that are made from files, and the task that keeps them fresh.
+/// All values of a process that are made from files, and the task that reloads them.
 #[derive(Clone)]
 pub struct Reloads {
     entries: Arc<Mutex<Vec<Arc<Entry>>>>,
@@ -182,7 +182,7 @@ impl Reloads {
         let digest = digest(&files);
         let (value, named) = load().map_err(|error| LoadError {
             object: object.to_owned(),
-            reason: with_place(chain(&error), &files),
+            reason: with_pem_line(chain(&error), &files),
         })?;
         let reloadable = Arc::new(Reloadable::new(value));
         self.metrics.success(object, &named);
@@ -194,7 +194,7 @@ impl Reloads {
             }
             Err(error) => Err(chain(&error)),
         };
-        let mut watched = Watched {
+        let mut watched = WatchedFiles {
             files,
             stamps,
             digest,
@@ -306,13 +306,13 @@ impl Reloads {
         if state.holders > 0 {
             if check == Check::Content {
                 state.has_missed_check = true;
-                tracing::info!(object, "not reloaded while it is held");
+                tracing::info!(object, "reloads are suspended; the files are checked when they resume");
             }
             return;
         }
         let stamps: Vec<_> = state.files.iter().map(stamp).collect();
-        let untouched = stamps == state.stamps && check == Check::Stamps;
-        if untouched && state.failure.is_none() {
+        let is_unchanged = stamps == state.stamps && check == Check::Stamps;
+        if is_unchanged && state.failure.is_none() {
             return;
         }
         let digest = digest(&state.files);
@@ -331,7 +331,7 @@ impl Reloads {
                 tracing::info!(object, "reloaded");
             }
             Err(reason) => {
-                let reason = with_place(reason, &state.files);
+                let reason = with_pem_line(reason, &state.files);
                 self.metrics.failure(object);
                 // Retried at every check, because the fault may disappear without a change of the file. Logged once.
                 if state.failure.as_ref() != Some(&reason) {
@@ -358,7 +358,7 @@ enum Check {
 struct Entry {
     object: String,
     owner: Option<Weak<()>>,
-    state: Mutex<Watched>,
+    state: Mutex<WatchedFiles>,
 }
 
 impl Entry {
@@ -367,7 +367,7 @@ impl Entry {
     }
 }
 
-struct Watched {
+struct WatchedFiles {
     files: Vec<PathBuf>,
     stamps: Vec<Option<Stamp>>,
     digest: u64,
@@ -375,12 +375,12 @@ struct Watched {
     loaded: SystemTime,
     /// Number of [`ReloadHold`]s.
     holders: usize,
-    /// A check was triggered while it was held.
+    /// Whether a check was triggered while reloads were suspended.
     has_missed_check: bool,
     swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
 }
 
-impl Watched {
+impl WatchedFiles {
     /// Watches these files from now on. If they differ from the previous ones, their state at the time of loading is unknown,
     /// so the next check loads them again.
     fn follow(&mut self, files: Vec<PathBuf>) {
@@ -427,7 +427,7 @@ fn digest(files: &[PathBuf]) -> u64 {
 }
 
 /// The reason, with the line of the fault if a PEM file is faulty and the reason does not name the line.
-fn with_place(reason: String, files: &[PathBuf]) -> String {
+fn with_pem_line(reason: String, files: &[PathBuf]) -> String {
     let fault = files.iter().find_map(|file| PemFault::first_in(file)).map(|fault| fault.to_string());
     match fault {
         Some(fault) if !reason.contains(&fault) => format!("{reason} ({fault})"),

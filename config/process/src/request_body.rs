@@ -17,7 +17,7 @@ use crate::slow_reader::GRACE;
 const BYTES_PER_SECOND: u64 = 512;
 
 /// The body of a request. Reading fails when the client takes longer than the settings allow
-/// (`slowClients.requestBodyTimeout`). Only the time counts in which the service waits for data. The server then responds with
+/// (`slowClients.requestBodyTimeout`). Only time in which the service waits for data counts. The server then responds with
 /// 408, whatever response the service returns.
 #[derive(Debug)]
 pub struct RequestBody {
@@ -55,7 +55,7 @@ struct Deadline {
     /// Start of the current wait.
     waiting_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// The extra time was granted.
+    /// Whether the extra time was granted.
     has_grace: bool,
     too_slow: Arc<AtomicBool>,
 }

@@ -56,7 +56,8 @@ pub(crate) struct ResponseBody<B> {
 
 enum Kind<B> {
     Service(B),
-    Own(Full<Bytes>),
+    /// An error of the server itself.
+    Status(Full<Bytes>),
     /// No body: the response to a HEAD request.
     Empty,
 }
@@ -72,7 +73,7 @@ pub(crate) fn from_service<B>(response: Response<B>, open: Open) -> Response<Res
 }
 
 pub(crate) fn from_status<B>(status: &Status, open: Open) -> Response<ResponseBody<B>> {
-    status.to_response().map(|body| ResponseBody::new(Kind::Own(Full::new(body)), open))
+    status.to_response().map(|body| ResponseBody::new(Kind::Status(Full::new(body)), open))
 }
 
 /// The response to a HEAD request: that of a GET without its body. hyper omits the body over HTTP/1.1 only, and HTTP/2
@@ -81,7 +82,7 @@ pub(crate) fn without_body<B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin
     response: Response<ResponseBody<B>>,
 ) -> Response<ResponseBody<B>> {
     let (mut head, mut body) = response.into_parts();
-    // An empty body says nothing of the length: a 304 has the length of the omitted representation.
+    // An empty body does not imply a length of 0: a 304 has the length of the omitted representation.
     if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
@@ -108,7 +109,7 @@ where
         }
         let frame = match &mut this.kind {
             Kind::Service(body) => ready!(Pin::new(body).poll_frame(cx)).transpose().map_err(Into::into)?,
-            Kind::Own(body) => ready!(Pin::new(body).poll_frame(cx)).map(|Ok(frame)| frame),
+            Kind::Status(body) => ready!(Pin::new(body).poll_frame(cx)).map(|Ok(frame)| frame),
             Kind::Empty => None,
         };
         Poll::Ready(frame.map(|frame| {
@@ -126,7 +127,7 @@ where
         self.parts.remaining() == 0
             && match &self.kind {
                 Kind::Service(body) => body.is_end_stream(),
-                Kind::Own(body) => body.is_end_stream(),
+                Kind::Status(body) => body.is_end_stream(),
                 Kind::Empty => true,
             }
     }
@@ -134,7 +135,7 @@ where
     fn size_hint(&self) -> SizeHint {
         let mut hint = match &self.kind {
             Kind::Service(body) => body.size_hint(),
-            Kind::Own(body) => body.size_hint(),
+            Kind::Status(body) => body.size_hint(),
             Kind::Empty => SizeHint::with_exact(0),
         };
         let remaining = self.parts.remaining();

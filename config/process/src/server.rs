@@ -97,7 +97,7 @@ pub struct ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// Registers them. Once per process.
+    /// Registers the metrics. Call it once per process.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             open: metrics.int_gauges("fairlead_connections_open", "Open connections.", &["listener"])?,
@@ -252,15 +252,15 @@ async fn serve_connection<S: Service>(
     let _closed = OnDrop(move || open.dec());
 
     let Some(established) = Box::pin(handshake(options, stream, peer)).await else { return };
-    let Established { stream, client: peer, guard: _guard } = established;
+    let EstablishedConnection { stream, client: peer, guard: _guard } = established;
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let info = ConnectionInfo::new(id, peer, local, PeerChain::of(session), options.shutdown.drain());
     let outcome = if is_http2 {
-        speak_http2(&shared, stream, &info).await
+        serve_http2(&shared, stream, &info).await
     } else {
-        speak_http1(&shared, stream, &info).await
+        serve_http1(&shared, stream, &info).await
     };
     if let Err(error) = outcome {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
@@ -272,7 +272,7 @@ async fn serve_connection<S: Service>(
 }
 
 /// A connection after its TLS handshake.
-struct Established {
+struct EstablishedConnection {
     stream: Box<TlsStream<TcpStream>>,
     client: SocketAddr,
     /// Counts the connection for its address.
@@ -280,7 +280,11 @@ struct Established {
 }
 
 /// Performs the TLS handshake. `None` if it fails or times out, which is counted.
-async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketAddr) -> Option<Established> {
+async fn handshake(
+    options: &ServerOptions,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+) -> Option<EstablishedConnection> {
     tune_socket(&stream);
     let accept = async {
         let client = match options.peers.proxy_protocol {
@@ -289,7 +293,7 @@ async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketA
         };
         let guard = options.peers.connect(client.ip()).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         let stream = Box::new(TlsAcceptor::from(options.tls.load()).accept(stream).await?);
-        Ok::<_, io::Error>(Established { stream, client, guard })
+        Ok::<_, io::Error>(EstablishedConnection { stream, client, guard })
     };
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
@@ -316,7 +320,7 @@ async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketA
     established
 }
 
-fn speak_http2<'a, S: Service>(
+fn serve_http2<'a, S: Service>(
     shared: &'a Arc<Shared<S>>,
     stream: Box<TlsStream<TcpStream>>,
     info: &'a ConnectionInfo,
@@ -328,7 +332,7 @@ fn speak_http2<'a, S: Service>(
     drive(shared.guard(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
 }
 
-fn speak_http1<'a, S: Service>(
+fn serve_http1<'a, S: Service>(
     shared: &'a Arc<Shared<S>>,
     stream: Box<TlsStream<TcpStream>>,
     info: &'a ConnectionInfo,
@@ -403,7 +407,7 @@ async fn respond<S: Service>(
 }
 
 /// Polls a connection until it ends, and shuts it down when it is idle or the process drains. Costs two atomic operations per
-/// wake-up beside the connection itself: the conditions of its end are polled only when they wake up.
+/// wake-up beside the connection itself: the conditions for closing it are polled only when they are woken.
 async fn drive<C, G>(
     mut connection: SlowReaderGuard<Pin<Box<C>>>,
     graceful: G,
@@ -414,33 +418,33 @@ where
     C: Future<Output = hyper::Result<()>>,
     G: Fn(Pin<&mut C>),
 {
-    let mut closures = FuturesUnordered::new();
-    closures.push(next_closure(options, info, false));
+    let mut close_conditions = FuturesUnordered::new();
+    close_conditions.push(next_close(options, info, false));
     loop {
         tokio::select! {
             biased;
             // `None`: the client does not read the response over HTTP/1.1, which has one response at a time.
             outcome = &mut connection => return outcome.unwrap_or(Ok(())),
-            Some(closure) = closures.next() => match closure {
-                Closure::Graceful => {
+            Some(mode) = close_conditions.next() => match mode {
+                CloseMode::Graceful => {
                     graceful(connection.inner().as_mut());
-                    closures.push(next_closure(options, info, true));
+                    close_conditions.push(next_close(options, info, true));
                 }
-                Closure::Immediate => return Ok(()),
+                CloseMode::Immediate => return Ok(()),
             },
         }
     }
 }
 
-/// How a connection is closed.
-enum Closure {
-    /// Accept no more requests and close when the open ones have ended.
+/// Kind of the closing of a connection.
+enum CloseMode {
+    /// No more requests are accepted, and the connection is closed when the open ones have ended.
     Graceful,
-    /// Close now.
+    /// The connection is closed at once.
     Immediate,
 }
 
-async fn next_closure(options: &ServerOptions, info: &ConnectionInfo, is_closing: bool) -> Closure {
+async fn next_close(options: &ServerOptions, info: &ConnectionInfo, is_closing: bool) -> CloseMode {
     if is_closing {
         // The client may not read the end of a response, which no longer counts as an open request.
         let limit = options
@@ -452,13 +456,13 @@ async fn next_closure(options: &ServerOptions, info: &ConnectionInfo, is_closing
             () = options.shutdown.over() => {}
             () = info.activity().unused_for(limit) => {}
         }
-        return Closure::Immediate;
+        return CloseMode::Immediate;
     }
     tokio::select! {
-        () = options.shutdown.draining() => Closure::Graceful,
+        () = options.shutdown.draining() => CloseMode::Graceful,
         idle = info.activity().idle(&options.limits) => match idle {
-            IdleReason::NoFirstRequest => Closure::Immediate,
-            IdleReason::NoOpenRequest => Closure::Graceful,
+            IdleReason::NoFirstRequest => CloseMode::Immediate,
+            IdleReason::NoOpenRequest => CloseMode::Graceful,
         },
     }
 }

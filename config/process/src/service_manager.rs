@@ -9,12 +9,12 @@ use sd_notify::NotifyState;
 pub struct ServiceManager;
 
 impl ServiceManager {
-    /// The service is ready.
+    /// Reports that the service is ready.
     pub fn ready(self, status: &str) {
         self.notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The service reloads its files; [`Self::ready`] ends this.
+    /// Reports that the service reloads its files, until [`Self::ready`] is called.
     pub fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.notify(&[NotifyState::Reloading, now, NotifyState::Status("reloading")]),
@@ -22,22 +22,22 @@ impl ServiceManager {
         }
     }
 
-    /// The service is stopping.
+    /// Reports that the service is stopping.
     pub fn stopping(self, status: &str) {
         self.notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
     }
 
-    /// Another process is the main process from now on.
+    /// Reports that another process is the main process from now on.
     pub fn main_process(self, pid: u32) {
         self.notify(&[NotifyState::MainPid(pid)]);
     }
 
-    /// A status text for humans.
+    /// Reports a status text for humans.
     pub fn status(self, status: &str) {
         self.notify(&[NotifyState::Status(status)]);
     }
 
-    /// Watchdog notification: the process is alive.
+    /// Sends a watchdog notification: the process is alive.
     pub fn alive(self) {
         self.notify(&[NotifyState::Watchdog]);
     }

@@ -1,9 +1,9 @@
 //! Slow-reader protection: aborts streams whose response data the client does not read.
 //!
 //! hyper polls a response body before it knows whether there is room for the data, keeps the data until there is room, and polls
-//! the body again only afterwards. So a body that was polled and is pending, as that of an idle watch is, waits for no client. A
-//! body that has yielded data and is not polled again has a client that does not read. The body itself is not polled then, so
-//! this is detected by the future that polls it, [`SlowReaderGuard`].
+//! the body again only afterwards. So a body that was polled and is pending, as that of an idle watch is, does not wait for its
+//! client. A body that has yielded data and is not polled again has a client that does not read. The body itself is not polled
+//! then, so this is detected by the future that polls it, [`SlowReaderGuard`].
 //!
 //! Bodies yield parts of [`PART`] bytes. Over HTTP/2 a client that reads at least one part in the allowed time continues. Over
 //! HTTP/1.1 hyper fills a buffer of twice `maxHeaderBytes` and polls again once all of it was written, so there the amount is
@@ -12,7 +12,7 @@
 //! keeps a watch open beside such streams can retain them, up to about 16 MiB for a connection with 250 streams;
 //! `peers.perAddress.connections` limits the number of such connections.
 //!
-//! Cost: about 40 bytes per stream, and a timer only for streams whose client is behind.
+//! Cost: about 40 bytes per stream, and a timer only for streams with unread data.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -33,11 +33,11 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// State of the response body that is polled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum BodyState {
-    /// It was polled for more data, or has ended.
+    /// The body was polled for more data, or has ended.
     Polled,
-    /// It has yielded a part since the last check.
+    /// The body has yielded a part since the last check.
     Yielded,
-    /// It was not polled since it yielded that part.
+    /// The body was not polled since it yielded that part.
     Unread,
     /// The time limit has passed; the extra time runs.
     Overdue,
@@ -106,7 +106,7 @@ pin_project! {
         #[pin]
         inner: F,
         state: BodyState,
-        // Only while a part is unread.
+        // Set only while a part is unread.
         timer: Option<Pin<Box<Sleep>>>,
         timeout: Arc<ReadTimeout>,
     }

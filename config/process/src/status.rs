@@ -1,4 +1,4 @@
-//! `Status`: the one error value of the Kubernetes wire.
+//! `Status`: the error object of the Kubernetes API.
 //!
 //! Reasons, codes, texts and which fields of `details` are filled follow `k8s.io/apimachinery/pkg/api/errors`,
 //! because clients branch on them; the JSON has the fields in the order in which Go prints them.
@@ -173,7 +173,7 @@ impl Status {
     /// 404: no object of that name.
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         Self::new(404, StatusReason::NotFound, format!("{resource} {} not found", quoted(name)))
-            .about(resource, name)
+            .with_object(resource, name)
     }
 
     /// 404: no such resource or path below `/api` and `/apis`.
@@ -185,13 +185,13 @@ impl Status {
     /// 409: an object of that name exists.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         Self::new(409, StatusReason::AlreadyExists, format!("{resource} {} already exists", quoted(name)))
-            .about(resource, name)
+            .with_object(resource, name)
     }
 
     /// 409: a precondition does not hold; the client may read again and retry.
     pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quoted(name));
-        Self::new(409, StatusReason::Conflict, message).about(resource, name)
+        Self::new(409, StatusReason::Conflict, message).with_object(resource, name)
     }
 
     /// 409: the object's resource version is not the one that the client wrote against.
@@ -239,7 +239,7 @@ impl Status {
             (_, "") => format!("{resource} is forbidden: {why}"),
             _ => format!("{resource} {} is forbidden: {why}", quoted(name)),
         };
-        Self::new(403, StatusReason::Forbidden, message).about(resource, name)
+        Self::new(403, StatusReason::Forbidden, message).with_object(resource, name)
     }
 
     /// 401: the credential is invalid or missing.
@@ -247,7 +247,7 @@ impl Status {
         Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
-    /// 400.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, StatusReason::BadRequest, message)
     }
@@ -255,7 +255,7 @@ impl Status {
     /// 405: the resource exists but not with this verb (`list`, `create`, …).
     pub fn method_not_allowed(resource: GroupResource<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
-        Self::new(405, StatusReason::MethodNotAllowed, message).about(resource, "")
+        Self::new(405, StatusReason::MethodNotAllowed, message).with_object(resource, "")
     }
 
     /// 405: the HTTP method has no meaning on the path.
@@ -322,7 +322,7 @@ impl Status {
             "The {operation} operation against {resource} could not be completed at this time, please try again."
         );
         Self::new(500, StatusReason::ServerTimeout, message)
-            .about(resource, operation)
+            .with_object(resource, operation)
             .retry_after(retry_after_seconds)
     }
 
@@ -410,7 +410,7 @@ impl Status {
         })
     }
 
-    fn about(self, resource: GroupResource<'_>, name: &str) -> Self {
+    fn with_object(self, resource: GroupResource<'_>, name: &str) -> Self {
         self.with_details(StatusDetails {
             name: name.to_owned(),
             group: resource.group.to_owned(),

@@ -31,9 +31,9 @@ impl StatusFormat {
             return Self::json(headers, query);
         };
         let accept = String::from_utf8_lossy(accept.as_bytes());
-        let mut clauses: Vec<(&str, f32)> = accept.split(',').filter_map(clause).collect();
-        clauses.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let found = clauses.into_iter().find_map(|(media, _)| match media {
+        let mut media_ranges: Vec<(&str, f32)> = accept.split(',').filter_map(media_range).collect();
+        media_ranges.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let found = media_ranges.into_iter().find_map(|(media, _)| match media {
             "application/json" | "application/*" | "*/*" => Some(Self::json(headers, query)),
             "application/yaml" => Some(Self::Yaml),
             "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
@@ -61,7 +61,7 @@ impl StatusFormat {
 
 /// A media range without its parameters, and its quality value. `as=Table` matches nothing, because a `Status` has no table
 /// form.
-fn clause(text: &str) -> Option<(&str, f32)> {
+fn media_range(text: &str) -> Option<(&str, f32)> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|media| !media.is_empty())?;
     let mut quality = 1.0;
@@ -192,16 +192,16 @@ fn text(out: &mut Vec<u8>, field: u8, value: impl AsRef<str>) {
 
 fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.push(field << 3 | 2);
-    variable(out, value.len() as u64);
+    varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
 fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     out.push(field << 3);
-    variable(out, value);
+    varint(out, value);
 }
 
-fn variable(out: &mut Vec<u8>, mut value: u64) {
+fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;

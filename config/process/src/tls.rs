@@ -23,7 +23,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::{Certificates, NamedCertificate, ProvisionalCertificate, pair};
+use crate::certificates::{Certificates, NamedCertificate, ProvisionalCertificate, load_certified_key};
 use crate::reload::{LoadError, Reloadable, Reloads};
 use crate::tls_error::TlsError;
 
@@ -52,7 +52,7 @@ pub struct TlsSource {
     pub announced: Vec<PathBuf>,
     /// PEM bundle: authorities of a certificate that every peer must present. It does not authenticate a user.
     pub required: Option<PathBuf>,
-    /// Presented until the file has a certificate.
+    /// Certificate that is presented until the files can be loaded for the first time.
     pub provisional: Option<ProvisionalCertificate>,
 }
 
@@ -132,9 +132,9 @@ impl TlsSource {
     /// Reads the files and makes a configuration with a ticket key of its own.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(self.provider()?);
-        let loaded = pair(&self.certificate, &self.private_key, &provider);
+        let loaded = load_certified_key(&self.certificate, &self.private_key, &provider);
         let default = match &self.provisional {
-            Some(provisional) => provisional.unless_loaded(loaded, &provider)?,
+            Some(provisional) => provisional.loaded_or_provisional(loaded, &provider)?,
             None => loaded?,
         };
         let certificates = Certificates::load(default, &self.named, &provider)?;
@@ -146,7 +146,7 @@ impl TlsSource {
         Ok(config)
     }
 
-    /// Loads now and again whenever a file changes.
+    /// Loads the configuration, and loads it again whenever a file changes.
     pub fn watch(self, object: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
         let mut files = vec![self.certificate.clone(), self.private_key.clone()];
         files.extend(self.announced.iter().chain(&self.required).cloned());
@@ -159,13 +159,14 @@ impl TlsSource {
     fn provider(&self) -> Result<CryptoProvider, TlsError> {
         let mut provider = aws_lc_rs::default_provider();
         if !self.cipher_suites.is_empty() {
-            let listed = |suite: &SupportedCipherSuite| {
+            let is_allowed = |suite: &SupportedCipherSuite| {
                 let name = format!("{:?}", suite.suite());
                 suite.version() == &rustls::version::TLS13 || self.cipher_suites.contains(&name)
             };
-            provider.cipher_suites.retain(listed);
-            let any = provider.cipher_suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
-            if !any && self.minimum_version == TlsVersion::Tls12 {
+            provider.cipher_suites.retain(is_allowed);
+            let has_tls12_suite =
+                provider.cipher_suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
+            if !has_tls12_suite && self.minimum_version == TlsVersion::Tls12 {
                 return Err(TlsError::CipherSuites(self.cipher_suites.join(", ")));
             }
         }
@@ -176,7 +177,8 @@ impl TlsSource {
         &self,
         provider: Arc<CryptoProvider>,
     ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
-        let required = self.required.as_ref().map(|bundle| required(bundle, &provider)).transpose()?;
+        let required =
+            self.required.as_ref().map(|bundle| required_client_verifier(bundle, &provider)).transpose()?;
         let verifier = ProofOfPossession::new(&provider, roots_of(&self.announced)?.subjects());
         let versions: &[_] = match self.minimum_version {
             TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -210,7 +212,10 @@ impl ProofOfPossession {
 }
 
 /// A verifier that requires a certificate of these authorities in the handshake.
-fn required(bundle: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+fn required_client_verifier(
+    bundle: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let roots = Arc::new(roots_of(&[bundle.to_owned()])?);
     if roots.is_empty() {
         return Err(TlsError::NoCertificate(bundle.to_owned()));

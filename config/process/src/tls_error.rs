@@ -23,7 +23,7 @@ pub enum TlsError {
     /// An authority certificate is invalid.
     #[error("an authority in {0} cannot be used")]
     Authority(PathBuf, #[source] rustls::Error),
-    /// The certificate and the key do not fit together or are of an unknown kind.
+    /// The certificate and the key do not match, or are of an unsupported kind.
     #[error("the certificate {certificate} cannot be used with the key {private_key}")]
     Pair {
         /// The certificate file.
@@ -35,7 +35,7 @@ pub enum TlsError {
         source: rustls::Error,
     },
     /// None of the listed cipher suites is supported.
-    #[error("none of the cipher suites {0} is known")]
+    #[error("none of the cipher suites {0} is supported")]
     CipherSuites(String),
     /// The cryptography library failed.
     #[error("TLS cannot be set up")]

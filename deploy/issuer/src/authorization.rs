@@ -104,7 +104,7 @@ impl AuthorizationRequest {
     }
 
     /// The redirect with an error.
-    pub(crate) fn refused(&self, error: OAuthError, issuer: &str) -> AuthorizationError {
+    pub(crate) fn error_redirect(&self, error: OAuthError, issuer: &str) -> AuthorizationError {
         AuthorizationError::redirect(&self.redirect, self.state.as_deref(), issuer, error)
     }
 }

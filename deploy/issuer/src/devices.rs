@@ -23,7 +23,7 @@ pub(crate) struct Devices {
 struct Device {
     user_code: UserCode,
     scope: Scope,
-    ends: Time,
+    expires: Time,
     polled: Option<Time>,
     decision: Option<Decision>,
 }
@@ -72,7 +72,7 @@ impl Devices {
         let device = Device {
             user_code: user_code.clone(),
             scope,
-            ends: now.after(DEVICE_CODE_LIFETIME),
+            expires: now.after(DEVICE_CODE_LIFETIME),
             polled: None,
             decision: None,
         };
@@ -85,25 +85,25 @@ impl Devices {
         self.pending(now, code).is_some()
     }
 
-    /// Sets the decision, once. False if no device with this code waits.
+    /// Sets the decision, once. Returns whether a device with this code was waiting for it.
     pub(crate) fn decide(&mut self, now: Time, code: &UserCode, decision: Decision) -> bool {
         let device = self.pending(now, code);
         device.map(|device| device.decision = Some(decision)).is_some()
     }
 
     fn pending(&mut self, now: Time, code: &UserCode) -> Option<&mut Device> {
-        let is_it = |device: &Device| {
-            device.user_code == *code && device.decision.is_none() && now.instant < device.ends.instant
+        let waits_for_decision = |device: &Device| {
+            device.user_code == *code && device.decision.is_none() && now.instant < device.expires.instant
         };
-        self.devices.find_mut(now, is_it)
+        self.devices.find_mut(now, waits_for_decision)
     }
 
-    /// A poll of the program. It gets the decision once.
+    /// Handles a poll of the program. A decision is returned once.
     pub(crate) fn poll(&mut self, now: Time, device_code: &str) -> Result<SignIn, OAuthError> {
         let device = self.devices.get_mut(now, device_code);
         let device = device.ok_or(OAuthError::InvalidGrant("the device code is unknown, used or expired"))?;
         let Some(decision) = device.decision.clone() else {
-            if now.instant >= device.ends.instant {
+            if now.instant >= device.expires.instant {
                 return Err(OAuthError::ExpiredToken);
             }
             let last = device.polled.replace(now);

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 pub(crate) struct SigningKey {
     private: EncodingKey,
     public: DecodingKey,
-    published: Jwk,
+    jwk: Jwk,
     id: String,
 }
 
@@ -52,7 +52,7 @@ pub enum KeyError {
 
 impl SigningKey {
     /// Loads the key, or generates one if there is no file.
-    pub(crate) fn load_or_make(file: &Path) -> Result<Self, KeyError> {
+    pub(crate) fn load_or_create(file: &Path) -> Result<Self, KeyError> {
         let pem = match Self::read(file)? {
             Some(pem) => pem,
             None => {
@@ -80,12 +80,12 @@ impl SigningKey {
 
     fn of_pem(pem: &str) -> Option<Self> {
         let private = EncodingKey::from_ec_pem(pem.as_bytes()).ok()?;
-        let mut published = Jwk::from_encoding_key(&private, Algorithm::ES256).ok()?;
-        let id = published.thumbprint(ThumbprintHash::SHA256).ok()?;
-        published.common.key_id = Some(id.clone());
-        published.common.public_key_use = Some(PublicKeyUse::Signature);
-        let public = DecodingKey::from_jwk(&published).ok()?;
-        let key = Self { private, public, published, id };
+        let mut jwk = Jwk::from_encoding_key(&private, Algorithm::ES256).ok()?;
+        let id = jwk.thumbprint(ThumbprintHash::SHA256).ok()?;
+        jwk.common.key_id = Some(id.clone());
+        jwk.common.public_key_use = Some(PublicKeyUse::Signature);
+        let public = DecodingKey::from_jwk(&jwk).ok()?;
+        let key = Self { private, public, jwk, id };
         // A key on another curve fails here rather than at the first sign-in.
         let probe = key.sign("JWT", &serde_json::json!({}))?;
         key.verify::<serde_json::Value>("JWT", &probe).map(|_| key)
@@ -110,8 +110,8 @@ impl SigningKey {
     }
 
     /// The public key that verifies tokens.
-    pub(crate) fn published(&self) -> &Jwk {
-        &self.published
+    pub(crate) fn jwk(&self) -> &Jwk {
+        &self.jwk
     }
 }
 
@@ -160,32 +160,32 @@ mod tests {
     fn the_key_is_created_once_and_only_its_owner_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("signing.key");
-        let first = SigningKey::load_or_make(&file).unwrap();
+        let first = SigningKey::load_or_create(&file).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = SigningKey::load_or_make(&file).unwrap();
-        assert_eq!(first.published(), again.published());
+        let again = SigningKey::load_or_create(&file).unwrap();
+        assert_eq!(first.jwk(), again.jwk());
         let token = first.sign("JWT", &json!({"a": 1})).unwrap();
         assert_eq!(again.verify::<Value>("JWT", &token), Some(json!({"a": 1})));
         assert_eq!(again.verify::<Value>("other+jwt", &token), None, "the kind differs");
         assert_eq!(SigningKey::for_tests().verify::<Value>("JWT", &token), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
-        let published = serde_json::to_value(first.published()).unwrap();
-        assert_eq!(published["kty"], "EC");
-        assert!(published["d"].is_null(), "the private key is not published: {published}");
+        let jwk = serde_json::to_value(first.jwk()).unwrap();
+        assert_eq!(jwk["kty"], "EC");
+        assert!(jwk["d"].is_null(), "the private key is not published: {jwk}");
     }
 
     #[test]
     fn an_exposed_or_unusable_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("signing.key");
-        SigningKey::load_or_make(&file).unwrap();
+        SigningKey::load_or_create(&file).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(SigningKey::load_or_make(&file), Err(KeyError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(SigningKey::load_or_create(&file), Err(KeyError::Exposed { mode: 0o640, .. })));
         let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
         for text in ["", "nonsense", p384.as_str()] {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(SigningKey::load_or_make(&file), Err(KeyError::Unusable { .. })), "{text}");
+            assert!(matches!(SigningKey::load_or_create(&file), Err(KeyError::Unusable { .. })), "{text}");
         }
     }
 }

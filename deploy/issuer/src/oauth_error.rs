@@ -103,7 +103,7 @@ impl From<FormError> for OAuthError {
 
 impl From<RandomnessError> for OAuthError {
     fn from(error: RandomnessError) -> Self {
-        tracing::error!(%error, "cannot make a secret");
+        tracing::error!(%error, "cannot generate a secret");
         Self::ServerError
     }
 }

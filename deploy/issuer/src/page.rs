@@ -28,7 +28,7 @@ button:hover,button:focus-visible{outline:2px solid Highlight}\
 small{color:GrayText}\
 code{font-size:1.3rem;letter-spacing:.1em}";
 
-const NO_PASSWORDS: &str = "<p><small>This is a development issuer: there are no passwords, and it listens on this \
+const NO_PASSWORDS: &str = "<p><small>This is a development issuer: there are no passwords, and it serves this \
      machine only.</small></p>";
 
 /// The Content-Security-Policy. Pages have no scripts and images and are in no frame. Their forms go to the issuer or, by a

@@ -110,7 +110,7 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
     let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
     let file = config.users.to_path_buf();
     let users = reloads.register("users", [file.clone()], move || Users::load(&file))?;
-    let key = SigningKey::load_or_make(&config.signing_key)?;
+    let key = SigningKey::load_or_create(&config.signing_key)?;
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();
@@ -130,7 +130,7 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
         tls,
         limits: config.limits.clone(),
         slow_clients: SlowClientsConfig::default(),
-        // It listens on a loopback address only.
+        // The issuer listens on a loopback address only.
         peers: AllowedPeers::default(),
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,

@@ -105,7 +105,7 @@ impl Provider {
 
     /// The keys that verify tokens (RFC 7517).
     pub(crate) fn keys(&self) -> Value {
-        json!({ "keys": [self.signer.key.published()] })
+        json!({ "keys": [self.signer.key.jwk()] })
     }
 
     /// Checks an authorization request.
@@ -123,7 +123,7 @@ impl Provider {
         if self.users().named(user).is_none() {
             return Err(AuthorizationError::ShowToUser("The user no longer exists.".to_owned()));
         }
-        let code = secret().map_err(|error| request.refused(error.into(), self.issuer()))?;
+        let code = secret().map_err(|error| request.error_redirect(error.into(), self.issuer()))?;
         let code_grant = CodeGrant {
             redirect: request.redirect.clone(),
             challenge: request.challenge.clone(),
@@ -140,7 +140,7 @@ impl Provider {
 
     /// Refuses a sign-in. Returns the redirect with the error.
     pub(crate) fn refuse(&self, request: &AuthorizationRequest) -> AuthorizationError {
-        request.refused(OAuthError::AccessDenied, self.issuer())
+        request.error_redirect(OAuthError::AccessDenied, self.issuer())
     }
 
     /// Starts a device grant.
@@ -164,7 +164,7 @@ impl Provider {
         self.devices.lock().is_pending(now, code)
     }
 
-    /// Sets the decision about a device. False if none with this code waits, or the user is unknown.
+    /// Sets the decision about a device. Returns whether a device with this code was waiting for it and the user exists.
     pub(crate) fn decide(&self, now: Time, code: &UserCode, decision: Decision) -> bool {
         if let Decision::SignIn { user, .. } = &decision
             && self.users().named(user).is_none()
@@ -206,7 +206,8 @@ impl Provider {
 
     /// Redeems a code. A code can be used once, even if the other parameters are wrong.
     fn redeem(&self, now: Time, form: &Form) -> Result<SignIn, OAuthError> {
-        let need = |key: &str, what: &'static str| form.get(key).ok_or(OAuthError::InvalidRequest(what));
+        let need =
+            |key: &str, missing: &'static str| form.get(key).ok_or(OAuthError::InvalidRequest(missing));
         let code = need("code", "code is missing")?;
         let redirect = need("redirect_uri", "redirect_uri is missing")?;
         let verifier = need("code_verifier", "code_verifier is missing")?;

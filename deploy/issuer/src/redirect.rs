@@ -27,16 +27,16 @@ impl RedirectUri {
             return Err(InvalidRedirect);
         }
         let uri: Uri = text.parse().map_err(|_| InvalidRedirect)?;
-        let is_here = matches!(uri.host(), Some("127.0.0.1" | "[::1]" | "localhost"));
-        let is_known = matches!(uri.path(), "" | "/" | "/callback");
+        let is_loopback_host = matches!(uri.host(), Some("127.0.0.1" | "[::1]" | "localhost"));
+        let is_allowed_path = matches!(uri.path(), "" | "/" | "/callback");
         // The parser drops an invalid port such as 99999, so the authority is compared with the parsed host and port.
         let written = match (uri.host(), uri.port_u16()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
             (host, None) => host.unwrap_or_default().to_owned(),
             (None, Some(_)) => return Err(InvalidRedirect),
         };
-        let is_whole = uri.authority().is_some_and(|authority| authority.as_str() == written);
-        if uri.scheme_str() == Some("http") && is_here && is_known && is_whole {
+        let is_host_and_port = uri.authority().is_some_and(|authority| authority.as_str() == written);
+        if uri.scheme_str() == Some("http") && is_loopback_host && is_allowed_path && is_host_and_port {
             Ok(Self(text.to_owned()))
         } else {
             Err(InvalidRedirect)

@@ -105,7 +105,7 @@ impl Endpoint {
         }
     }
 
-    fn takes(self, method: &Method) -> bool {
+    fn allows(self, method: &Method) -> bool {
         self.methods().split(", ").any(|known| known == method.as_str())
     }
 }
@@ -133,8 +133,8 @@ impl IssuerService {
     pub(crate) async fn respond(&self, request: Request<RequestBody>) -> HttpResponse {
         let endpoint = Endpoint::of(request.uri().path());
         let mut response = self.dispatch(endpoint, request).await;
-        let word = endpoint.map_or("none", Endpoint::label);
-        self.responses.with_label_values(&[word, response.status().as_str()]).inc();
+        let label = endpoint.map_or("none", Endpoint::label);
+        self.responses.with_label_values(&[label, response.status().as_str()]).inc();
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -150,10 +150,10 @@ impl IssuerService {
             return text(StatusCode::MISDIRECTED_REQUEST, message);
         }
         let Some(endpoint) = endpoint else {
-            return text(StatusCode::NOT_FOUND, "there is nothing here\n".to_owned());
+            return text(StatusCode::NOT_FOUND, "there is no such endpoint\n".to_owned());
         };
         let method = request.method().clone();
-        if !endpoint.takes(&method) {
+        if !endpoint.allows(&method) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("use {}\n", endpoint.methods()));
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.methods()));
             return response;
@@ -171,9 +171,9 @@ impl IssuerService {
                     |response| response.map(Full::new),
                 )
             }
-            Endpoint::Authorize if is_post => self.with_own_form(request, Self::signed_in).await,
+            Endpoint::Authorize if is_post => self.with_own_form(request, Self::submit_sign_in).await,
             Endpoint::Authorize => self.with_query(&request, Self::choose_user),
-            Endpoint::Device if is_post => self.with_own_form(request, Self::decided).await,
+            Endpoint::Device if is_post => self.with_own_form(request, Self::submit_decision).await,
             Endpoint::Device => self.with_query(&request, Self::device),
             Endpoint::DeviceAuthorization => {
                 self.with_client_form(request, |form| self.provider.begin_device(Time::now(), form)).await
@@ -284,7 +284,7 @@ impl IssuerService {
         request: Request<RequestBody>,
         act: impl Fn(&Self, &Form) -> HttpResponse,
     ) -> HttpResponse {
-        let is_from_here = request
+        let has_own_origin = request
             .headers()
             .get(ORIGIN)
             .is_some_and(|origin| origin.as_bytes() == self.provider.issuer().as_bytes());
@@ -299,8 +299,8 @@ impl IssuerService {
                 return self.message(code, "Invalid request", &format!("In the form, {reason}."));
             }
         };
-        let is_own = browser.cookie.is_some() && browser.cookie.as_deref() == form.get("csrf");
-        if !is_from_here || !is_own {
+        let has_own_secret = browser.cookie.is_some() && browser.cookie.as_deref() == form.get("csrf");
+        if !has_own_origin || !has_own_secret {
             let message = "This form does not come from a page of this issuer. Start the sign-in again in your program.";
             return self.message(StatusCode::FORBIDDEN, "Foreign form", message);
         }
@@ -316,7 +316,7 @@ impl IssuerService {
         }
     }
 
-    fn signed_in(&self, form: &Form) -> HttpResponse {
+    fn submit_sign_in(&self, form: &Form) -> HttpResponse {
         let next = self.provider.authorize(form).and_then(|request| match form.get("user") {
             Some(user) => self.provider.sign_in(Time::now(), &request, user),
             None => Err(self.provider.refuse(&request)),
@@ -337,7 +337,7 @@ impl IssuerService {
         }
     }
 
-    fn decided(&self, form: &Form) -> HttpResponse {
+    fn submit_decision(&self, form: &Form) -> HttpResponse {
         let now = Time::now();
         let decision = match form.get("user") {
             Some(user) => Decision::SignIn { user: user.to_owned(), at: now.unix },

@@ -85,7 +85,7 @@ impl Scope {
         Ok(if words.any(|word| word == "offline_access") { Self::Refreshable } else { Self::Once })
     }
 
-    fn grant_of_code(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Once => "openid",
             Self::Refreshable => "openid offline_access",
@@ -146,7 +146,7 @@ impl TokenSigner {
             "token_type": "Bearer",
             "expires_in": lifetime,
             "id_token": id_token,
-            "scope": sign_in.scope.grant_of_code(),
+            "scope": sign_in.scope.as_str(),
         });
         if sign_in.scope == Scope::Refreshable {
             let claims = RefreshClaims {

@@ -31,9 +31,9 @@ pub(crate) enum AdminClientError {
     KubeconfigCredentials { file: PathBuf, source: CredentialsError },
     #[error("the gateway: {0}")]
     Request(#[from] ClientError),
-    #[error("the response of the gateway is not understood: {0}")]
+    #[error("the response of the gateway cannot be parsed: {0}")]
     Response(#[from] serde_json::Error),
-    #[error("cannot prepare to run: {0}")]
+    #[error("the async runtime cannot be started: {0}")]
     Runtime(io::Error),
     #[error("{} cannot be read: {source}", file.display())]
     Read { file: PathBuf, source: io::Error },
@@ -48,7 +48,7 @@ impl AdminClientError {
         match self {
             Self::Installation(error) => error.hint(),
             Self::NotRunning(_) => Some(
-                "`fairlead up` starts one; --kubeconfig names an operator's kubeconfig of another gateway"
+                "`fairlead up` starts a gateway; --kubeconfig names an operator's kubeconfig of another gateway"
                     .to_owned(),
             ),
             Self::KubeconfigCredentials { .. } => Some(

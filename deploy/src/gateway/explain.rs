@@ -108,12 +108,12 @@ impl ExplainCommand {
     pub(super) async fn run(&self) -> Result<(), AdminClientError> {
         let body = self.request_body()?.to_string();
         let request = Request::new(Method::POST, PATH).with_body("application/json", body);
-        let answer = self.gateway.client()?.request(request).await?.body;
+        let response = self.gateway.client()?.request(request).await?.body;
         match self.output {
-            Format::Text => print(text(&serde_json::from_slice(&answer)?)),
+            Format::Text => print(format_explanation(&serde_json::from_slice(&response)?)),
             Format::Json => {
-                let answer: Value = serde_json::from_slice(&answer)?;
-                print(format_args!("{}\n", serde_json::to_string_pretty(&answer)?));
+                let response: Value = serde_json::from_slice(&response)?;
+                print(format_args!("{}\n", serde_json::to_string_pretty(&response)?));
             }
         }
         Ok(())
@@ -149,13 +149,13 @@ impl ExplainCommand {
 }
 
 /// The path, and the host of a URL.
-fn target(about: &str) -> (String, Option<String>) {
-    if let Some((_, rest)) = about.split_once("://") {
+fn target(text: &str) -> (String, Option<String>) {
+    if let Some((_, rest)) = text.split_once("://") {
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let path = if path.is_empty() { "/" } else { path };
         return (path.to_owned(), Some(host.to_owned()));
     }
-    if about.starts_with('/') { (about.to_owned(), None) } else { (format!("/clusters/{about}"), None) }
+    if text.starts_with('/') { (text.to_owned(), None) } else { (format!("/clusters/{text}"), None) }
 }
 
 /// The credential of the request.
@@ -215,7 +215,7 @@ fn credential_in_text(text: &str) -> Option<Credential> {
     (is_token && !word.contains('{')).then(|| Credential::Token(word.to_owned()))
 }
 
-fn text(explanation: &Explanation) -> String {
+fn format_explanation(explanation: &Explanation) -> String {
     let Explanation { request, steps, user, forward, response } = explanation;
     let RequestSummary { method, url, listener, class, client } = request;
     let mut lines = vec![
@@ -230,8 +230,8 @@ fn text(explanation: &Explanation) -> String {
             "refused" => "x",
             _ => " ",
         };
-        let about = if before == stage { "" } else { stage };
-        lines.push(format!("  {about:10}  {mark} {message}"));
+        let shown_stage = if before == stage { "" } else { stage };
+        lines.push(format!("  {shown_stage:10}  {mark} {message}"));
         before = stage;
     }
     lines.push(String::new());
@@ -326,6 +326,6 @@ mod tests {
               without the groups system:masters
             Response 403 (unknown_workspace): no
         "#]]
-        .assert_eq(&text(&explanation));
+        .assert_eq(&format_explanation(&explanation));
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum GatewayError {
     NoProgram(PathBuf),
     #[error("the last good configuration stays in effect, because these cannot be loaded: {}", .0.join("; "))]
     NotReloaded(Vec<String>),
-    #[error("process {pid} has ended before it had finished")]
+    #[error("process {pid} has ended before the operation was complete")]
     Ended { pid: u32 },
     #[error("process {pid} was not upgraded and keeps serving: {reason}")]
     NotUpgraded { pid: u32, reason: String },

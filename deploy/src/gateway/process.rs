@@ -31,7 +31,7 @@ pub(super) struct ProcessSelector {
     /// Directory of an installation of `fairlead up`, whose gateway is used by default
     #[arg(long, default_value = crate::installation::default_directory().as_os_str())]
     dir: PathBuf,
-    /// How long to wait for the result
+    /// Maximum time to wait for the result
     #[arg(long, default_value = "5m")]
     timeout: Timespan,
 }
@@ -60,12 +60,12 @@ pub(crate) enum ProcessError {
     #[error("there is no process {0}")]
     NoProcess(u32),
     #[error("process {pid} is not a gateway but {name:?}")]
-    Other { pid: u32, name: String },
+    NotAGateway { pid: u32, name: String },
     #[error("process {pid} cannot be signalled: {source}")]
     Signal { pid: u32, source: io::Error },
     #[error("process {pid} was signalled, but has no state file: the result is unknown")]
     NoStateFile { pid: u32 },
-    #[error("process {pid} has not finished yet")]
+    #[error("process {pid} has not completed the operation in time")]
     Timeout { pid: u32 },
 }
 
@@ -83,7 +83,7 @@ impl ProcessError {
             Self::Read { .. }
             | Self::NoProcessId(_)
             | Self::NoProcess(_)
-            | Self::Other { .. }
+            | Self::NotAGateway { .. }
             | Self::Signal { .. } => None,
         }
     }
@@ -102,7 +102,7 @@ impl ProcessSelector {
         let name =
             fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| ProcessError::NoProcess(pid))?;
         if name.trim_end() != COMMAND {
-            return Err(ProcessError::Other { pid, name: name.trim_end().to_owned() });
+            return Err(ProcessError::NotAGateway { pid, name: name.trim_end().to_owned() });
         }
         let state = state.or_else(|| state_file_of(pid));
         Ok(Gateway { pid, handle, state, until: Instant::now() + self.timeout.get() })
@@ -136,8 +136,8 @@ fn state_file_of(pid: u32) -> Option<PathBuf> {
     let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let file = words.iter().enumerate().find_map(|(place, word)| match word.strip_prefix("--config") {
-        Some("") => words.get(place + 1).map(|file| file.to_string()),
+    let file = words.iter().enumerate().find_map(|(index, word)| match word.strip_prefix("--config") {
+        Some("") => words.get(index + 1).map(|file| file.to_string()),
         Some(rest) => rest.strip_prefix('=').map(str::to_owned),
         None => None,
     })?;
@@ -169,7 +169,7 @@ impl Gateway {
         state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
     }
 
-    /// Polls until there is a result.
+    /// Polls until `result` returns a value, at most for the timeout of the command line.
     pub(super) fn until<T>(&self, mut result: impl FnMut() -> Option<T>) -> Result<T, ProcessError> {
         loop {
             if let Some(result) = result() {

@@ -83,9 +83,9 @@ pub(super) fn delete(folder: &Path, issuer: Option<&str>) -> Result<usize, Cache
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        // A file that cannot be read belongs to no issuer. It is deleted when all are.
-        let of = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Content>(&text).ok());
-        if issuer.is_none_or(|issuer| of.is_some_and(|content| content.issuer == issuer)) {
+        // The issuer of a file that cannot be read is unknown. Such a file is only deleted together with all others.
+        let content = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Content>(&text).ok());
+        if issuer.is_none_or(|issuer| content.is_some_and(|content| content.issuer == issuer)) {
             match fs::remove_file(&path) {
                 Ok(()) => count += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -126,7 +126,7 @@ impl CacheFile {
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(CacheError::io("make", folder))?;
+            .map_err(CacheError::io("create", folder))?;
         // The process id makes the name unique.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || -> io::Result<()> {

@@ -47,7 +47,7 @@ pub(super) enum CallbackError {
     OtherIssuer,
 }
 
-/// The meaning of a request.
+/// Result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum CallbackResult {
     /// The redirect that ends the sign-in.
@@ -111,7 +111,7 @@ async fn serve(
 
 fn evaluate(method: &Method, path: &str, query: Option<&str>, expected: &ExpectedCallback) -> CallbackResult {
     if path != "/callback" {
-        return CallbackResult::Other(StatusCode::NOT_FOUND, "There is nothing here.");
+        return CallbackResult::Other(StatusCode::NOT_FOUND, "This page does not exist.");
     }
     if method != Method::GET {
         return CallbackResult::Other(StatusCode::METHOD_NOT_ALLOWED, "Use GET.");
@@ -144,7 +144,7 @@ fn respond(
         CallbackResult::Finished(outcome) => {
             let sentence = match &outcome {
                 Ok(_) => "You are signed in. You can close this page and go back to the terminal.",
-                Err(_) => "You are not signed in. The terminal says why; you can close this page.",
+                Err(_) => "You are not signed in. The terminal shows the reason; you can close this page.",
             };
             // Only the first result counts.
             let _ = sender.try_send(outcome);

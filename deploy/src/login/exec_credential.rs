@@ -34,7 +34,7 @@ pub(super) enum ExecInfoError {
     #[error("KUBERNETES_EXEC_INFO is not an ExecCredential")]
     Malformed,
     #[error(
-        "KUBERNETES_EXEC_INFO is of version {0:?}: client.authentication.k8s.io/v1 and v1beta1 are known"
+        "KUBERNETES_EXEC_INFO is of version {0:?}: client.authentication.k8s.io/v1 and v1beta1 are supported"
     )]
     Version(String),
 }

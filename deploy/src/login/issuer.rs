@@ -61,9 +61,9 @@ pub(super) enum IssuerError {
     #[error("the issuer {0} has no {1}")]
     Unsupported(String, &'static str),
     /// A new sign-in is required.
-    #[error("the issuer refuses: {0}")]
+    #[error("the issuer has refused the request: {0}")]
     Refused(String),
-    #[error("the response of the issuer is not understood: {0}")]
+    #[error("the response of the issuer cannot be parsed: {0}")]
     Response(String),
     #[error("the response of the issuer has no ID token: another scope may be needed")]
     NoIdToken,

@@ -25,7 +25,7 @@ use callback::{Callback, CallbackError, ExpectedCallback};
 use exec_credential::{Caller, ExecInfoError};
 use issuer::{Issuer, IssuerError};
 
-/// A token that expires within this time is not used: it could expire on the way.
+/// A token that expires within this time is not used: it could expire in transit.
 const EXPIRY_MARGIN_SECONDS: i64 = 10;
 /// Timeout of a sign-in with a browser.
 const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(300);
@@ -89,7 +89,7 @@ enum LoginErrorKind {
     Authorities { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    #[error("cannot prepare to run: {0}")]
+    #[error("the async runtime cannot be started: {0}")]
     Runtime(io::Error),
     #[error(transparent)]
     Issuer(#[from] IssuerError),
@@ -107,7 +107,7 @@ impl LoginError {
     pub(crate) fn hint(&self) -> Option<String> {
         match &self.0 {
             LoginErrorKind::SignInRequired { command } => Some(format!("run `{command}` in a terminal")),
-            LoginErrorKind::NoIssuer(_) => Some("`fairlead up` starts one".to_owned()),
+            LoginErrorKind::NoIssuer(_) => Some("`fairlead up` starts an issuer".to_owned()),
             LoginErrorKind::Issuer(IssuerError::Unreachable(..)) => Some(
                 "check that it is running: `fairlead status` shows the processes of an installation"
                     .to_owned(),
@@ -278,7 +278,7 @@ async fn by_device(issuer: &Issuer) -> Result<Tokens, LoginErrorKind> {
     Ok(issuer.finish_device(&flow).await?)
 }
 
-/// Whether a user can sign in. A Kubernetes client says whether standard input is a terminal. A terminal on standard error
+/// Whether a user can sign in. A Kubernetes client reports whether standard input is a terminal. A terminal on standard error
 /// is enough, because the user only opens an address: `kubectl apply -f - < file`.
 fn can_interact(caller: &Caller) -> bool {
     match caller {

@@ -42,7 +42,7 @@ pub(crate) enum StatusError {
     Installation(#[from] InstallationError),
     #[error("nothing is running in {}", .0.display())]
     NotRunning(PathBuf),
-    #[error("cannot prepare to run: {0}")]
+    #[error("the async runtime cannot be started: {0}")]
     Runtime(io::Error),
     #[error("cannot print: {0}")]
     Print(#[from] serde_json::Error),
@@ -52,7 +52,7 @@ impl StatusError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Installation(error) => error.hint(),
-            Self::NotRunning(_) => Some("`fairlead up` starts it".to_owned()),
+            Self::NotRunning(_) => Some("`fairlead up` starts an installation".to_owned()),
             Self::Runtime(_) | Self::Print(_) => None,
         }
     }

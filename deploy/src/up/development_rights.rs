@@ -1,5 +1,5 @@
 //! Rights of the development user: a ClusterRole and its binding in the workspace root, created through the gateway with
-//! the credentials of the administrator. The servers do not know this user.
+//! the credentials of the administrator. This user is not built into the servers.
 //!
 //! The user may enter root, and create, list and delete workspaces there. In a workspace that it has created it is
 //! administrator, like any other user. An existing binding is left as it is, so an operator can change or empty it. A

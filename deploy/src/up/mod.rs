@@ -90,11 +90,11 @@ pub(crate) enum UpError {
     Settings(#[from] settings::SettingsError),
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    #[error("{name} does not start ({how}){}", quoted(last_log_lines))]
-    FailedToStart { name: String, how: String, last_log_lines: Vec<String>, log: PathBuf },
+    #[error("{name} does not start ({exit}){}", quoted(last_log_lines))]
+    FailedToStart { name: String, exit: String, last_log_lines: Vec<String>, log: PathBuf },
     #[error("{names} not ready after {} s", after.as_secs())]
     NotReadyInTime { names: String, after: Duration, logs: PathBuf },
-    #[error("cannot prepare to run: {0}")]
+    #[error("the async runtime cannot be started: {0}")]
     Runtime(io::Error),
     #[error("the background process ended without a result")]
     BackgroundProcessLost { log: PathBuf },
@@ -146,7 +146,7 @@ impl UpCommand {
     fn run_here(&self, installation: &Installation, events: &mut dyn EventSink) -> Result<(), UpError> {
         let options =
             UpOptions { shards: self.shards, port: self.port, edge_port: self.edge_port, fresh: self.fresh };
-        let prepared = PreparedInstallation::prepare_installation(installation, &options)?;
+        let prepared = PreparedInstallation::prepare(installation, &options)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(UpError::Runtime)?.block_on(run::run(installation, prepared, events))
     }

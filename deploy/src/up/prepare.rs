@@ -10,8 +10,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::UpError;
 use super::settings::{USERS, config_files, login_arguments};
 use super::topology::{EDGE, Ports, Role, Topology, shards_with_data};
-use crate::installation::{Installation, InstallationLock, SavedState, make_private, replace};
-use crate::kubeconfigs::{Addresses, InnerAddresses};
+use crate::installation::{Installation, InstallationLock, SavedState, create_private_folder, replace};
+use crate::kubeconfigs::{Addresses, InternalAddresses};
 
 /// Lower limit of open files: below it a server has no room for its own files and a few connections.
 const OPEN_FILES_NEEDED: u64 = 1_024;
@@ -34,9 +34,9 @@ pub(crate) struct UpOptions {
 /// Whether an installation has data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataState {
-    /// It has no data.
+    /// The installation has no data.
     New,
-    /// It has data of an earlier run.
+    /// The installation has data of an earlier run.
     Existing,
 }
 
@@ -59,10 +59,7 @@ pub(crate) struct PreparedInstallation {
 
 impl PreparedInstallation {
     /// Checks ports, programs and limits before it changes anything; then writes certificates, kubeconfigs and configurations.
-    pub(crate) fn prepare_installation(
-        installation: &Installation,
-        options: &UpOptions,
-    ) -> Result<Self, UpError> {
+    pub(crate) fn prepare(installation: &Installation, options: &UpOptions) -> Result<Self, UpError> {
         let started_at = Instant::now();
         let mut notes: Vec<_> = raise_open_files()?.into_iter().collect();
         let programs = programs()?;
@@ -115,7 +112,7 @@ fn plan(
     }
 }
 
-/// Returns notes about certificates.
+/// Writes certificates, kubeconfigs and configurations. Returns notes about certificates.
 fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<String>, UpError> {
     let certificates = installation.certificates();
     let names = topology.shards().map(|shard| shard.name.as_str());
@@ -126,7 +123,7 @@ fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<S
     if renewed > 0 {
         notes.push(format!("{renewed} certificates were renewed"));
     }
-    let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
+    let inner = InternalAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
     let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
     installation.kubeconfigs().write(&certificates, &addresses, &installation.admin_kubeconfig())?;
     let program = std::env::current_exe().map_err(UpError::NoOwnPath)?;
@@ -142,13 +139,13 @@ fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<S
     if !installation.users().exists() {
         replace(&installation.users(), USERS.as_bytes())?;
     }
-    make_private(&installation.logs())?;
-    make_private(&installation.configs())?;
+    create_private_folder(&installation.logs())?;
+    create_private_folder(&installation.configs())?;
     for file in config_files(installation, topology)? {
         replace(&installation.config(&file.process), file.text.as_bytes())?;
     }
     for process in &topology.processes {
-        make_private(&installation.data(&process.name))?;
+        create_private_folder(&installation.data(&process.name))?;
     }
     Ok(notes)
 }
@@ -169,7 +166,7 @@ fn programs() -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
     Role::ALL.into_iter().map(find).collect()
 }
 
-/// Raises the limit on open files as far as it goes; the servers inherit it. Returns a note if it is low.
+/// Raises the soft limit on open files to the hard one; the servers inherit it. Returns a note if it is low.
 fn raise_open_files() -> Result<Option<String>, UpError> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // On failure the limit stays as it is.

@@ -12,7 +12,7 @@ use crate::installation::{SavedProcess, SavedState, now_as_text};
 pub(crate) enum Event {
     /// Processes with these names are about to be started.
     Starting(Vec<String>),
-    /// A remark, one sentence.
+    /// A note for the user, one sentence.
     Note(String),
     /// A process has changed.
     ProcessEvent(ProcessEvent),
@@ -52,8 +52,8 @@ pub(crate) enum Change {
     /// The process is ready, this many milliseconds after its start.
     Ready { after_ms: u64 },
     /// The process has ended by itself and will be restarted after a pause.
-    Ended { how: String, pause_ms: u64 },
-    /// The process has been asked to end.
+    Ended { exit: String, pause_ms: u64 },
+    /// The process is being stopped.
     Stopping,
     /// The process has ended on request.
     Stopped,
@@ -64,7 +64,7 @@ pub(crate) enum Change {
 pub(crate) enum Condition {
     Starting,
     Ready { after_ms: u64 },
-    Waiting { how: String, pause_ms: u64 },
+    Waiting { exit: String, pause_ms: u64 },
     Stopping,
     Stopped,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Row {
     pub pid: Option<u32>,
     /// Start time of the running process, RFC 3339.
     pub since: Option<String>,
-    /// How often the process has ended by itself.
+    /// Number of times that the process has ended by itself.
     pub ends: u32,
     pub last_exit: Option<String>,
     /// Whether the process has ever been ready.
@@ -120,12 +120,12 @@ impl ProcessTable {
                 row.was_ready = true;
                 row.condition = Condition::Ready { after_ms: *after_ms };
             }
-            Change::Ended { how, pause_ms } => {
+            Change::Ended { exit, pause_ms } => {
                 row.pid = None;
                 row.since = None;
                 row.ends += 1;
-                row.last_exit = Some(how.clone());
-                row.condition = Condition::Waiting { how: how.clone(), pause_ms: *pause_ms };
+                row.last_exit = Some(exit.clone());
+                row.condition = Condition::Waiting { exit: exit.clone(), pause_ms: *pause_ms };
             }
             Change::Stopping => row.condition = Condition::Stopping,
             Change::Stopped => {
@@ -207,7 +207,7 @@ mod tests {
     fn an_event_changes_one_process() {
         let started = Change::Started { pid: 7 };
         let ready = Change::Ready { after_ms: 3 };
-        let ended = Change::Ended { how: "signal 9".to_owned(), pause_ms: 100 };
+        let ended = Change::Ended { exit: "signal 9".to_owned(), pause_ms: 100 };
         for (changes, word, pid, ends, was_ready) in [
             (vec![], "starting", None, 0, false),
             (vec![started.clone()], "starting", Some(7), 0, false),
@@ -246,7 +246,7 @@ mod tests {
             Event::Note("n".to_owned()),
             Event::ProcessEvent(ProcessEvent {
                 process: 1,
-                change: Change::Ended { how: "x".to_owned(), pause_ms: 1 },
+                change: Change::Ended { exit: "x".to_owned(), pause_ms: 1 },
             }),
             Event::Ready { after_ms: 5, edge: "e".to_owned() },
             Event::Stopping,

@@ -1,4 +1,4 @@
-//! Runs a prepared installation: starts all processes at once, sends events, stops the processes in state.
+//! Runs a prepared installation: starts all processes at once, sends events, stops the processes in the order of their roles.
 
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ impl RunningInstallation<'_> {
         let log = self.installation.log(&row.name);
         Some(UpError::FailedToStart {
             name: row.name.clone(),
-            how: row.last_exit.clone().unwrap_or_default(),
+            exit: row.last_exit.clone().unwrap_or_default(),
             last_log_lines: last_lines(&log, 3),
             log,
         })

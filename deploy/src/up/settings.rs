@@ -192,7 +192,7 @@ fn shard(
     let name: ShardName = process.name.parse()?;
     let gateway: HttpsUrl = topology.gateway().url().parse()?;
     let is_root = process == topology.root_shard();
-    let picker = certificates.client_cert(&Client::ShardPicker(name.clone()));
+    let placement_client = certificates.client_cert(&Client::ShardPicker(name.clone()));
     Ok(ShardConfig {
         name: process.name.parse()?,
         serving: serving(&certificates, process.address, &Server::Shard(name)),
@@ -211,8 +211,8 @@ fn shard(
         logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),
         placement: Some(PlacementClientConfig {
             url: gateway,
-            certificate: picker.certificate.into(),
-            private_key: picker.key.into(),
+            certificate: placement_client.certificate.into(),
+            private_key: placement_client.key.into(),
             server_ca: certificates.serving_ca().into(),
             ..PlacementClientConfig::default()
         }),
@@ -267,7 +267,7 @@ mod tests {
     use fairlead_lint::lint;
 
     use super::*;
-    use crate::kubeconfigs::{Addresses, InnerAddresses};
+    use crate::kubeconfigs::{Addresses, InternalAddresses};
 
     #[test]
     fn the_files_are_complete_and_everything_they_name_exists() {
@@ -279,7 +279,8 @@ mod tests {
         let certificates = installation.certificates();
         let plan = Plan::for_inventory(&inventory);
         plan.apply(&certificates, SystemTime::now(), Renewal::WhenDue).unwrap();
-        let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
+        let inner =
+            InternalAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
         let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
         installation
             .kubeconfigs()

@@ -78,7 +78,7 @@ impl SupervisedProcess {
         let mut restarts = RestartBackoff::default();
         let reporter = EventReporter { process: self.index, events };
         while *desired.borrow_and_update() == DesiredState::Run {
-            let (how, ran_for) = match self.start() {
+            let (exit, ran_for) = match self.start() {
                 Err(error) => (format!("cannot be started: {error}"), Duration::ZERO),
                 Ok(mut running) => {
                     let pid = running.child.id().unwrap_or_default();
@@ -97,7 +97,7 @@ impl SupervisedProcess {
             };
             let pause = restarts.pause_after(ran_for);
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-            if !reporter.report(Change::Ended { how, pause_ms }).await {
+            if !reporter.report(Change::Ended { exit, pause_ms }).await {
                 return;
             }
             tokio::select! {
@@ -117,7 +117,7 @@ impl SupervisedProcess {
             .stdin(Stdio::piped())
             .stdout(self.log.open()?)
             .stderr(self.log.open()?)
-            // Ctrl-C at the terminal must reach `up` only, which stops the processes in state.
+            // Ctrl-C at the terminal must reach `up` only, which stops the processes in the order of their roles.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -134,7 +134,7 @@ impl SupervisedProcess {
         reporter: &EventReporter,
     ) -> Option<ExitStatus> {
         let mut ready = false;
-        let mut look_at_log = tokio::time::interval(Duration::from_secs(10));
+        let mut log_rotation = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 status = running.child.wait() => return Some(status.unwrap_or_default()),
@@ -145,7 +145,7 @@ impl SupervisedProcess {
                 }
                 () = until_not_run(desired) => return None,
                 // A failed rotation, such as on a full disk, must not end the server.
-                _ = look_at_log.tick() => drop(self.log.rotate()),
+                _ = log_rotation.tick() => drop(self.log.rotate()),
             }
         }
     }
@@ -261,7 +261,7 @@ mod tests {
         let mut fixture = Fixture::start("echo \"$@\"; exit 3");
         for pause_ms in [100, 200] {
             assert!(matches!(fixture.next().await, Change::Started { .. }));
-            assert_eq!(fixture.next().await, Change::Ended { how: "exit code 3".to_owned(), pause_ms });
+            assert_eq!(fixture.next().await, Change::Ended { exit: "exit code 3".to_owned(), pause_ms });
         }
         let config = fixture.folder.path().join("root.yaml");
         assert!(fixture.log().starts_with(&format!("--config {}\n", config.display())), "{}", fixture.log());
@@ -310,8 +310,8 @@ mod tests {
         let mut fixture = Fixture::start("");
         std::fs::remove_file(fixture.folder.path().join("server")).unwrap();
         loop {
-            if let Change::Ended { how, .. } = fixture.next().await
-                && how.starts_with("cannot be started")
+            if let Change::Ended { exit, .. } = fixture.next().await
+                && exit.starts_with("cannot be started")
             {
                 break;
             }

@@ -150,8 +150,8 @@ fn condition(row: &Row) -> String {
         (Condition::Starting, None) => "starting".to_owned(),
         (Condition::Starting, Some(pid)) => format!("starting (process {pid})"),
         (Condition::Ready { after_ms }, _) => format!("ready in {} s", seconds(*after_ms)),
-        (Condition::Waiting { how, pause_ms }, _) => {
-            format!("ended ({how}), starts again in {} s", seconds(*pause_ms))
+        (Condition::Waiting { exit, pause_ms }, _) => {
+            format!("ended ({exit}), starts again in {} s", seconds(*pause_ms))
         }
         (Condition::Stopping, _) => "stopping".to_owned(),
         (Condition::Stopped, _) => "stopped".to_owned(),
@@ -189,7 +189,7 @@ mod tests {
             Event::Starting(["gateway", "root", "cache", "issuer"].map(str::to_owned).to_vec()),
             Event::Note("something".to_owned()),
             event(1, Change::Started { pid: 7 }),
-            event(1, Change::Ended { how: "exit code 1".to_owned(), pause_ms: 100 }),
+            event(1, Change::Ended { exit: "exit code 1".to_owned(), pause_ms: 100 }),
             event(1, Change::Ready { after_ms: 1_260 }),
             Event::Ready { after_ms: 1_999, edge: "https://127.0.0.1:8443".to_owned() },
             event(0, Change::Stopping),

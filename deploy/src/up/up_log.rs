@@ -43,8 +43,8 @@ impl UpLog {
                 match &event.change {
                     Change::Started { pid } => format!("{name}: started, process {pid}"),
                     Change::Ready { after_ms } => format!("{name}: ready after {after_ms} ms"),
-                    Change::Ended { how, pause_ms } => {
-                        format!("{name}: ended, {how}; again in {pause_ms} ms")
+                    Change::Ended { exit, pause_ms } => {
+                        format!("{name}: ended, {exit}; restarts in {pause_ms} ms")
                     }
                     Change::Stopping => format!("{name}: stopping"),
                     Change::Stopped => format!("{name}: stopped"),
@@ -67,12 +67,12 @@ mod tests {
         let installation = Installation::at(folder.path()).unwrap();
         let mut up_log = UpLog::of(&installation);
         up_log.send(&Event::Starting(vec!["gateway".to_owned(), "root".to_owned()]));
-        let change = Change::Ended { how: "signal 9".to_owned(), pause_ms: 100 };
+        let change = Change::Ended { exit: "signal 9".to_owned(), pause_ms: 100 };
         up_log.send(&Event::ProcessEvent(ProcessEvent { process: 1, change }));
         let text = std::fs::read_to_string(installation.log("up")).unwrap();
         let entries: Vec<_> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
         assert!(entries.iter().all(|(time, _)| time.parse::<jiff::Timestamp>().is_ok()), "{text}");
         assert!(entries[0].1.ends_with("starts gateway, root"), "{text}");
-        assert_eq!(entries[1].1, "root: ended, signal 9; again in 100 ms");
+        assert_eq!(entries[1].1, "root: ended, signal 9; restarts in 100 ms");
     }
 }

@@ -131,7 +131,7 @@ pub(crate) enum WsError {
     /// The message of the server.
     #[error("{}", .0.status().map_or_else(|| .0.to_string(), |status| status.message.clone()))]
     Server(#[from] ClientError),
-    #[error("cannot prepare to run: {0}")]
+    #[error("the async runtime cannot be started: {0}")]
     Runtime(io::Error),
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),

@@ -65,7 +65,7 @@ pub enum TokenError {
         problem: &'static str,
     },
     /// A validation rule of the configuration is not satisfied.
-    #[error("a rule of the configuration does not hold: {0}")]
+    #[error("a rule of the configuration is not satisfied: {0}")]
     Rule(Arc<str>),
     /// An object that the token is bound to does not exist any more, or was replaced.
     #[error("the token is not valid any more: {0}")]

@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
 /// The same limit as in Kubernetes.
-const MOST_ISSUERS: usize = 64;
+const MAX_ISSUERS: usize = 64;
 
 /// The contents of the file.
 #[derive(Debug)]
@@ -111,8 +111,8 @@ impl AuthenticationConfiguration {
             root.add("kind", "is not AuthenticationConfiguration");
         }
         let elements = root.children("jwt");
-        if elements.len() > MOST_ISSUERS {
-            root.add("jwt", format!("has more than {MOST_ISSUERS} elements"));
+        if elements.len() > MAX_ISSUERS {
+            root.add("jwt", format!("has more than {MAX_ISSUERS} elements"));
         }
         let mut issuers: Vec<JwtSettings> = Vec::new();
         let mut seen = BTreeSet::new();

@@ -14,17 +14,17 @@ const MAX_LOOP_DEPTH: u32 = 3;
 /// Limit for the depth of the tree: the interpreter recurses for each level.
 const MAX_TREE_DEPTH: u32 = 64;
 
-/// Limits for operations that double their operand, lengthen it by [`SHORT`] for each byte, or lengthen it by another
-/// operand. In a chain their effects multiply.
+/// Limits for operations that double their operand, that lengthen it by up to [`MAX_SHORT_LITERAL`] bytes for each byte, or
+/// that lengthen it by another operand for each byte. In a chain their effects multiply.
 const MAX_DOUBLING: u32 = 4;
-const MAX_MILD: u32 = 3;
-const MAX_GROWING: u32 = 2;
+const MAX_SHORT_GROWTH: u32 = 3;
+const MAX_OPERAND_GROWTH: u32 = 2;
 
 /// Length of a literal that lengthens a text by a small factor only.
-const SHORT: usize = 8;
+const MAX_SHORT_LITERAL: usize = 8;
 
 /// Number of usual steps that cost as much as compiling a regular expression.
-const COST_OF_MATCHING: u64 = 100;
+const REGEX_COST: u64 = 100;
 
 /// Number of bytes that are compared or copied in one step.
 const BYTES_PER_STEP: u64 = 32;
@@ -77,16 +77,16 @@ struct Counts {
     /// Number of sums without a literal operand.
     sums: u64,
     doubling: u32,
-    mild: u32,
-    growing: u32,
+    short_growth: u32,
+    operand_growth: u32,
     /// Values and bytes of texts of literals.
     literals: Size,
     /// Whether texts are split into lists.
-    splits: bool,
+    splits_texts: bool,
     /// Whether loops compile regular expressions.
-    matches: bool,
-    /// Whether loops use the whole variable again.
-    looks_back: bool,
+    compiles_regex: bool,
+    /// Whether loops read the whole variable again.
+    rereads_variable: bool,
 }
 
 /// The size of an expression's input.
@@ -136,8 +136,8 @@ impl Analysis {
         };
         analyzer.visit(expression)?;
         let Analyzer { fields, counts, .. } = analyzer;
-        let Counts { loops, doubling, growing, .. } = counts;
-        if loops > MAX_LOOP_DEPTH || doubling > MAX_DOUBLING || growing > MAX_GROWING {
+        let Counts { loops, doubling, operand_growth, .. } = counts;
+        if loops > MAX_LOOP_DEPTH || doubling > MAX_DOUBLING || operand_growth > MAX_OPERAND_GROWTH {
             return Err(ExpressionError::TooDeep);
         }
         Ok(Self { result_type: result_type(&expression.expr), fields, counts })
@@ -145,21 +145,23 @@ impl Analysis {
 
     /// The upper limit of the cost for an input of this size.
     pub(crate) fn cost(&self, input: Size) -> Cost {
-        let Counts { loops, sums, doubling, mild, growing, literals, .. } = self.counts;
+        let Counts { loops, sums, doubling, short_growth, operand_growth, literals, .. } = self.counts;
         let larger = sums.saturating_add(1).saturating_mul(2u64.saturating_pow(doubling));
         let values = input.values.saturating_add(literals.values).saturating_mul(larger);
-        let longer = larger.saturating_mul(9u64.saturating_pow(mild));
+        let longer = larger.saturating_mul(9u64.saturating_pow(short_growth));
         let text = input.text.saturating_add(literals.text).saturating_mul(longer);
-        let iterations = if self.counts.splits { values.max(text) } else { values }.saturating_pow(loops);
-        let mut each = 1;
-        if self.counts.matches {
-            each = COST_OF_MATCHING;
+        let iterations =
+            if self.counts.splits_texts { values.max(text) } else { values }.saturating_pow(loops);
+        let mut step_cost = 1;
+        if self.counts.compiles_regex {
+            step_cost = REGEX_COST;
         }
-        if self.counts.looks_back {
-            each = values.saturating_add(text / BYTES_PER_STEP).saturating_mul(each);
+        if self.counts.rereads_variable {
+            step_cost = values.saturating_add(text / BYTES_PER_STEP).saturating_mul(step_cost);
         }
-        let bytes = if longer > 1 || growing > 0 { text.saturating_pow(growing + 1) } else { 0 };
-        Cost { steps: iterations.saturating_mul(each), bytes: iterations.saturating_mul(bytes) }
+        let bytes =
+            if longer > 1 || operand_growth > 0 { text.saturating_pow(operand_growth + 1) } else { 0 };
+        Cost { steps: iterations.saturating_mul(step_cost), bytes: iterations.saturating_mul(bytes) }
     }
 }
 
@@ -215,7 +217,7 @@ impl Analyzer {
 
     fn variable(&mut self, name: &str) -> Result<(), ExpressionError> {
         let is_input = name == self.variable.name() && !self.is_bound(name);
-        self.counts.looks_back |= is_input && self.loops > 0 && !self.in_range;
+        self.counts.rereads_variable |= is_input && self.loops > 0 && !self.in_range;
         let known = is_input || TYPES.contains(&name) || self.is_bound(name);
         if known {
             Ok(())
@@ -268,7 +270,7 @@ impl Analyzer {
         let is_accumulator =
             |argument: &IdedExpr| matches!(&argument.expr, Expr::Ident(name) if name.starts_with('@'));
         let is_short = |argument: &IdedExpr| match &argument.expr {
-            Expr::Literal(LiteralValue::String(text)) => text.inner().len() <= SHORT,
+            Expr::Literal(LiteralValue::String(text)) => text.inner().len() <= MAX_SHORT_LITERAL,
             other => matches!(other, Expr::Literal(_)),
         };
         match name {
@@ -277,24 +279,26 @@ impl Analyzer {
             operators::ADD if !arguments.iter().any(is_literal) => {
                 self.counts.sums += 1;
                 // If both operands depend on loop variables, a value may be added to itself.
-                let of_loops = arguments.iter().all(|argument| self.mentions_bound(argument));
-                self.counts.doubling += u32::from(of_loops);
+                let are_in_loop = arguments.iter().all(|argument| self.mentions_bound(argument));
+                self.counts.doubling += u32::from(are_in_loop);
             }
             "encode" => self.counts.doubling += 1,
-            "replace" | "join" if arguments.iter().all(is_short) && self.counts.mild < MAX_MILD => {
-                self.counts.mild += 1;
+            "replace" | "join"
+                if arguments.iter().all(is_short) && self.counts.short_growth < MAX_SHORT_GROWTH =>
+            {
+                self.counts.short_growth += 1;
             }
-            "replace" | "join" => self.counts.growing += 1,
-            "split" => self.counts.splits = true,
-            "matches" => self.counts.matches |= self.loops > 0,
+            "replace" | "join" => self.counts.operand_growth += 1,
+            "split" => self.counts.splits_texts = true,
+            "matches" => self.counts.compiles_regex |= self.loops > 0,
             _ => {}
         }
     }
 
     fn comprehension(&mut self, loop_: &ComprehensionExpr) -> Result<(), ExpressionError> {
-        let around = std::mem::replace(&mut self.in_range, true);
+        let outer_in_range = std::mem::replace(&mut self.in_range, true);
         self.visit(&loop_.iter_range)?;
-        self.in_range = around;
+        self.in_range = outer_in_range;
         self.visit(&loop_.accu_init)?;
         let outside = self.bound.len();
         self.bound.push(loop_.accu_var.clone());
@@ -306,7 +310,7 @@ impl Analyzer {
         self.in_range = false;
         self.visit(&loop_.loop_cond)?;
         self.visit(&loop_.loop_step)?;
-        self.in_range = around;
+        self.in_range = outer_in_range;
         self.loops -= 1;
         self.bound.truncate(outside);
         Ok(())

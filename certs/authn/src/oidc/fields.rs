@@ -22,16 +22,16 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// How unknown fields are handled.
+/// Handling of unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
-    /// They are errors: a person has written the file.
+    /// Unknown fields are errors: an operator has written the file.
     Refuse,
-    /// They are ignored: an API server has validated the object, and may be newer.
+    /// Unknown fields are ignored: an API server has validated the object, and may be newer.
     Ignore,
 }
 
-/// A mapping in the tree. Errors are collected, and parsing continues.
+/// A mapping in the tree. Errors are collected, and reading continues.
 #[derive(Clone)]
 pub(crate) struct Fields<'a> {
     path: String,

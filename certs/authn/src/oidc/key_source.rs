@@ -88,7 +88,7 @@ pub(crate) struct KeyState {
     first_keys: FirstKeys,
 }
 
-/// When the first keys may be available.
+/// Expected time of the first keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FirstKeys {
     /// With the next fetch, which follows soon.
@@ -185,7 +185,7 @@ impl KeyState {
     }
 
     fn unavailable(&self) -> Reason {
-        let problem = self.problem.as_deref().unwrap_or("the issuer has not answered yet");
+        let problem = self.problem.as_deref().unwrap_or("the issuer has not responded yet");
         Reason::Unavailable(format!("no keys of the issuer: {problem}").into())
     }
 }
@@ -210,14 +210,17 @@ async fn refresh_keys(
         if found.is_ok() {
             next = settings.retry_interval;
         }
-        let failing = next.min(settings.retry_interval);
-        next = failing.saturating_mul(2);
-        let pause = if found.is_ok() { settings.refresh_interval } else { failing };
+        let retry_delay = next.min(settings.retry_interval);
+        next = retry_delay.saturating_mul(2);
+        let pause = if found.is_ok() { settings.refresh_interval } else { retry_delay };
         state.send_modify(|state| {
             state.fetches += 1;
             state.last_fetch = Some(Instant::now());
-            state.first_keys =
-                if failing < settings.retry_interval { FirstKeys::ExpectedSoon } else { FirstKeys::Unknown };
+            state.first_keys = if retry_delay < settings.retry_interval {
+                FirstKeys::ExpectedSoon
+            } else {
+                FirstKeys::Unknown
+            };
             match found {
                 Ok(keys) => {
                     if state.problem.take().is_some() {
@@ -303,6 +306,6 @@ async fn get(uri: &Uri, roots: &TrustRoots, settings: &KeyFetchSettings) -> Resu
         .map_err(|error| format!("{uri}: {error}"))?;
     match response.status {
         StatusCode::OK => Ok(response.body.to_vec()),
-        status => Err(format!("{uri}: it responds with {status}")),
+        status => Err(format!("{uri}: the response is {status}")),
     }
 }

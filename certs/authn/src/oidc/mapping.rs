@@ -32,8 +32,8 @@ pub(crate) struct Rules {
     /// Claims with their required values.
     pub(crate) required: Vec<(String, String)>,
     /// Expressions with the messages of their failure.
-    pub(crate) of_claims: Vec<(Expression, String)>,
-    pub(crate) of_user: Vec<(Expression, String)>,
+    pub(crate) claim_rules: Vec<(Expression, String)>,
+    pub(crate) user_rules: Vec<(Expression, String)>,
 }
 
 /// The claims, and the input of expressions, which is built when the first one is evaluated.
@@ -93,7 +93,7 @@ impl Mappings {
         match evaluation.claims.get(name) {
             // Ignoring them would silently drop groups, and perhaps restrictions with them.
             None if evaluation.is_distributed(name) => {
-                Err(TokenError::claim(name, "is kept elsewhere (distributed claims), which is not supported"))
+                Err(TokenError::claim(name, "is a distributed claim, which is not supported"))
             }
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(groups)) => groups.iter().map(prefixed).collect(),
@@ -122,15 +122,15 @@ impl Rules {
     fn check(&self, evaluation: &Evaluation<'_>, user: &UserInfo) -> Result<(), TokenError> {
         for (claim, value) in &self.required {
             if evaluation.claims.text(claim)? != value {
-                return Err(TokenError::claim(claim, "is not what it is required to be"));
+                return Err(TokenError::claim(claim, "does not have the required value"));
             }
         }
-        check_all(&self.of_claims, || evaluation.input())?;
-        if self.of_user.is_empty() {
+        check_all(&self.claim_rules, || evaluation.input())?;
+        if self.user_rules.is_empty() {
             return Ok(());
         }
         let input = Input::new(Variable::User, &as_value(user));
-        check_all(&self.of_user, || &input)
+        check_all(&self.user_rules, || &input)
     }
 }
 

@@ -117,8 +117,8 @@ impl JwtSettings {
             },
             rules: Rules {
                 required: flags.required_claims.clone().into_iter().collect(),
-                of_claims: Vec::new(),
-                of_user: Vec::new(),
+                claim_rules: Vec::new(),
+                user_rules: Vec::new(),
             },
         })
     }
@@ -140,13 +140,13 @@ impl JwtSettings {
         &self.issuer
     }
 
-    /// `None` only together with an error; but not every error makes it `None`.
+    /// Reads the settings and records errors. `None` implies an error; settings may be returned together with errors, too.
     pub(crate) fn read(fields: &Fields<'_>) -> Option<Self> {
         fields.allow_only(&["issuer", "claimValidationRules", "claimMappings", "userValidationRules"]);
         let issuer = fields.child("issuer");
-        let (required, of_claims) = read_claim_rules(fields);
-        let mappings = read_mappings(&fields.child("claimMappings"), &of_claims);
-        let of_user = read_user_rules(fields);
+        let (required, claim_rules) = read_claim_rules(fields);
+        let mappings = read_mappings(&fields.child("claimMappings"), &claim_rules);
+        let user_rules = read_user_rules(fields);
         issuer.allow_only(&[
             "url",
             "discoveryURL",
@@ -184,7 +184,7 @@ impl JwtSettings {
             audiences: read_audiences(&issuer),
             algorithms: Algorithm::ALL.to_vec(),
             mappings: mappings?,
-            rules: Rules { required, of_claims, of_user },
+            rules: Rules { required, claim_rules, user_rules },
         })
     }
 }
@@ -279,12 +279,12 @@ fn read_mappings(fields: &Fields<'_>, rules: &[(Expression, String)]) -> Option<
     let uid = fields.child("uid");
     uid.allow_only(&["claim", "expression"]);
     let extra = read_extra(fields);
-    let verified = |expression: &Expression| expression.uses("email_verified");
+    let uses_email_verified = |expression: &Expression| expression.uses("email_verified");
     if let Some(ClaimOrExpression::Expression(expression)) = &name
         && expression.uses("email")
-        && !verified(expression)
-        && !extra.iter().any(|(_, expression)| verified(expression))
-        && !rules.iter().any(|(expression, _)| verified(expression))
+        && !uses_email_verified(expression)
+        && !extra.iter().any(|(_, expression)| uses_email_verified(expression))
+        && !rules.iter().any(|(expression, _)| uses_email_verified(expression))
     {
         username.add(
             "expression",
@@ -370,16 +370,16 @@ fn check_extra_key(key: &str) -> Result<(), &'static str> {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    let of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
-    if !domain.split('.').all(is_label) || path.is_empty() || !path.bytes().all(of_path) {
+    let is_path_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    if !domain.split('.').all(is_label) || path.is_empty() || !path.bytes().all(is_path_byte) {
         return Err("is not of the form domain/path");
     }
     if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return Err("is not in lower case");
     }
-    let of =
+    let is_owned_by =
         |owner: &str| domain == owner || domain.strip_suffix(owner).is_some_and(|rest| rest.ends_with('.'));
-    if of("kubernetes.io") || of("k8s.io") {
+    if is_owned_by("kubernetes.io") || is_owned_by("k8s.io") {
         return Err("is of k8s.io or kubernetes.io, which are reserved");
     }
     Ok(())

@@ -96,7 +96,7 @@ impl ServiceAccount {
         };
         let namespace = text("kubernetes.io/serviceaccount/namespace")?;
         if claims.text("sub")? != username(&namespace, &account.name) {
-            return Err(TokenError::claim("sub", "names another service account than the rest"));
+            return Err(TokenError::claim("sub", "names another service account than the other claims"));
         }
         Ok(Self {
             cluster: match claims.get("kubernetes.io/serviceaccount/clusterName") {

@@ -84,7 +84,7 @@ impl LivenessChecker {
             SecretBinding::Containing(name) => {
                 let secret = exists(ReferencedKind::Secret, name, "its secret is gone").await?;
                 if secret.token.as_ref() != Some(token.digest()) {
-                    return Err(TokenError::Revoked("its secret holds another one").into());
+                    return Err(TokenError::Revoked("its secret contains another token").into());
                 }
             }
         }

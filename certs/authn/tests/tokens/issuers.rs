@@ -160,16 +160,16 @@ async fn tokens_with_invalid_claims_are_not_accepted() {
         (json!({ "nbf": NOW + 61 }), "the token is not valid yet"),
         (json!({ "email": null }), "claim \"email\" is missing"),
         (json!({ "email": 7 }), "claim \"email\" is not a string"),
-        (json!({ "email": "" }), "a rule of the configuration does not hold: the user name is empty"),
+        (json!({ "email": "" }), "a rule of the configuration is not satisfied: the user name is empty"),
         (json!({ "email_verified": false }), "claim \"email_verified\" is not true"),
         (json!({ "email_verified": "true" }), "claim \"email_verified\" is not true"),
         (json!({ "groups": 7 }), "claim \"groups\" is neither a string nor a list of strings"),
         (json!({ "groups": ["a", 7] }), "claim \"groups\" is neither a string nor a list of strings"),
         (
             json!({ "groups": null, "_claim_names": { "groups": "src1" } }),
-            "claim \"groups\" is kept elsewhere (distributed claims), which is not supported",
+            "claim \"groups\" is a distributed claim, which is not supported",
         ),
-        (json!({ "hd": "example.org" }), "claim \"hd\" is not what it is required to be"),
+        (json!({ "hd": "example.org" }), "claim \"hd\" does not have the required value"),
         (json!({ "hd": null }), "claim \"hd\" is missing"),
     ];
     for (changes, expected) in cases {
@@ -424,7 +424,7 @@ async fn a_silent_issuer_delays_requests_for_a_bounded_time() {
     let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
     let authenticator = JwtAuthenticator::with_key_settings([settings], &key_settings);
     let verdict = ask(&authenticator, &signer.sign(&claims(&server))).await;
-    let expected = "cannot be verified now: no keys of the issuer: the issuer has not answered yet";
+    let expected = "cannot be verified now: no keys of the issuer: the issuer has not responded yet";
     assert_eq!(summary(&verdict), expected);
 }
 
@@ -493,7 +493,7 @@ async fn expressions_map_users_and_rules_validate_them() {
     assert_eq!(user.groups, ["g:team", "g:other"]);
     let keys: Vec<_> = user.extra.keys().map(String::as_str).collect();
     assert_eq!(keys, ["authentication.kubernetes.io/credential-id", "example.com/mail"]);
-    let rule = "a rule of the configuration does not hold";
+    let rule = "a rule of the configuration is not satisfied";
     let cases = [
         (json!({ "uid": "7" }), "oidc:ann: g:team g:other".to_owned()),
         (json!({ "exp": NOW + 601 }), format!("{rule}: lives too long")),
@@ -501,7 +501,7 @@ async fn expressions_map_users_and_rules_validate_them() {
         (json!({ "groups": ["root"] }), format!("{rule}: no root")),
         (
             json!({ "email": "bob@example.com" }),
-            "claim \"email\" is not what it is required to be".to_owned(),
+            "claim \"email\" does not have the required value".to_owned(),
         ),
         (
             json!({ "groups": null }),

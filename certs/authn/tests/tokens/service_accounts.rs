@@ -146,7 +146,7 @@ async fn tokens_with_invalid_claims_are_not_accepted() {
         ),
         (
             with(legacy(), json!({ "sub": "system:serviceaccount:default:admin" })),
-            "claim \"sub\" names another service account than the rest",
+            "claim \"sub\" names another service account than the other claims",
         ),
         (
             with(legacy(), json!({ "kubernetes.io/serviceaccount/secret.name": "" })),
@@ -363,7 +363,7 @@ async fn a_legacy_token_must_be_in_its_secret() {
     let all = || LookupPolicy::All(objects.clone());
     assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret is gone");
     objects.put(ReferencedKind::Secret, "robot-token", "u-9");
-    assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret holds another one");
+    assert_eq!(ask_all(all()).await, "the token is not valid any more: its secret contains another token");
     let digest = Sha256::digest(&token).into();
     objects.change(ReferencedKind::Secret, "robot-token", |secret| secret.token = Some(digest));
     assert!(ask_all(all()).await.starts_with("system:serviceaccount:default:robot"));

@@ -75,7 +75,7 @@ impl Kubeconfig {
         serde_saphyr::to_string(&self.tree).map_err(|error| KubeconfigError::Write(error.to_string()))
     }
 
-    /// Replaces the file in one step; readable by its owner only.
+    /// Replaces the file atomically; it is readable by its owner only.
     pub fn save(&self, path: &Path) -> Result<(), KubeconfigError> {
         let yaml = self.to_yaml()?;
         let access = |source| KubeconfigError::Access { path: path.to_owned(), source };
@@ -83,17 +83,17 @@ impl Kubeconfig {
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.new", std::process::id()));
-        let draft = target.with_file_name(name);
+        let temporary = target.with_file_name(name);
         let write = || {
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .mode(0o600)
-                .open(&draft)?;
+                .open(&temporary)?;
             file.write_all(yaml.as_bytes())?;
             file.sync_all()?;
-            std::fs::rename(&draft, &target)
+            std::fs::rename(&temporary, &target)
         };
         write().map_err(access)
     }

@@ -8,8 +8,8 @@ use crate::credentials::{Credentials, CredentialsError, Token, TrustRoots, Unver
 impl ResolvedContext {
     /// Reads the files that the context names. Call it again after a rotation.
     pub fn credentials(&self, unverified: UnverifiedTls) -> Result<Credentials, CredentialsError> {
-        if let Some(what) = self.user.unsupported {
-            return Err(CredentialsError::Unsupported(what));
+        if let Some(item) = self.user.unsupported {
+            return Err(CredentialsError::Unsupported(item));
         }
         if self.cluster.proxy_url.is_some() {
             return Err(CredentialsError::Unsupported("a cluster behind a proxy-url"));
@@ -22,10 +22,10 @@ impl ResolvedContext {
                 credentials = credentials.with_certificate(&chain, &key)?;
             }
             (chain, _) => {
-                let what = if chain.is_some() { "client key" } else { "client certificate" };
+                let item = if chain.is_some() { "client key" } else { "client certificate" };
                 return Err(CredentialsError::Pem {
-                    what,
-                    reason: "it is missing beside its counterpart".to_owned(),
+                    item,
+                    reason: "it is missing: a client certificate and its key belong together".to_owned(),
                 });
             }
         }
@@ -72,11 +72,11 @@ impl ResolvedContext {
 }
 
 impl KeyMaterial {
-    fn read(&self, what: &'static str) -> Result<Vec<u8>, CredentialsError> {
+    fn read(&self, item: &'static str) -> Result<Vec<u8>, CredentialsError> {
         match self {
             Self::Inline(content) => Ok(content.clone()),
             Self::File(path) => std::fs::read(path).map_err(|source| CredentialsError::Read {
-                what,
+                item,
                 path: path.display().to_string(),
                 source,
             }),

@@ -11,9 +11,9 @@ pub(super) struct ReflectorState {
     state: State,
     page_size: u32,
     /// Delays while the server cannot be reached or rejects requests; reset when it delivers.
-    unavailable: Backoff,
+    unavailable_backoff: Backoff,
     /// Delays between lists that do not help, because the history is always too short.
-    relisting: Option<Backoff>,
+    relist_backoff: Option<Backoff>,
     initial_delay: Duration,
     longest_delay: Duration,
 }
@@ -96,7 +96,7 @@ pub(super) enum Command {
     Watch {
         resource_version: String,
     },
-    /// The watch that is open.
+    /// Continues to read the open watch.
     KeepReading,
 }
 
@@ -106,7 +106,7 @@ impl ReflectorState {
         Self::new(options, State::new_list())
     }
 
-    /// Starts with a watch from a revision that is completely known.
+    /// Starts with a watch from a revision whose state the caller has.
     pub(super) fn watching(options: &ReflectorOptions, resource_version: String) -> Self {
         Self::new(options, State::Watching(Position::at(resource_version)))
     }
@@ -115,8 +115,8 @@ impl ReflectorState {
         Self {
             state,
             page_size: options.page_size,
-            unavailable: Backoff::new(options.initial_backoff, options.longest_backoff),
-            relisting: None,
+            unavailable_backoff: Backoff::new(options.initial_backoff, options.longest_backoff),
+            relist_backoff: None,
             initial_delay: options.initial_backoff,
             longest_delay: options.longest_backoff,
         }
@@ -153,8 +153,8 @@ impl ReflectorState {
             Input::Bookmark { resource_version } => self.on_bookmark(resource_version),
             Input::WatchFailed(failure) => self.on_watch_failure(failure),
             Input::WatchEnded => {
-                let delay = self.delay_after_cut(Duration::ZERO);
-                self.again(delay)
+                let delay = self.delay_after_interruption(Duration::ZERO);
+                self.next_request(delay)
             }
         }
     }
@@ -164,16 +164,16 @@ impl ReflectorState {
             // A page that was not requested is ignored.
             return Step::keep_reading(Delivery::Nothing);
         };
-        self.unavailable.reset();
+        self.unavailable_backoff.reset();
         if !next_token.is_empty() {
             *continue_token = next_token;
-            return self.again(Duration::ZERO);
+            return self.next_request(Duration::ZERO);
         }
         if resource_version.is_empty() {
             // Without a revision there is nothing to watch from: the server is broken or not ready.
             self.state = State::new_list();
-            let delay = self.unavailable.next_delay();
-            return self.again(delay);
+            let delay = self.unavailable_backoff.next_delay();
+            return self.next_request(delay);
         }
         self.state = State::Watching(Position::at(resource_version.clone()));
         Step {
@@ -187,16 +187,16 @@ impl ReflectorState {
         let delay = match failure {
             Failure::Gone => {
                 self.state = self.state.restarted_list();
-                self.unavailable.next_delay()
+                self.unavailable_backoff.next_delay()
             }
             Failure::Refused => {
                 self.state = State::new_list();
-                self.unavailable.next_delay()
+                self.unavailable_backoff.next_delay()
             }
             // The same page again: the pages read so far are still valid.
-            Failure::Unavailable(at_least) => self.unavailable.next_delay().max(at_least),
+            Failure::Unavailable(at_least) => self.unavailable_backoff.next_delay().max(at_least),
         };
-        self.again(delay)
+        self.next_request(delay)
     }
 
     fn on_change(&mut self, resource_version: String) -> Step {
@@ -233,7 +233,7 @@ impl ReflectorState {
 
     fn on_watch_failure(&mut self, failure: Failure) -> Step {
         let delay = match failure {
-            Failure::Unavailable(at_least) => self.delay_after_cut(at_least),
+            Failure::Unavailable(at_least) => self.delay_after_interruption(at_least),
             Failure::Gone => {
                 let delay = self.delay_before_relist();
                 self.state = State::new_list();
@@ -241,33 +241,33 @@ impl ReflectorState {
             }
             Failure::Refused => {
                 self.state = State::new_list();
-                self.unavailable.next_delay()
+                self.unavailable_backoff.next_delay()
             }
         };
-        self.again(delay)
+        self.next_request(delay)
     }
 
     /// Delay after an interruption: short and jittered after a watch that delivered something, growing otherwise.
-    fn delay_after_cut(&mut self, at_least: Duration) -> Duration {
+    fn delay_after_interruption(&mut self, at_least: Duration) -> Duration {
         let delay = if self.take_has_delivered() {
-            self.unavailable.reset();
-            self.relisting = None;
+            self.unavailable_backoff.reset();
+            self.relist_backoff = None;
             (self.initial_delay / 8).mul_f64(random_fraction())
         } else {
-            self.unavailable.next_delay()
+            self.unavailable_backoff.next_delay()
         };
         delay.max(at_least)
     }
 
-    /// Delay before a new list: none the first time, because a list cures a lost history; growing while lists do not help.
+    /// Delay before a new list: none the first time, because a list replaces the lost history; growing while lists do not help.
     fn delay_before_relist(&mut self) -> Duration {
         if self.take_has_delivered() {
-            self.relisting = None;
+            self.relist_backoff = None;
         }
-        match &mut self.relisting {
+        match &mut self.relist_backoff {
             Some(backoff) => backoff.next_delay(),
             None => {
-                self.relisting = Some(Backoff::new(self.initial_delay, self.longest_delay));
+                self.relist_backoff = Some(Backoff::new(self.initial_delay, self.longest_delay));
                 Duration::ZERO
             }
         }
@@ -280,7 +280,7 @@ impl ReflectorState {
         }
     }
 
-    fn again(&self, delay: Duration) -> Step {
+    fn next_request(&self, delay: Duration) -> Step {
         Step { delivery: Delivery::Nothing, delay, command: self.request() }
     }
 

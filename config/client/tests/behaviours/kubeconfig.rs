@@ -136,7 +136,7 @@ fn unsupported_kubeconfig_fields_are_rejected() {
         (
             server,
             "client-certificate: x",
-            "the client key is not usable: it is missing beside its counterpart",
+            "the client key is not usable: it is missing: a client certificate and its key belong together",
         ),
     ] {
         let error = context(cluster, user).credentials(UnverifiedTls::Refuse).unwrap_err();

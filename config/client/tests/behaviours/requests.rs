@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use fairlead_client::{
-    Blame, Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, NameResolver, PatchType,
-    Request, TrustRoots, WatchEventKind, WriteOptions,
+    Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, ErrorOrigin, NameResolver,
+    PatchType, Request, TrustRoots, WatchEventKind, WriteOptions,
 };
 use futures_util::FutureExt as _;
 use http::Version;
@@ -133,7 +133,7 @@ async fn objects_are_sent_as_json_with_write_options() {
     server.expect("DELETE", "/c/x").await.reply(200, "{}");
     server.expect("GET", "/c/x").await.reply(200, "<html>");
     let error = work.await.unwrap();
-    assert!(matches!(error, ClientError::Decode { .. }) && error.blame() == Blame::Server, "{error}");
+    assert!(matches!(error, ClientError::Decode { .. }) && error.origin() == ErrorOrigin::Server, "{error}");
 }
 
 #[tokio::test]
@@ -182,7 +182,10 @@ async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
     let mut watch = watching.await.unwrap().unwrap();
     // The second request gets no response; its end shows that the limit has passed.
     let error = client.get("/slow").await.unwrap_err();
-    assert!(matches!(error, ClientError::Timeout { .. }) && error.blame() == Blame::Network, "{error}");
+    assert!(
+        matches!(error, ClientError::Timeout { .. }) && error.origin() == ErrorOrigin::Network,
+        "{error}"
+    );
     stream.event("MODIFIED", "{}");
     assert_eq!(watch.next().await.unwrap().unwrap().kind, WatchEventKind::Modified);
     drop(watch);
@@ -288,7 +291,7 @@ async fn unreachable_and_untrusted_servers_are_distinct_errors() {
     let server = Server::start(&pki).await;
     let stranger = client(&Pki::new(), server.port, ClientOptions::default());
     let error = stranger.get("/").await.unwrap_err();
-    assert!(matches!(error, ClientError::Tls { .. }) && error.blame() == Blame::Server, "{error}");
+    assert!(matches!(error, ClientError::Tls { .. }) && error.origin() == ErrorOrigin::Server, "{error}");
 
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
@@ -325,5 +328,5 @@ async fn an_invalid_request_is_an_error_of_the_caller() {
     let port = listener.local_addr().unwrap().port();
     let endpoint = Endpoint::parse(&format!("http://127.0.0.1:{port}")).unwrap();
     let error = Client::new(endpoint, credentials, ClientOptions::default()).get("/a b").await.unwrap_err();
-    assert!(matches!(error, ClientError::Request { .. }) && error.blame() == Blame::Caller, "{error}");
+    assert!(matches!(error, ClientError::Request { .. }) && error.origin() == ErrorOrigin::Caller, "{error}");
 }

@@ -1,11 +1,12 @@
 //! Hand-over of listening sockets to a successor process, usually a newer version of the program.
 //!
 //! The sockets are passed as systemd passes them to services: `LISTEN_FDS` and `LISTEN_FDNAMES`. One more socket, named
-//! [`LINE`], connects the two processes. Both send messages on it, one per line. An unknown message is ignored, and a process
-//! waits for a message only if the oldest supported version sends it, so that versions may differ. The messages, in order:
+//! [`HANDOVER_SOCKET`], connects the two processes. Both send messages on it, one per line. An unknown message is ignored, and a
+//! process waits for a message only if the oldest supported version sends it, so that versions may differ. The messages, in
+//! order:
 //!
 //! 1. The predecessor sends `FILE=<number>` for each Unix socket whose file belongs to the serving process, so that the successor
-//!    knows this even if the predecessor dies.
+//!    removes the file even if the predecessor ends without a hand-over.
 //! 2. The successor sends `LEFT=<number>` for each socket that it does not use and has closed.
 //! 3. The successor sends `READY=1` when it serves as well as its predecessor.
 //! 4. The predecessor sends `OWN=<name>` for each socket whose file now belongs to the successor, for versions that do not know
@@ -25,11 +26,11 @@ pub use sockets::InheritedSockets;
 pub use successor::{HandoverError, Successor};
 
 /// Name of the socket that connects the two processes.
-const LINE: &str = "fairlead-handover";
+const HANDOVER_SOCKET: &str = "fairlead-handover";
 /// Name of a socket whose own name cannot be passed.
 const UNNAMED: &str = "unknown";
 /// Longest message that is read, in bytes.
-const MAX_LINE: u64 = 4096;
+const MAX_MESSAGE: u64 = 4096;
 
 const READY: &str = "READY=1";
 const YOURS: &str = "YOURS=1";

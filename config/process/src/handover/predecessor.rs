@@ -1,4 +1,4 @@
-//! The successor's side of a hand-over.
+//! The connection to the predecessor, for the process that takes over.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream as StdStream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use super::{FILE, LEFT, MAX_LINE, MINE, OWN, READY, YOURS, number_in};
+use super::{FILE, LEFT, MAX_MESSAGE, MINE, OWN, READY, YOURS, number_in};
 
 /// The process that serves until this one is ready.
 #[derive(Debug)]
 pub struct Predecessor {
-    line: StdStream,
+    channel: StdStream,
     /// Numbers of its sockets that this process does not use.
     unused: Vec<u64>,
 }
@@ -28,8 +28,8 @@ pub struct Inheritance {
 }
 
 impl Predecessor {
-    pub(super) fn new(line: StdStream, unused: Vec<u64>) -> Self {
-        Self { line, unused }
+    pub(super) fn new(channel: StdStream, unused: Vec<u64>) -> Self {
+        Self { channel, unused }
     }
 
     /// Reports that this process is ready. Returns when the predecessor has handed over or has ended.
@@ -37,22 +37,22 @@ impl Predecessor {
     /// # Errors
     /// The connection to the predecessor cannot be used.
     pub async fn take_over(self) -> io::Result<Inheritance> {
-        self.line.set_nonblocking(true)?;
-        let mut line = BufReader::new(UnixStream::from_std(self.line)?);
+        self.channel.set_nonblocking(true)?;
+        let mut channel = BufReader::new(UnixStream::from_std(self.channel)?);
         let unused = self.unused.iter().map(|number| format!("{LEFT}{number}\n"));
         let messages: String = unused.chain([format!("{READY}\n")]).collect();
         // If the predecessor has ended, reading below reports it.
-        let _ = line.get_mut().write_all(messages.as_bytes()).await;
+        let _ = channel.get_mut().write_all(messages.as_bytes()).await;
         let mut inheritance = Inheritance::default();
         loop {
             let mut message = String::new();
-            if !matches!((&mut line).take(MAX_LINE).read_line(&mut message).await, Ok(1..)) {
+            if !matches!((&mut channel).take(MAX_MESSAGE).read_line(&mut message).await, Ok(1..)) {
                 inheritance.is_orphaned = true;
                 return Ok(inheritance);
             }
             match message.trim_end() {
                 YOURS => {
-                    let _ = line.get_mut().write_all(format!("{MINE}\n").as_bytes()).await;
+                    let _ = channel.get_mut().write_all(format!("{MINE}\n").as_bytes()).await;
                     return Ok(inheritance);
                 }
                 message => {

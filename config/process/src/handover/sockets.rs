@@ -7,13 +7,13 @@ use listenfd::ListenFd;
 use parking_lot::Mutex;
 
 use super::predecessor::Predecessor;
-use super::{LINE, socket_number};
+use super::{HANDOVER_SOCKET, socket_number};
 
 /// Inherited sockets. Those that are not taken are closed.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Mutex<Vec<(String, OwnedFd)>>,
-    line: Mutex<Option<UnixStream>>,
+    channel: Mutex<Option<UnixStream>>,
     /// Numbers of the sockets that were closed unused.
     unused: Mutex<Vec<u64>>,
     is_successor: bool,
@@ -26,25 +26,25 @@ impl InheritedSockets {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut inherited = ListenFd::from_env();
-        let (mut sockets, mut line) = (Vec::new(), None);
-        for place in 0..inherited.len() {
+        let (mut sockets, mut channel) = (Vec::new(), None);
+        for index in 0..inherited.len() {
             let name = names.next().unwrap_or_default();
             // Both calls accept listening and connected sockets; `take` checks the address.
-            let socket = match inherited.take_unix_listener(place) {
+            let socket = match inherited.take_unix_listener(index) {
                 Ok(Some(socket)) => Some(OwnedFd::from(socket)),
-                _ => inherited.take_tcp_listener(place).ok().flatten().map(OwnedFd::from),
+                _ => inherited.take_tcp_listener(index).ok().flatten().map(OwnedFd::from),
             };
             match socket {
-                Some(socket) if name == LINE => line = Some(UnixStream::from(socket)),
+                Some(socket) if name == HANDOVER_SOCKET => channel = Some(UnixStream::from(socket)),
                 Some(socket) => sockets.push((name.to_owned(), socket)),
                 // A datagram socket, or no socket at all.
                 None => {}
             }
         }
         Self {
-            is_successor: line.is_some(),
+            is_successor: channel.is_some(),
             sockets: Mutex::new(sockets),
-            line: Mutex::new(line),
+            channel: Mutex::new(channel),
             unused: Mutex::default(),
         }
     }
@@ -58,10 +58,10 @@ impl InheritedSockets {
     pub fn take(&self, name: &str, fits: impl Fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
         let mut sockets = self.sockets.lock();
         let fitting: Vec<usize> =
-            (0..sockets.len()).filter(|place| fits(sockets[*place].1.as_fd())).collect();
-        let named = fitting.iter().find(|place| sockets[**place].0 == name).or(fitting.first());
-        let place = *named?;
-        Some(sockets.swap_remove(place).1)
+            (0..sockets.len()).filter(|index| fits(sockets[*index].1.as_fd())).collect();
+        let named = fitting.iter().find(|index| sockets[**index].0 == name).or(fitting.first());
+        let index = *named?;
+        Some(sockets.swap_remove(index).1)
     }
 
     /// Closes the sockets that were not taken and returns their names. The predecessor is informed during the hand-over.
@@ -73,7 +73,7 @@ impl InheritedSockets {
 
     /// The process that serves until this one is ready. Returns it once.
     pub fn predecessor(&self) -> Option<Predecessor> {
-        let line = self.line.lock().take()?;
-        Some(Predecessor::new(line, self.unused.lock().clone()))
+        let channel = self.channel.lock().take()?;
+        Some(Predecessor::new(channel, self.unused.lock().clone()))
     }
 }

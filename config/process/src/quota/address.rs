@@ -98,7 +98,7 @@ impl AddressQuotas {
     /// Whether credentials of this address may be verified.
     ///
     /// # Errors
-    /// Time until they may.
+    /// Time until they may be verified.
     pub fn may_try(&self, address: IpAddr) -> Result<(), Duration> {
         let Some((rules, meter)) = self.of(address) else { return Ok(()) };
         let Some(rate) = rules.failures else { return Ok(()) };

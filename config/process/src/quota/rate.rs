@@ -1,4 +1,5 @@
-//! Rate limits by the generic cell rate algorithm (GCRA, ITU-T I.371). The state is one time: when all past usage is paid for.
+//! Rate limits by the generic cell rate algorithm (GCRA, ITU-T I.371). The state is one time, the theoretical arrival time: when
+//! all past usage is paid for. Usage that is not paid for yet is called debt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,7 +55,7 @@ impl RateState {
     /// Uses one unit if the limit allows it.
     ///
     /// # Errors
-    /// Time until it does.
+    /// Time until the limit allows it.
     pub fn take(&self, rate: Rate, now: u64, counting: Counting) -> Result<(), Duration> {
         let one = nanos(rate.cost, 1).max(1);
         let more = |before: u64| {
@@ -73,7 +74,7 @@ impl RateState {
     /// Whether the debt is within the burst.
     ///
     /// # Errors
-    /// Time until it is.
+    /// Time until the debt is within the burst.
     pub fn check(&self, rate: Rate, now: u64) -> Result<(), Duration> {
         let debt = self.0.load(Ordering::Relaxed).saturating_sub(now);
         if debt <= rate.tolerance { Ok(()) } else { Err(Duration::from_nanos(debt - rate.tolerance)) }

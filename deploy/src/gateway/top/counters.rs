@@ -64,10 +64,10 @@ impl Counters {
     }
 
     fn series(&self, family: &str, labels: Labels<'_>) -> impl Iterator<Item = &Series> {
-        let fits = move |series: &&Series| {
+        let has_labels = move |series: &&Series| {
             labels.iter().all(|(name, value)| series.labels.get(*name).is_some_and(|found| found == value))
         };
-        self.families.get(family).into_iter().flatten().filter(fits)
+        self.families.get(family).into_iter().flatten().filter(has_labels)
     }
 }
 

@@ -40,17 +40,17 @@ impl Interval<'_> {
             "Fairlead gateway {}, up for {}{synced}{draining}\n{} requests/s, {} of them 4xx, {} 5xx, {} limited; {watches} watches open\n",
             escape_control_characters(&status.version),
             uptime(status.uptime_seconds),
-            self.counted(ALL, &[]),
+            self.rate_of(ALL, &[]),
             failed(400, 500),
             failed(500, 600),
-            self.counted("fairlead_gateway_limited_total", &[]),
+            self.rate_of("fairlead_gateway_limited_total", &[]),
         )
     }
 
     fn stages(&self) -> Vec<Vec<String>> {
         let mut rows = vec![row(["STAGE", "PER S", "P50", "P99"])];
-        rows.extend(STAGES.iter().map(|stage| self.timed(stage, STAGE, &[("stage", stage)])));
-        rows.push(self.timed("total", REQUESTS, &[("class", "read")]));
+        rows.extend(STAGES.iter().map(|stage| self.latency_cells(stage, STAGE, &[("stage", stage)])));
+        rows.push(self.latency_cells("total", REQUESTS, &[("class", "read")]));
         rows
     }
 
@@ -58,10 +58,10 @@ impl Interval<'_> {
         let mut rows = vec![row(["LISTENER", "PER S", "P50", "P99", "CONNECTIONS", "LIMITED/S"])];
         for listener in &self.now.status.listeners {
             let name = &*listener.name;
-            let mut cells = self.timed(name, REQUESTS, &[("listener", name)]);
+            let mut cells = self.latency_cells(name, REQUESTS, &[("listener", name)]);
             let open = self.now.counters.total("fairlead_connections_open", &[("listener", name)]);
             cells.push(open.to_string());
-            cells.push(self.counted("fairlead_gateway_limited_total", &[("listener", name)]));
+            cells.push(self.rate_of("fairlead_gateway_limited_total", &[("listener", name)]));
             rows.push(cells);
         }
         rows
@@ -69,9 +69,9 @@ impl Interval<'_> {
 
     fn shards(&self) -> Vec<Vec<String>> {
         let mut rows =
-            vec![row(["SHARD", "PER S", "P50", "P99", "IN WORK", "WAITING", "WORKSPACES", "STATE"])];
+            vec![row(["SHARD", "PER S", "P50", "P99", "IN FLIGHT", "QUEUED", "WORKSPACES", "STATE"])];
         for shard in &self.now.status.shards {
-            let mut cells = self.timed(&shard.name, REQUESTS, &[("shard", &shard.name)]);
+            let mut cells = self.latency_cells(&shard.name, REQUESTS, &[("shard", &shard.name)]);
             let open = shard.open.map_or("-".to_owned(), |open| open.to_string());
             let of = shard.limit.map_or(String::new(), |limit| format!(" of {limit}"));
             cells.push(format!("{open}{of}"));
@@ -106,7 +106,7 @@ impl Interval<'_> {
     }
 
     /// A name with its rate and latency quantiles.
-    fn timed(&self, name: &str, family: &str, labels: Labels<'_>) -> Vec<String> {
+    fn latency_cells(&self, name: &str, family: &str, labels: Labels<'_>) -> Vec<String> {
         let histogram = self.now.counters.histogram_since(&self.before.counters, family, labels);
         let quantile = |share| histogram.quantile(share).map_or("-".to_owned(), time);
         vec![
@@ -117,7 +117,7 @@ impl Interval<'_> {
         ]
     }
 
-    fn counted(&self, family: &str, labels: Labels<'_>) -> String {
+    fn rate_of(&self, family: &str, labels: Labels<'_>) -> String {
         rate(
             self.per_second(
                 self.now.counters.total(family, labels) - self.before.counters.total(family, labels),
@@ -237,9 +237,9 @@ mod tests {
             LISTENER  PER S  P50     P99     CONNECTIONS  LIMITED/S
             internal  100    1.0 ms  9.8 ms  5            0
 
-            SHARD          PER S  P50     P99     IN WORK   WAITING  WORKSPACES  STATE
-            alpha          100    1.0 ms  9.8 ms  3 of 100  0        12          watched
-            beta\u{1b}[2J  0      -       -       -         -        0           not watched, cordoned
+            SHARD          PER S  P50     P99     IN FLIGHT  QUEUED  WORKSPACES  STATE
+            alpha          100    1.0 ms  9.8 ms  3 of 100   0       12          watched
+            beta\u{1b}[2J  0      -       -       -          -       0           not watched, cordoned
 
             WORKSPACE           PER S  BYTES/S  ERRORS/S  WATCHES
             root:org            12.5   1000     0         2

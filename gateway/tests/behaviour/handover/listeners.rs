@@ -36,7 +36,7 @@ async fn a_listener_added_during_an_upgrade_opens_after_it() {
         let mut config = with(&chain.config, "more", more);
         chain.write(&config);
         chain.state.signal(Signal::HUP);
-        chain.gateway.says("not reloaded while it is held").await;
+        chain.gateway.says("reloads are suspended; the files are checked when they resume").await;
         if stays {
             chain.go();
             chain.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;

@@ -9,15 +9,15 @@ const MAX_SIZE: u64 = 16 << 20;
 
 /// The content of a regular file; `None` if it cannot be read, is larger than [`MAX_SIZE`], or is a device or FIFO, which may be
 /// endless or block.
-pub fn read_plain(file: &Path) -> Option<Vec<u8>> {
-    if !is_plain(file) {
+pub fn read_regular_file(file: &Path) -> Option<Vec<u8>> {
+    if !is_regular_file(file) {
         return None;
     }
     read_limited(file).ok()
 }
 
 /// Whether it is a regular file of at most [`MAX_SIZE`].
-pub fn is_plain(file: &Path) -> bool {
+pub fn is_regular_file(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_SIZE)
 }
 
@@ -56,20 +56,20 @@ mod tests {
         });
         assert_eq!(read_configuration(&fifo).unwrap(), "drain: {}\n");
         writer.join().unwrap();
-        assert!(!is_plain(&fifo) && read_plain(&fifo).is_none());
+        assert!(!is_regular_file(&fifo) && read_regular_file(&fifo).is_none());
 
         let endless = read_configuration(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(
             (endless.kind(), endless.to_string().as_str()),
             (ErrorKind::FileTooLarge, "it has more than 16 MiB")
         );
-        assert_eq!(read_plain(Path::new("/dev/zero")), None);
+        assert_eq!(read_regular_file(Path::new("/dev/zero")), None);
 
         let file = folder.path().join("file");
         fs::write(&file, vec![b'#'; 16 << 20]).unwrap();
-        assert!(read_configuration(&file).is_ok() && is_plain(&file));
+        assert!(read_configuration(&file).is_ok() && is_regular_file(&file));
         fs::write(&file, vec![b'#'; (16 << 20) + 1]).unwrap();
-        assert!(read_configuration(&file).is_err() && !is_plain(&file));
+        assert!(read_configuration(&file).is_err() && !is_regular_file(&file));
         fs::write(&file, b"\xff").unwrap();
         assert_eq!(read_configuration(&file).unwrap_err().kind(), ErrorKind::InvalidData);
     }

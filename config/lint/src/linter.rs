@@ -1,13 +1,13 @@
-//! Facts about the files of a configuration, for rules that compare several files.
+//! Checks of the files of a configuration, and the rules that compare several of them.
 
 use std::path::Path;
 
-use fairlead_config::{Checker, PemFault, read_plain};
+use fairlead_config::{Checker, PemFault, read_regular_file};
 
 use crate::certificate::{Certificate, day};
 
-/// One pass over a configuration.
-pub(crate) struct ConfigurationPass<'c> {
+/// Checks the files of one configuration and records their certificates.
+pub(crate) struct FileLinter<'c> {
     /// Seconds since 1970.
     pub(crate) now: i64,
     pub(crate) checker: &'c mut Checker,
@@ -19,31 +19,31 @@ pub(crate) struct ConfigurationPass<'c> {
 pub(crate) struct Bundle {
     /// The setting, with its whole path.
     pub(crate) key: String,
-    pub(crate) meaning: Meaning,
+    pub(crate) usage: AuthorityUse,
     pub(crate) authorities: Vec<Certificate>,
 }
 
-/// Use of certificates of an authority.
+/// Use of the certificates of an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    /// They authenticate users.
+pub(crate) enum AuthorityUse {
+    /// The certificates authenticate users.
     Identity,
-    /// They authenticate proxies, whose identity headers are trusted.
+    /// The certificates authenticate proxies, whose identity headers are trusted.
     Proxy,
-    /// They authenticate transport only.
+    /// The certificates authenticate transport only.
     Transport,
-    /// They authenticate servers.
+    /// The certificates authenticate servers.
     Server,
 }
 
-impl<'c> ConfigurationPass<'c> {
+impl<'c> FileLinter<'c> {
     pub(crate) fn new(now: i64, checker: &'c mut Checker) -> Self {
         Self { now, checker, bundles: Vec::new(), leaves: Vec::new() }
     }
 
     /// The certificates of a PEM file. `None`, with a finding, if there are none. Unreadable files have a finding of another rule.
     pub(crate) fn read(&mut self, key: &str, file: &Path) -> Option<Vec<Certificate>> {
-        let pem = read_plain(file).filter(|pem| !pem.is_empty())?;
+        let pem = read_regular_file(file).filter(|pem| !pem.is_empty())?;
         if let Some(fault) = PemFault::first_in(file) {
             self.checker.fault(key, &fault.to_string(), "replace it with a complete file");
             return None;
@@ -59,21 +59,21 @@ impl<'c> ConfigurationPass<'c> {
 
     /// The text of a file, if it can be read.
     pub(crate) fn text(&self, file: &Path) -> Option<String> {
-        String::from_utf8(read_plain(file)?).ok()
+        String::from_utf8(read_regular_file(file)?).ok()
     }
 
     /// Records a certificate that peers verify.
-    pub(crate) fn note_leaf(&mut self, leaf: Certificate) {
+    pub(crate) fn record_leaf(&mut self, leaf: Certificate) {
         self.leaves.push(leaf);
     }
 
     /// Records authorities.
-    pub(crate) fn note_bundle(&mut self, bundle: Bundle) {
+    pub(crate) fn record_bundle(&mut self, bundle: Bundle) {
         self.bundles.push(bundle);
     }
 
-    /// Rules about several files.
-    pub(crate) fn compare(&mut self) {
+    /// Runs the rules that compare several files.
+    pub(crate) fn compare_files(&mut self) {
         self.find_overlaps();
         self.find_short_lived_authorities();
     }
@@ -82,13 +82,13 @@ impl<'c> ConfigurationPass<'c> {
     fn find_overlaps(&mut self) {
         let mut faults = Vec::new();
         let kinds = [
-            (Meaning::Transport, Meaning::Identity),
-            (Meaning::Transport, Meaning::Proxy),
-            (Meaning::Proxy, Meaning::Identity),
+            (AuthorityUse::Transport, AuthorityUse::Identity),
+            (AuthorityUse::Transport, AuthorityUse::Proxy),
+            (AuthorityUse::Proxy, AuthorityUse::Identity),
         ];
         for (one, other) in kinds {
-            for bundle in self.bundles.iter().filter(|bundle| bundle.meaning == one) {
-                for twin in self.bundles.iter().filter(|bundle| bundle.meaning == other) {
+            for bundle in self.bundles.iter().filter(|bundle| bundle.usage == one) {
+                for twin in self.bundles.iter().filter(|bundle| bundle.usage == other) {
                     let shared = bundle
                         .authorities
                         .iter()
@@ -135,13 +135,18 @@ impl<'c> ConfigurationPass<'c> {
     }
 }
 
-fn overlap(one: Meaning, other: Meaning, authority: &str, elsewhere: &str) -> (String, &'static str) {
+fn overlap(
+    one: AuthorityUse,
+    other: AuthorityUse,
+    authority: &str,
+    elsewhere: &str,
+) -> (String, &'static str) {
     let message = match (one, other) {
-        (Meaning::Transport, Meaning::Proxy) => format!(
+        (AuthorityUse::Transport, AuthorityUse::Proxy) => format!(
             "authority {authority:?} also authenticates front proxies ({elsewhere}): transport peers could assert \
              any identity"
         ),
-        (Meaning::Transport, _) => format!(
+        (AuthorityUse::Transport, _) => format!(
             "authority {authority:?} also authenticates users ({elsewhere}): transport peers would be users there"
         ),
         _ => format!(
@@ -150,8 +155,8 @@ fn overlap(one: Meaning, other: Meaning, authority: &str, elsewhere: &str) -> (S
         ),
     };
     let hint = match one {
-        Meaning::Transport => "let an authority sign origin pulls that signs nothing else",
-        _ => "let an authority sign front proxies that signs nothing else",
+        AuthorityUse::Transport => "use an authority that only signs certificates for origin pulls",
+        _ => "use an authority that only signs certificates of front proxies",
     };
     (message, hint)
 }

@@ -11,16 +11,16 @@ use crate::check::join;
 
 /// Line and column of each value, by the path of its key.
 #[derive(Debug, Default)]
-pub(crate) struct Outline(BTreeMap<String, (u64, u64)>);
+pub(crate) struct KeyPositions(BTreeMap<String, (u64, u64)>);
 
-impl Outline {
+impl KeyPositions {
     /// The positions in a text; none if it is not YAML.
     pub(crate) fn of(text: &str) -> Self {
-        let mut outline = Self::default();
+        let mut positions = Self::default();
         if let Ok(root) = serde_saphyr::from_str::<Spanned<Node>>(text) {
-            outline.add("", &root);
+            positions.add("", &root);
         }
-        outline
+        positions
     }
 
     /// The position of a key, or of its nearest ancestor in the text.
