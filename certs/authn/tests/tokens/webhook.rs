@@ -152,9 +152,9 @@ async fn a_broken_webhook_accepts_no_token() {
     let cases: [(Respond, usize, &str); 6] = [
         (|| Reply::Status(503), 5, "503"),
         (|| Reply::Status(403), 1, "403"),
-        (|| Reply::Redirect("https://evil.example.com".to_owned()), 1, "no TokenReview"),
-        (|| Reply::Json("{}".to_owned()), 1, "no TokenReview"),
-        (|| review("v1", &json!({ "authenticated": true })), 1, "no TokenReview"),
+        (|| Reply::Redirect("https://evil.example.com".to_owned()), 1, "is not a TokenReview"),
+        (|| Reply::Json("{}".to_owned()), 1, "is not a TokenReview"),
+        (|| review("v1", &json!({ "authenticated": true })), 1, "is not a TokenReview"),
         (|| Reply::Json("x".repeat(2 << 20)), 1, "is larger than"),
     ];
     for (answer, tries, expected) in cases {

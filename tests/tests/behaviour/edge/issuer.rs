@@ -44,7 +44,7 @@ async fn requests_of_unknown_clients_are_rejected() {
         is(&response, 405, "use ");
         assert_eq!(response.headers["allow"], allow);
     }
-    is(&send(get("/etc/passwd")).await, 404, "nothing");
+    is(&send(get("/etc/passwd")).await, 404, "no such endpoint");
     let elsewhere = get("/keys").with_header(HOST, HeaderValue::from_static("evil.example"));
     let elsewhere = raw(&installation, &issuer, elsewhere).await;
     assert!(elsewhere.starts_with("HTTP/1.1 421 "), "{elsewhere}");
