@@ -20,13 +20,13 @@ impl ConnectionLimit {
     }
 
     /// Waits for a free permit.
-    pub(super) async fn next(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 
     /// A permit, if one is free.
-    pub(super) fn now(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 

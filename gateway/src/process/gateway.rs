@@ -21,7 +21,7 @@ use crate::auth::service_accounts::ShardLookup;
 use crate::auth::workspaces::WorkspaceAuthenticators;
 use crate::forward::Forwarder;
 use crate::http::HttpServer;
-use crate::listener::acme::{Acme, BindPatience};
+use crate::listener::acme::{Acme, AddressInUse};
 use crate::listener::bound::Sockets;
 use crate::listener::listener_manager::{ListenerError, ListenerManager, ListenerParts, PreparedListeners};
 use crate::listener::workers::Workers;
@@ -219,8 +219,8 @@ impl Gateway {
         let Assembled { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } = assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
         // A predecessor holds the socket until it drains.
-        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
-        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Listener {
+        let address_in_use = if inherited.is_successor() { AddressInUse::Wait } else { AddressInUse::Fail };
+        let responder = acme.responder(address_in_use).map_err(|(address, source)| StartError::Listener {
             key: "acme.httpAddress".to_owned(),
             error: ListenerError::Bind { address: address.to_string(), source },
         })?;

@@ -80,7 +80,7 @@ impl ServiceNotifier {
         };
         match inheritance {
             Ok(inheritance) => {
-                gateway.lock().open_listeners().own(&inheritance);
+                gateway.lock().open_listeners().own_files(&inheritance);
                 if inheritance.is_orphaned {
                     tracing::warn!("the predecessor has ended without a message: this process takes over");
                 } else {
@@ -231,7 +231,7 @@ async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;
-        workers.response().await;
+        workers.probe().await;
         manager.alive();
     }
 }

@@ -103,7 +103,7 @@ async fn hand_over(
         (
             program,
             upgrade.ready_timeout.get(),
-            gateway.open_listeners().hand_on().map_err(UpgradeError::Sockets)?,
+            gateway.open_listeners().hand_over().map_err(UpgradeError::Sockets)?,
         )
     };
     let arguments: Vec<OsString> = std::env::args_os().collect();

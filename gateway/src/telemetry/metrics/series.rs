@@ -95,7 +95,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     }
     let acme = AcmeMetrics::new(&registry).unwrap();
     for (series, listener) in series.iter().zip(listeners) {
-        acme.everything(listener);
+        acme.create_all_series(listener);
         metrics.listener(listener);
         for scope in [LimitScope::All, LimitScope::Identity, LimitScope::Workspace] {
             let open = [RequestKind::Request, RequestKind::Watch, RequestKind::Upgrade].map(LimitKind::Open);
