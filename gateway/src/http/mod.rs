@@ -40,7 +40,7 @@ impl HttpServer {
         http1::serve_connection(self, connection, stream, shutdown)
     }
 
-    /// Serves one HTTP/2 connection until it ends. When its listener drains, the client is told to open no more streams.
+    /// Serves one HTTP/2 connection until it ends. When its listener drains, the client gets a GOAWAY.
     pub(crate) fn serve_http2<'f>(
         self: &'f Arc<Self>,
         connection: Arc<Connection>,

@@ -1,4 +1,4 @@
-//! Field sections of HTTP/1.1: header fields and trailers, where they end, and what makes them invalid.
+//! Field sections of HTTP/1.1 (header fields and trailers): finds their end and validates them.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -11,7 +11,7 @@ pub(super) enum HeadError {
     #[error("{0}")]
     Malformed(&'static str),
     /// 431.
-    #[error("the request has too much header")]
+    #[error("the request headers are too large")]
     TooLarge,
 }
 
