@@ -1,4 +1,4 @@
-//! Authenticators of workspaces whose type names some, built when the first request needs them.
+//! Authenticators from the authentication configurations of workspace types, built for the first request that needs them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::routing::index::WorkspaceAuthentication;
 
-/// Types whose authenticators are kept; the least recently used one is replaced.
-const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
+/// Maximum number of types whose authenticators are kept; the least recently used one is replaced.
+const MAX_TYPES: NonZeroUsize = match NonZeroUsize::new(1024) {
     Some(kept) => kept,
     None => NonZeroUsize::MIN,
 };
@@ -19,11 +19,11 @@ const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
 /// Authenticators by workspace type.
 pub(crate) struct WorkspaceAuthenticators {
     known: Arc<WorkspaceAuthentication>,
-    built: Mutex<LruCache<Arc<str>, Built>>,
+    built: Mutex<LruCache<Arc<str>, BuiltAuthenticator>>,
 }
 
-struct Built {
-    /// Generations of the configurations that it was built from.
+struct BuiltAuthenticator {
+    /// Generations of the configurations from which it was built.
     generations: Vec<u64>,
     authenticator: Arc<WorkspaceAuthenticator>,
 }
@@ -31,17 +31,17 @@ struct Built {
 impl WorkspaceAuthenticators {
     /// Authenticators for the configurations in the index.
     pub(crate) fn new(known: Arc<WorkspaceAuthentication>) -> Self {
-        Self { known, built: Mutex::new(LruCache::new(KEPT)) }
+        Self { known, built: Mutex::new(LruCache::new(MAX_TYPES)) }
     }
 
-    /// The authenticator for workspaces of a type besides the listener's. For a type without configurations, as most are, this costs
-    /// one look-up in a map.
+    /// The authenticator for workspaces of a type, used in addition to the listener's. For a type without configurations,
+    /// as most are, this costs one look-up in a map.
     pub(crate) fn of(&self, workspace_type: &Arc<str>) -> Option<Arc<WorkspaceAuthenticator>> {
         let configurations = self.known.configurations(workspace_type);
         if configurations.is_empty() {
             return None;
         }
-        let same = |built: &Built| {
+        let same = |built: &BuiltAuthenticator| {
             built
                 .generations
                 .iter()
@@ -56,7 +56,10 @@ impl WorkspaceAuthenticators {
             configurations.iter().flat_map(|configuration| issuers(&configuration.name, &configuration.spec));
         let authenticator = Arc::new(WorkspaceAuthenticator::new(settings));
         let generations = configurations.iter().map(|configuration| configuration.generation).collect();
-        all.put(Arc::clone(workspace_type), Built { generations, authenticator: Arc::clone(&authenticator) });
+        all.put(
+            Arc::clone(workspace_type),
+            BuiltAuthenticator { generations, authenticator: Arc::clone(&authenticator) },
+        );
         Some(authenticator)
     }
 }
@@ -73,7 +76,7 @@ fn issuers(name: &str, spec: &[u8]) -> Vec<JwtSettings> {
             tracing::warn!(
                 configuration = name,
                 faults = faults.join("; "),
-                "an issuer of a workspace is not used"
+                "an invalid issuer of a workspace type is skipped"
             );
             None
         }

@@ -1,4 +1,4 @@
-//! A client's connection, as the pipeline sees it.
+//! The state of a client connection that the pipeline uses.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) drain: Drain,
     /// The peer's address, after PROXY protocol.
     pub(crate) peer: SocketAddr,
-    /// How the peer reports the client's address.
+    /// The source of the client's address.
     pub(crate) client_address: ClientAddressSource,
     /// Server name of the TLS handshake (SNI).
     pub(crate) server_name: Option<Box<str>>,

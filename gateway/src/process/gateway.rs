@@ -27,7 +27,7 @@ use crate::listener::listener_manager::{ListenerError, ListenerManager, Listener
 use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
 use crate::policy::connection_backlog::BacklogBudget;
-use crate::policy::cors::{BadOrigin, Cors};
+use crate::policy::cors::{Cors, InvalidOrigin};
 use crate::process::settings::{
     behind_mounts, header_limits, index_options, listener_trusted_headers, mount_rules, own_credentials,
     paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
@@ -100,7 +100,7 @@ pub enum StartError {
     Kubeconfig(#[from] ShardKubeconfigError),
     /// An expression for origins is invalid.
     #[error("corsAllowedOrigins: {0}")]
-    Cors(#[source] BadOrigin),
+    Cors(#[source] InvalidOrigin),
     /// The access log cannot be opened.
     #[error("the access log {file} cannot be opened", file = file.display())]
     AccessLog {

@@ -245,7 +245,7 @@ async fn only_operators_get_explanations_and_invalid_questions_are_described() {
         (Method::POST, PATH, "{}", 400, "missing field `path`"),
         (Method::POST, PATH, r#"{"path": "/a", "passwort": 1}"#, 400, "unknown field"),
         (Method::POST, PATH, r#"{"path": "/a b"}"#, 400, "invalid request target"),
-        (Method::POST, PATH, r#"{"path": "/a", "certificate": "x"}"#, 400, "no certificate in it"),
+        (Method::POST, PATH, r#"{"path": "/a", "certificate": "x"}"#, 400, "contains no certificate"),
         (
             Method::POST,
             PATH,

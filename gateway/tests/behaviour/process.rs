@@ -193,7 +193,7 @@ async fn errors_in_a_command_line_or_mapping_file_are_one_sentence() {
         (
             with("--cors-allowed-origins=["),
             text.clone(),
-            r#"--cors-allowed-origins: "[" is no regular expression"#,
+            r#"--cors-allowed-origins: "[" is not a regular expression"#,
         ),
         (with(&format!("--root-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),
         (with(&format!("--shards-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),

@@ -21,7 +21,7 @@ use fairlead_config::{
 };
 use fairlead_process::FatalError;
 
-use crate::policy::cors::{BadOrigin, Cors};
+use crate::policy::cors::{Cors, InvalidOrigin};
 use table::{FLAGS, Kind, Use};
 
 /// A parsed command line.
@@ -53,7 +53,7 @@ pub enum FlagError {
     },
     /// An expression for origins is invalid.
     #[error("--cors-allowed-origins: {0}")]
-    Origin(#[source] BadOrigin),
+    Origin(#[source] InvalidOrigin),
     /// An earlier name of a flag.
     #[error("--{0} is now --{1}")]
     Renamed(&'static str, &'static str),
