@@ -155,11 +155,11 @@ impl AdminApi {
 
     fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
         let now = Instant::now();
-        let root = self.pipeline.routing.table.load();
+        let view = self.pipeline.routing.table.load();
         let servers = self.pipeline.forwarder.upstreams.shards();
-        let shards = root.shards().map(|shard| {
+        let shards = view.shards().map(|shard| {
             let index_status = self.index.of(shard.index, now);
-            let counts = root.counts(shard.index);
+            let counts = view.counts(shard.index);
             let placement = self.scheduler.status(shard.index);
             let server = servers.iter().find(|server| server.name == shard.spec.name);
             let occupancy = |of: fn(&ShardReport) -> u32| server.map(of).filter(|count| *count < u32::MAX);
@@ -202,7 +202,7 @@ impl AdminApi {
         StatusReport {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.started.elapsed().as_secs(),
-            synced: root.is_synced(),
+            synced: view.is_synced(),
             draining: self.shutdown.is_announced(),
             listeners: self.listeners.load().iter().map(ListenerStatus::of).collect(),
             shards,

@@ -13,7 +13,7 @@ use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::HeaderLimits;
 use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::routing::index::{IndexOptions, ShardSelection, WorkspaceAuthentication};
-use crate::routing::mapping::{LivePaths, RootPathPolicy};
+use crate::routing::mapping::{LivePathMappings, RootPathPolicy};
 use crate::routing::mount::MountRules;
 use crate::routing::resolver::LabelsBehindMounts;
 use crate::upstream::{
@@ -111,8 +111,8 @@ pub(super) fn paths(
     kcp_compatibility: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
     root_shard: &Endpoint,
     reloads: &Reloads,
-) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
-    let paths = Arc::new(LivePaths::built_in(config.paths.services));
+) -> Result<(Arc<LivePathMappings>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
+    let paths = Arc::new(LivePathMappings::built_in(config.paths.services));
     let reads_once = config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     let credential = match &config.paths.mapping_file {
         None => {

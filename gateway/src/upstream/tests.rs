@@ -149,7 +149,8 @@ async fn deleted_shards_do_not_count_for_the_panic_threshold() {
         let shard = upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
         *shard.failed.lock() = (name != "beta" && name != "gamma").then(Instant::now);
     }
-    let panics = |names: &[&str]| UpstreamSignals::panics(&upstreams, &mut names.iter().copied());
+    let panics =
+        |names: &[&str]| UpstreamSignals::is_panic_threshold_exceeded(&upstreams, &mut names.iter().copied());
     assert!(panics(&names), "four of six");
     assert!(!panics(&names[3..]), "one of three");
     assert!(!panics(&["alpha", "gone-1"]), "too few to say");

@@ -171,7 +171,7 @@ async fn with_flags_the_index_snapshot_is_kept_in_the_root_directory() {
     gateway.signal(Signal::TERM);
     assert!(gateway.child.wait().await.unwrap().success());
     assert!(root.join("index.snapshot").exists());
-    Gateway::with(arguments).says("the index begins with what is on disk").await;
+    Gateway::with(arguments).says("the index was restored from its snapshot").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

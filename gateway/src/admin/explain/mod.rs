@@ -240,8 +240,8 @@ impl AdminApi {
     }
 
     fn record_server(&self, forward: &Forward, dry_run_result: &DryRun, log: &DecisionLog) {
-        let root = self.pipeline.routing.table.load();
-        if let Some(shard) = root.shards().find(|shard| shard.spec.name == forward.upstream.name) {
+        let view = self.pipeline.routing.table.load();
+        if let Some(shard) = view.shards().find(|shard| shard.spec.name == forward.upstream.name) {
             let index_status = self.index.of(shard.index, Instant::now());
             let age = index_status.age.map_or("never synced".to_owned(), |age| {
                 format!("last synced {:.1} s ago", age.as_secs_f64())

@@ -251,22 +251,22 @@ impl Candidate<'_> {
     }
 }
 
-/// Chooses one of the fitting shards except `besides` at random, in proportion to the weights.
+/// Chooses one of the fitting shards, not `except`, at random, in proportion to the weights.
 fn choose_weighted(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
-    besides: Option<usize>,
+    except: Option<usize>,
     random: &mut fastrand::Rng,
 ) -> usize {
-    let others = || fitting.iter().copied().filter(|place| Some(*place) != besides);
+    let others = || fitting.iter().copied().filter(|place| Some(*place) != except);
     let weight = |place: usize| u64::from(candidates[place].weight);
     let mut number = random.u64(..others().map(weight).sum::<u64>().max(1));
-    let drawn = others().find(|place| {
+    let chosen = others().find(|place| {
         let mine = number < weight(*place);
         number = number.saturating_sub(weight(*place));
         mine
     });
-    drawn.unwrap_or(fitting[0])
+    chosen.unwrap_or(fitting[0])
 }
 
 fn emptiest(candidates: &[Candidate<'_>], fitting: &[usize]) -> usize {

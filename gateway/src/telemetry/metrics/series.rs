@@ -80,7 +80,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), NameResolver::system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
-    PlacementMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
+    PlacementMetrics::new(&registry).unwrap().create_all_series((0..servers).map(shard));
     let moment = Duration::from_micros(1);
     for number in 0..servers {
         let name = shard(number);
