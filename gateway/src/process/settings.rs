@@ -98,7 +98,7 @@ pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         } else {
             Unreachable::ServiceUnavailable
         },
-        repeat: !config.kcp_compatibility.contains(&KcpBehaviour::Retries),
+        retries: !config.kcp_compatibility.contains(&KcpBehaviour::Retries),
         admission: AdmissionOptions::new(&config.upstream.concurrency),
         health: HealthOptions::new(&config.upstream.health),
         breaker: BreakerOptions::new(&config.upstream.circuit_breaker),

@@ -117,12 +117,12 @@ async fn hand_over(
         // The successor is killed; it does not serve yet.
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
-    let (pid, owned) = (successor.pid(), handed.leave(successor.unused()));
+    let (pid, owned) = (successor.pid(), handed.release(successor.unused()));
     // Before the successor learns of it, so that its reports are not overwritten.
     life.falls_silent();
     if let Err(error) = successor.hand_over(&owned).await {
         life.speaks_again();
-        handed.keep();
+        handed.reclaim();
         return Err(error.into());
     }
     life.hands_over(pid);

@@ -254,15 +254,16 @@ impl AdminApi {
             let outcome = if index_status.watching { StageResult::Passed } else { StageResult::Info };
             log.record(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
-        let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
-        let (outcome, message) = match outlook.trouble {
-            Some(trouble) => {
-                (StageResult::Info, format!("{trouble}: without an open connection the response is 503"))
-            }
+        let status = self.pipeline.forwarder.upstreams.status_of(&forward.upstream);
+        let (outcome, message) = match status.connection_problem {
+            Some(connection_problem) => (
+                StageResult::Info,
+                format!("{connection_problem}: without an open connection the response is 503"),
+            ),
             None => (StageResult::Passed, "no connection failure is known".to_owned()),
         };
         log.record(Stage::Shard, outcome, || message);
-        if let Some(occupancy) = outlook.occupancy {
+        if let Some(occupancy) = status.occupancy {
             let waits = if occupancy.waiting > 0 || occupancy.open >= occupancy.limit {
                 "would be queued"
             } else {

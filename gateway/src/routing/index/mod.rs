@@ -429,7 +429,7 @@ impl Index {
             self.parts.writer.remove_shard(shard);
         }
         // Last, after the table no longer routes to it.
-        self.parts.upstreams.forget(name);
+        self.parts.upstreams.remove_shard(name);
     }
 
     fn on_shard_events(&mut self, batch: &mut Vec<ShardEvent>) {

@@ -9,7 +9,7 @@ const MIN_SHARDS: usize = 3;
 /// Requests pay nothing for this: the load comes from existing metrics, and a failure is recorded where a dial fails.
 impl UpstreamSignals for Upstreams {
     fn work(&self, shard: &str) -> ShardWork {
-        let (responses, waited) = self.answered(shard);
+        let (responses, waited) = self.response_times(shard);
         ShardWork { responses, waited }
     }
 
