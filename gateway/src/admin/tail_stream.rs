@@ -27,7 +27,7 @@ impl AdminApi {
         head: &Parts,
     ) -> u16 {
         let lines = match Filter::of_query(head.uri.query().unwrap_or_default()) {
-            Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
+            Ok(filter) => forwarder.telemetry.tail.subscribe(self.with_cluster(filter).await),
             Err(error) => {
                 let response = LocalResponse::bad_request(error.to_string());
                 return send_local_response(forwarder, client, context, &head.method, response).await;

@@ -46,8 +46,8 @@ pub(crate) fn own_head(
 ) -> (response::Parts, Bytes) {
     let LocalResponse { response, reason, .. } = response;
     let (mut head, body) = (*response).into_parts();
-    context.stats.answered(reason, body.len());
-    forwarder.telemetry.metrics.answered(head.status.as_u16(), reason);
+    context.stats.local_response(reason, body.len());
+    forwarder.telemetry.metrics.local_response(head.status.as_u16(), reason);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
     // A UUID is a valid value.

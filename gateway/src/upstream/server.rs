@@ -11,7 +11,7 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::telemetry::metrics::{MakeMetrics, ShardMetrics, UpstreamKind};
+use crate::telemetry::metrics::{ShardMetrics, ShardMetricsFactory, UpstreamKind};
 use crate::upstream::addresses::Addresses;
 use crate::upstream::admission::Admission;
 use crate::upstream::circuit_breaker::Breaker;
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// A server without open connections.
     pub(super) fn new(
-        (make_metrics, names): (&MakeMetrics, &NameResolver),
+        (make_metrics, names): (&ShardMetricsFactory, &NameResolver),
         options: &Arc<ArcSwap<UpstreamOptions>>,
         (server, name): (UpstreamKind, &Arc<str>),
         (url, endpoint): (&Arc<str>, Endpoint),

@@ -10,7 +10,7 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::telemetry::metrics::{MakeMetrics, UpstreamKind};
+use crate::telemetry::metrics::{ShardMetricsFactory, UpstreamKind};
 use crate::upstream::dial::grow;
 use crate::upstream::{
     ConcurrencyPermit, FlowKey, Lease, Overloaded, ShardReport, StreamPermit, Unreachable, Upstream,
@@ -24,7 +24,7 @@ pub(crate) struct Upstreams {
     /// For shards with their own credentials, by name.
     own: OwnCredentials,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
-    pub(super) metrics: MakeMetrics,
+    pub(super) metrics: ShardMetricsFactory,
     pub(super) names: NameResolver,
     pub(super) shards: ArcSwap<ByName>,
     pub(super) backends: ArcSwap<ByName>,
@@ -53,7 +53,7 @@ impl Upstreams {
         credential: Arc<Reloadable<UpstreamCredential>>,
         own: OwnCredentials,
         options: UpstreamOptions,
-        metrics: MakeMetrics,
+        metrics: ShardMetricsFactory,
         names: NameResolver,
     ) -> Self {
         Self {
@@ -287,7 +287,7 @@ impl Upstreams {
     /// Number of reads and writes whose response a shard has begun since the process started, and their total time to the first
     /// byte, in seconds.
     pub(crate) fn response_times(&self, shard: &str) -> (u64, f64) {
-        self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default()
+        self.shards.load().get(shard).map(|known| known.metrics.response_times()).unwrap_or_default()
     }
 
     /// True if the last attempt to connect to a shard has just failed; `None` for a shard that was never used.
