@@ -48,7 +48,7 @@ pub(super) async fn run(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
             }
             Err(error) => {
                 let (listener, pause) = (&task.wanted.listener, backoff.next_delay());
-                tracing::warn!(%listener, %error, retry_in = ?pause, "the certificate order failed; the last certificate stays");
+                tracing::warn!(%listener, %error, again_in = ?pause, "the certificate order failed; the last certificate stays");
                 pause
             }
         };

@@ -22,7 +22,7 @@ use fairlead_config::{
 use fairlead_process::FatalError;
 
 use crate::policy::cors::{Cors, InvalidOrigin};
-use table::{FLAGS, Kind, Use};
+use table::{FLAGS, Kind, Support};
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -114,20 +114,20 @@ impl FrontProxyFlags {
         };
         if let Some(file) = matches.get_one::<String>("check") {
             let file = PathBuf::from(file);
-            return Given(matches).nothing_beside(file).map(Parsed::Check);
+            return ParsedFlags(matches).only_file(file).map(Parsed::Check);
         }
         let file = matches.get_many::<String>("config").and_then(Iterator::last);
         let file = file.map(PathBuf::from);
-        let given = Given(matches);
+        let given = ParsedFlags(matches);
         match file {
             None => given.flags().map(|flags| Parsed::Flags(Box::new(flags))),
-            Some(file) => given.nothing_beside(file).map(Parsed::File),
+            Some(file) => given.only_file(file).map(Parsed::File),
         }
     }
 }
 
 /// The parsed flags.
-struct Given(ArgMatches);
+struct ParsedFlags(ArgMatches);
 
 /// TLS versions that Go supports and that are insecure.
 const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
@@ -135,7 +135,7 @@ const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
 /// Delay between the end of readiness and the drain, for load balancers; the flags have no setting for it.
 const DELAY: Timespan = Timespan::from_secs(3);
 
-impl Given {
+impl ParsedFlags {
     fn flags(&self) -> Result<FrontProxyFlags, FlagError> {
         self.check_values()?;
         let mapping_file = self.text("mapping-file").ok_or(FlagError::Missing("mapping-file"))?;
@@ -187,7 +187,7 @@ impl Given {
         Ok(FrontProxyFlags { config, self_signed, warnings: self.warnings() })
     }
 
-    fn nothing_beside(&self, file: PathBuf) -> Result<PathBuf, FlagError> {
+    fn only_file(&self, file: PathBuf) -> Result<PathBuf, FlagError> {
         if let Some(flag) = FLAGS.iter().find(|flag| self.is_given(flag.name)) {
             return Err(FlagError::Mixed(flag.name));
         }
@@ -198,7 +198,7 @@ impl Given {
     fn check_values(&self) -> Result<(), FlagError> {
         for flag in FLAGS {
             for text in self.repeated(flag.name) {
-                if let Some(wanted) = flag.kind.unlike(text) {
+                if let Some(wanted) = flag.kind.invalid(text) {
                     return Err(value(flag.name, text, wanted));
                 }
             }
@@ -392,7 +392,8 @@ impl Given {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let ignored = FLAGS.iter().filter(|flag| flag.use_ == Use::Ignored && self.is_given(flag.name));
+        let ignored =
+            FLAGS.iter().filter(|flag| flag.support == Support::Ignored && self.is_given(flag.name));
         let names: Vec<String> = ignored.map(|flag| format!("--{}", flag.name)).collect();
         let without_effect =
             (!names.is_empty()).then(|| format!("accepted and without effect here: {}", names.join(", ")));
