@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlead_process::MetricsError;
 
-use super::listeners::forget;
+use super::listeners::remove_series;
 use super::{GatewayMetrics, TOP};
 use crate::telemetry::top::{Measure, TopWorkspaces};
 
