@@ -307,7 +307,8 @@ impl ListenerAuthentication {
     }
 }
 
-/// Whether a request without a certificate is authenticated here rather than by the shard. kcp ignores two of the authentication methods.
+/// Whether a request without a certificate is authenticated here rather than by the shard. kcp ignores two of the
+/// authentication methods.
 fn requires_credentials(config: &ListenerConfig, kcp_compatibility: &[KcpBehaviour]) -> bool {
     let authentication = &config.authentication;
     let counted_by_kcp = authentication.token_file.is_some()

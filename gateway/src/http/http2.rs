@@ -35,11 +35,12 @@ const MAX_UNCONDITIONAL_PART: usize = 16 << 10;
 const MAX_HEADER_MEMORY: usize = 900 << 10;
 /// Memory that a header map needs for a field beyond its name and value, in bytes, approximately.
 const FIELD_OVERHEAD: usize = 80;
-/// Number of consecutive requests with too large headers after which the client gets a GOAWAY. Open streams continue: on a CDN's connection they
-/// belong to other users.
+/// Number of consecutive requests with too large headers after which the client gets a GOAWAY. Open streams continue: on a
+/// CDN's connection they belong to other users.
 const MAX_REFUSED: u32 = 50;
-/// Number of consecutive requests with too large headers after which the connection is closed, for clients that ignore the GOAWAY.
-/// A client that heeds it has fewer in flight. Streams opened after the GOAWAY was acknowledged are counted by [`FrameBudget`].
+/// Number of consecutive requests with too large headers after which the connection is closed, for clients that ignore the
+/// GOAWAY. A client that heeds it has fewer in flight. Streams opened after the GOAWAY was acknowledged are counted by
+/// [`FrameBudget`].
 const MAX_REFUSED_AFTER_GOAWAY: u32 = MAX_REFUSED + 500;
 
 /// Serves one connection until it ends. When the process drains, the client gets a GOAWAY.

@@ -117,10 +117,10 @@ impl RequestFilter {
     }
 }
 
-/// True if a page of another site caused the request, according to the browser: by Fetch Metadata (`Sec-Fetch-Site`), or, for browsers
-/// without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot change either.
-/// Browsers send a client certificate with every request, and a body without a content type, and a WebSocket, need no permission by
-/// CORS.
+/// True if a page of another site caused the request, according to the browser: by Fetch Metadata (`Sec-Fetch-Site`), or, for
+/// browsers without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot
+/// change either. Browsers send a client certificate with every request, and a body without a content type, and a WebSocket,
+/// need no permission by CORS.
 pub(crate) fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => return true,

@@ -162,7 +162,8 @@ impl Upstream {
         self.record_response(permit.health().1);
     }
 
-    /// Records a failure on this stream that the client did not cause. With `is_connection_broken`, the failure counts once per connection.
+    /// Records a failure on this stream that the client did not cause. With `is_connection_broken`, the failure counts once per
+    /// connection.
     pub(crate) fn record_failure(&self, permit: &StreamPermit, fault: Fault, is_connection_broken: bool) {
         if !is_connection_broken || permit.count_connection_failure() {
             self.record_address_failure(permit.health().0, fault);

@@ -147,7 +147,7 @@ async fn every_branch_is_explained() {
             "workspace passed workspace org leads to logical cluster 0rg0000000000001",
             "workspace passed logical cluster 0rg0000000000001 is on shard alpha",
             "client certificate: accepted as \"alice\"", "groups dropped at this listener: system:masters",
-            "shard passed alpha: its workspaces are watched", "can be connected to", "no wait",
+            "shard passed alpha: its workspaces are watched", "no connection failure is known", "no wait",
         ]),
         (json!({"path": org}), "alpha as nobody", &["does not authenticate this credential"]),
         (json!({"path": org, "certificate": stranger}), "401 unauthorized", &["credential refused client certificate: not accepted"]),
