@@ -106,7 +106,7 @@ impl AdminApi {
         filter
     }
 
-    /// Responds with the busiest workspaces, with their paths where the table knows them.
+    /// Responds with the busiest workspaces, with their paths as far as they are in the table.
     pub(crate) async fn top_workspaces(&self, identity: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/top").await {
             return refused;

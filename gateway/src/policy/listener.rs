@@ -123,9 +123,9 @@ pub(crate) enum ClientCertificateUse {
 /// Availability of the placement endpoint at a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PlacementEndpoint {
-    /// It serves users of group `system:fairlead:shard`.
+    /// The endpoint serves users of group `system:fairlead:shard`.
     Offered,
-    /// It does not exist here.
+    /// The endpoint does not exist here.
     Hidden,
 }
 

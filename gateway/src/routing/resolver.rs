@@ -200,7 +200,7 @@ impl WorkspaceResolver {
             let appeared = waiter.appeared.notified();
             tokio::pin!(appeared);
             appeared.as_mut().enable();
-            // It may have been added between the look-up and the registration.
+            // The record may have been added between the look-up and the registration.
             match self.resolve(reference) {
                 Ok(route) => return route,
                 Err(now_missing) if now_missing.key != missing.key => continue,

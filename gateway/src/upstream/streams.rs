@@ -303,7 +303,7 @@ impl StreamPermit {
     /// Waits until the connection accepts a request.
     ///
     /// # Errors
-    /// It accepts no more: the shard has received nothing, and another connection may work.
+    /// The connection accepts no more streams: the shard has received nothing, and another connection may work.
     pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
         let ready = self.connection.sender.clone().ready().await;
         ready.inspect_err(|_| self.connection.retire(&self.all))
@@ -319,7 +319,7 @@ impl StreamPermit {
         !self.connection.is_failure_counted.swap(true, Ordering::Relaxed)
     }
 
-    /// True if the connection was closed because the shard did not answer pings.
+    /// True if the connection was closed because the shard did not respond to pings.
     pub(crate) fn is_silent(&self) -> bool {
         self.connection.silent.load(Ordering::Relaxed)
     }
@@ -334,8 +334,8 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Pings the server, and retires the connection when it has been idle or in use for too long. Returns when a ping was not
-/// answered in time; `silent` is set before the streams fail.
+/// Pings the server, and retires the connection when it has been idle or in use for too long. Returns when a ping got no
+/// response in time; `silent` is set before the streams fail.
 async fn check_periodically(
     mut pings: PingPong,
     lifetime: Lifetime,

@@ -7,10 +7,10 @@ use memchr::memchr_iter;
 /// A request that cannot be served. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum HeadError {
-    /// 400.
+    /// The request is malformed: 400.
     #[error("{0}")]
     Malformed(&'static str),
-    /// 431.
+    /// The headers are too large: 431.
     #[error("the request headers are too large")]
     TooLarge,
 }

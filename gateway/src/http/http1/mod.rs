@@ -1,6 +1,6 @@
 //! HTTP/1.1 with clients: one task per connection, which serves one request after the other.
 //!
-//! An implementation of our own: available servers answer malformed requests without a `Status`, or need a task and a
+//! An own implementation: available servers respond to malformed requests without a `Status`, or need a task and a
 //! channel per request and buffers for idle connections (measurements: docs/decisions/0026-own-http1-server.md).
 //!
 //! Cost of an ordinary GET: one read, one copy of its head, one write.

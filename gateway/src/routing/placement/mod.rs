@@ -80,7 +80,7 @@ pub(crate) enum PlacementError {
     /// No shard may take it now, but some may soon: a retry helps.
     #[error("no shard fits now: {0}")]
     NotNow(String),
-    /// The list of shards has not been read yet: a retry helps, and a caller that knows the shards may choose without the gateway.
+    /// The list of shards has not been read yet: a retry helps, and a caller with a list of shards may choose without the gateway.
     #[error("the list of shards has not been read yet")]
     NotListed,
 }
@@ -156,7 +156,7 @@ impl Scheduler {
     /// Chooses a shard at the time `now`. Linear in the number of shards.
     ///
     /// # Errors
-    /// [`PlacementError`] tells whether a retry helps.
+    /// [`PlacementError`]; its variants state whether a retry helps.
     pub(crate) fn pick(&self, request: &PlacementRequest, now: Instant) -> Result<Placement, PlacementError> {
         let settings = self.settings.load();
         let result = self.choose(request, &settings, now);

@@ -57,7 +57,7 @@ pub(crate) enum Reachability {
 pub(crate) enum Exclusion {
     /// The selector does not match.
     NotSelected,
-    /// It is cordoned.
+    /// The shard is cordoned.
     Cordoned,
     /// The shard is being drained.
     Draining,
@@ -168,11 +168,11 @@ pub(crate) struct Decision {
 /// The reason for the choice among the fitting shards. Other shards are given by their index among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ChoiceReason {
-    /// It is the only one that fits.
+    /// The chosen shard is the only one that fits.
     Only,
     /// Chosen at random.
     Random,
-    /// It is the emptiest.
+    /// The chosen shard is the emptiest.
     Emptiest,
     /// The emptier one of two chosen at random.
     EmptierThan(usize),
@@ -364,7 +364,7 @@ mod tests {
                 1,
                 Some(Exclusion::OutOfReach),
             ),
-            // One gateway knows all placements: all free capacity can be used.
+            // A single gateway has placed all workspaces: all free capacity can be used.
             (with(0, 0, 0, 0), 1, Some(Exclusion::Full)),
             (with(9, 0, 0, 10), 1, None),
             (with(9, 0, 9, 10), 1, None),

@@ -33,7 +33,7 @@ fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
     let by_server =
         listeners * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
-    let answers = MAX_LOCAL_RESPONSES + 1;
+    let local_responses = MAX_LOCAL_RESPONSES + 1;
     // Bytes per direction, failed handshakes, workspaces by parent and by shard, three of the index, four of admission,
     // five of its health, three of placement.
     let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
@@ -45,7 +45,7 @@ fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
     // the access log 3, spans 3, slow clients 2, placements by policy and outcome 18.
     let others = 8 + CLASSES.len() + 2 + 4 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
-    top + stages + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
+    top + stages + by_server + of_kcp + local_responses + of_servers + of_listeners + of_files + others
 }
 
 fn shard(number: usize) -> String {

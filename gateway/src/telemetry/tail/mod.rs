@@ -58,7 +58,7 @@ impl Tail {
         !self.subscribers.load().is_empty()
     }
 
-    /// Subscribes.
+    /// Adds a subscriber.
     ///
     /// # Errors
     /// [`TooManySubscribers`].

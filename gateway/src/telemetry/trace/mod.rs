@@ -160,7 +160,7 @@ impl Trace {
     /// Sets the shard's trace headers, in place of the client's.
     pub(crate) fn inject_traceparent(&self, headers: &mut HeaderMap, after: Duration) {
         if self.parent.is_none() {
-            // It belongs to the client's `traceparent`, which is missing or invalid.
+            // `tracestate` belongs to the client's `traceparent`, which is missing or invalid.
             headers.remove(TRACESTATE);
         }
         let upstream_parent = SpanContext { trace: self.id, span: self.upstream_span, is_sampled: true };

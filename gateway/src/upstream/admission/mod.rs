@@ -234,7 +234,7 @@ impl Admission {
         match outcome {
             Ok(Ok(Some(permit))) => Ok(permit),
             Ok(_) => Err(Overloaded::Full),
-            // It may have been admitted just now.
+            // The request may have been admitted just now.
             Err(_) => admitted.try_recv().ok().flatten().ok_or(Overloaded::Late),
         }
     }
