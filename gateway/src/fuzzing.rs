@@ -1,4 +1,4 @@
-//! What fuzzers call: pure readers of what clients and administrators write, with what must hold whatever is written.
+//! Fuzz targets: pure parsers of input from clients and administrators, with invariants that hold for any input.
 //!
 //! `make fuzz` runs them guided by coverage; the tests below run them over the corpus and over random input.
 

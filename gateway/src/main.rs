@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The configuration, and the file to follow for changes of it.
+/// The configuration, and the file to reload it from.
 struct Plan {
     config: GatewayConfig,
     followed: Option<PathBuf>,
@@ -38,7 +38,7 @@ enum Failure {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Flags(#[from] FlagError),
-    #[error("no certificate is given, and none can be made: {0}")]
+    #[error("no certificate is configured, and a self-signed one cannot be created: {0}")]
     SelfSigned(#[source] fairlead_certs::Error),
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -52,7 +52,7 @@ enum Failure {
     Runtime(#[source] std::io::Error),
     #[error("signal handlers cannot be installed")]
     Signals(#[source] std::io::Error),
-    #[error("a fault in the program ended the gateway")]
+    #[error("the gateway panicked")]
     Panicked,
     #[error(transparent)]
     Task(#[from] TaskFailed),
@@ -140,8 +140,8 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
     if let Some(warning) = check_open_files(plan.config.limits.max_connections as u64 * 2).warning {
         tracing::warn!("{warning}");
     }
-    let (ended, outcome) = oneshot::channel();
-    let service = GatewayService { start: Some((plan, inherited, ended)) };
+    let (sender, outcome) = oneshot::channel();
+    let service = GatewayService { start: Some((plan, inherited, sender)) };
     let end = GatewayEnd { outcome: Mutex::new(Some(outcome)), kept: Arc::default() };
     let kept = Arc::clone(&end.kept);
     // Without `bootstrap`: sockets are handed over by Fairlead's own protocol, which ends the old process only after the new one
@@ -156,7 +156,7 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
 
 type Outcome = Result<(), Failure>;
 
-/// The gateway as a pingora service: pingora makes its runtime and runs it.
+/// The gateway as a pingora service: pingora creates its runtime and runs it.
 struct GatewayService {
     /// `None` once it has started.
     start: Option<(Plan, InheritedSockets, oneshot::Sender<Outcome>)>,
@@ -165,10 +165,10 @@ struct GatewayService {
 #[async_trait]
 impl Service for GatewayService {
     async fn start_service(&mut self, _: Option<ListenFds>, _: ShutdownWatch, _: usize) {
-        if let Some((plan, inherited, ended)) = self.start.take() {
+        if let Some((plan, inherited, sender)) = self.start.take() {
             let outcome = run_gateway(plan, inherited).await;
             // The receiver lives until the process ends.
-            let _ = ended.send(outcome);
+            let _ = sender.send(outcome);
         }
     }
 
@@ -176,7 +176,7 @@ impl Service for GatewayService {
         "gateway"
     }
 
-    /// Threads of the runtime of everything but connections, which have their own workers.
+    /// Number of threads of the runtime for all tasks except connections, which have their own workers.
     fn threads(&self) -> Option<usize> {
         Some(std::thread::available_parallelism().map_or(1, usize::from))
     }

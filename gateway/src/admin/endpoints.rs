@@ -14,7 +14,7 @@ use crate::admin::stats_json::stats;
 use crate::admin::top_report::TopReport;
 use crate::auth::identity::{OPERATORS, RequestIdentity, SHARDS};
 use crate::pipeline::RequestView;
-use crate::policy::listener::ShardPicks;
+use crate::policy::listener::PlacementEndpoint;
 use crate::request::Reference;
 use crate::request::response::LocalResponse;
 use crate::routing::placement::{PlacementError, PlacementRequest};
@@ -48,13 +48,13 @@ impl AdminApi {
                 LocalResponse::new(response, "metrics")
             }
             Err(error) => {
-                tracing::error!(%error, "the metrics cannot be printed");
-                LocalResponse::status(&Status::internal("the metrics cannot be printed"), "internal")
+                tracing::error!(%error, "the metrics cannot be encoded");
+                LocalResponse::status(&Status::internal("the metrics cannot be encoded"), "internal")
             }
         }
     }
 
-    /// Whether the client may see statistics: operators, and users whom the root shard authorizes for `/metrics`.
+    /// Authorizes a reader of statistics: an operator, or a user that the root shard authorizes for `/metrics`.
     async fn may_read_metrics(&self, identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         let RequestIdentity::Authenticated(known) = identity else {
             return Err(LocalResponse::unauthorized());
@@ -72,7 +72,7 @@ impl AdminApi {
         }
     }
 
-    /// Whether the client is an operator; `path` is for the error message.
+    /// Refuses clients that are not operators; `path` is for the error message.
     pub(crate) fn require_operator(identity: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         match identity {
             RequestIdentity::PassThrough => Err(LocalResponse::unauthorized()),
@@ -106,7 +106,7 @@ impl AdminApi {
         filter
     }
 
-    /// Responds with the busiest workspaces, with their paths where the table knows them.
+    /// Responds with the busiest workspaces, with their paths as far as they are in the table.
     pub(crate) async fn top_workspaces(&self, identity: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(identity, "/services/fairlead/v1/top").await {
             return refused;
@@ -122,13 +122,13 @@ impl AdminApi {
         }
     }
 
-    /// Whether the client may request placements at its listener.
+    /// Authorizes a placement request at its listener.
     pub(crate) fn may_place_workspaces(
         &self,
         view: &RequestView<'_>,
         identity: &RequestIdentity,
     ) -> Result<(), LocalResponse> {
-        if view.connection.listener.policy.load().picks == ShardPicks::Hidden {
+        if view.connection.listener.policy.load().placement_endpoint == PlacementEndpoint::Hidden {
             return Err(LocalResponse::not_found());
         }
         match identity {

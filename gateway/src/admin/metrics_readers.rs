@@ -21,7 +21,7 @@ const MAX_READERS: usize = 1024;
 /// Authorizes readers of metrics by the access rules of the root shard.
 pub(super) struct MetricsReaders {
     root: Client,
-    known: Mutex<FxHashMap<String, (bool, Instant)>>,
+    decisions: Mutex<FxHashMap<String, (bool, Instant)>>,
 }
 
 #[derive(Deserialize)]
@@ -38,14 +38,14 @@ struct AccessReviewStatus {
 impl MetricsReaders {
     /// `root` is a client for the root logical cluster.
     pub(super) fn new(root: Client) -> Self {
-        Self { root, known: Mutex::default() }
+        Self { root, decisions: Mutex::default() }
     }
 
     pub(super) async fn may_read(&self, user: &UserInfo) -> Result<bool, String> {
-        // The key holds everything that the decision may depend on.
+        // The key contains all attributes that the decision may depend on.
         let key = serde_json::to_string(user).map_err(|error| error.to_string())?;
         let now = Instant::now();
-        if let Some((allowed, until)) = self.known.lock().get(&key).copied()
+        if let Some((allowed, until)) = self.decisions.lock().get(&key).copied()
             && now < until
         {
             return Ok(allowed);
@@ -63,12 +63,12 @@ impl MetricsReaders {
         let review: AccessReview =
             serde_json::from_slice(&response.body).map_err(|error| error.to_string())?;
         let allowed = review.status.allowed;
-        let mut known = self.known.lock();
-        if known.len() >= MAX_READERS {
-            known.retain(|_, (_, until)| now < *until);
+        let mut decisions = self.decisions.lock();
+        if decisions.len() >= MAX_READERS {
+            decisions.retain(|_, (_, until)| now < *until);
         }
-        if known.len() < MAX_READERS {
-            known.insert(key, (allowed, now + if allowed { ALLOWED_FOR } else { DENIED_FOR }));
+        if decisions.len() < MAX_READERS {
+            decisions.insert(key, (allowed, now + if allowed { ALLOWED_FOR } else { DENIED_FOR }));
         }
         Ok(allowed)
     }

@@ -29,7 +29,7 @@ use crate::pipeline::{RequestPipeline, RequestView};
 use crate::policy::connection::Connection;
 use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::listener::Listener;
-use crate::policy::request_filter::{Rejection, impersonates};
+use crate::policy::request_filter::{Rejection, is_impersonation_header};
 use crate::request::LocalEndpoint;
 use crate::request::decision_log::{Stage, StageResult};
 use crate::request::response::LocalResponse;
@@ -57,7 +57,7 @@ pub(crate) struct AdminApi {
     pub(crate) backlog_budget: Arc<BacklogBudget>,
 }
 
-/// Parts of the gateway that the admin API needs.
+/// Dependencies of the admin API.
 pub(crate) struct AdminParts {
     pub(crate) pipeline: Arc<RequestPipeline>,
     pub(crate) scheduler: Arc<Scheduler>,
@@ -94,7 +94,7 @@ pub(crate) enum AdminReply {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AdminCall {
     /// The placement of a workspace.
-    Pick,
+    PlaceWorkspace,
     /// A dry run of a request.
     Explain,
     /// A stream of completed requests.
@@ -141,7 +141,7 @@ impl AdminApi {
         }
     }
 
-    /// Sets the settings of placement.
+    /// Replaces the placement settings.
     pub(crate) fn set_placement(&self, settings: PlacementSettings) {
         self.scheduler.set_settings(settings);
     }
@@ -156,7 +156,7 @@ impl AdminApi {
         body: &[u8],
     ) -> LocalResponse {
         match call {
-            AdminCall::Pick => self.place_workspace(body),
+            AdminCall::PlaceWorkspace => self.place_workspace(body),
             AdminCall::Explain => self.explain(connection, client, head, body).await,
             AdminCall::Tail => LocalResponse::not_found(),
         }
@@ -169,10 +169,10 @@ impl AdminApi {
     ) -> Result<AdminReply, LocalResponse> {
         // Impersonation is refused, because only shards authorize it: a client must not get the impersonated user's permissions here.
         if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
-            && view.headers.keys().any(|name| impersonates(name.as_str()))
+            && view.headers.keys().any(|name| is_impersonation_header(name.as_str()))
         {
-            view.log_decision(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
-            return Err(LocalResponse::from(Rejection::Impersonates));
+            view.log_decision(Stage::Identity, StageResult::Refused, || Rejection::Impersonation.to_string());
+            return Err(LocalResponse::from(Rejection::Impersonation));
         }
         let identify = || self.pipeline.identify(view);
         let response = match endpoint {
@@ -195,7 +195,7 @@ impl AdminApi {
             }
             LocalEndpoint::ShardPicks => {
                 self.may_place_workspaces(view, &identify().await?)?;
-                return Ok(AdminReply::Continue(AdminCall::Pick));
+                return Ok(AdminReply::Continue(AdminCall::PlaceWorkspace));
             }
         };
         Ok(AdminReply::Respond(response))

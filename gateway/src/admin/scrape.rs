@@ -10,9 +10,9 @@ impl AdminApi {
     /// Reads the state of the index and of the upstreams.
     pub(super) fn gateway_state(&self) -> GatewayState {
         let now = Instant::now();
-        let root = self.pipeline.routing.table.load();
-        let indexed_shards = root.shards().map(|shard| {
-            let (report, counts) = (self.index.of(shard.index, now), root.counts(shard.index));
+        let view = self.pipeline.routing.table.load();
+        let indexed_shards = view.shards().map(|shard| {
+            let (report, counts) = (self.index.of(shard.index, now), view.counts(shard.index));
             IndexedShard {
                 name: shard.spec.name.clone(),
                 child_workspaces: counts.workspaces,
@@ -25,8 +25,8 @@ impl AdminApi {
         let upstreams = self.pipeline.forwarder.upstreams.shards();
         GatewayState {
             index_lag: self.index.lag(),
-            is_synced: root.is_synced(),
-            table_bytes: root.heap_bytes(),
+            is_synced: view.is_synced(),
+            table_bytes: view.heap_bytes(),
             stalled_bytes: self.backlog_budget.waiting(),
             indexed_shards: indexed_shards.collect(),
             upstreams: upstreams.into_iter().map(upstream_state).collect(),

@@ -1,5 +1,5 @@
 //! Request histograms and counters as JSON, for the admin page, which parses JSON more easily than the
-//! exposition format. They count from the start of the process; rates are computed from two readings.
+//! exposition format. Values count from the start of the process; the page computes rates from two responses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,14 +25,14 @@ pub(crate) fn stats(families: &[MetricFamily], now: SystemTime) -> Value {
     let exported = families.iter().filter(|family| EXPORTED.contains(&family.name()));
     let series = |family: &MetricFamily| {
         let kind = family.get_field_type();
-        family.get_metric().iter().map(|metric| one(metric, kind)).collect::<Vec<_>>()
+        family.get_metric().iter().map(|metric| series_json(metric, kind)).collect::<Vec<_>>()
     };
     let families: Map<String, Value> =
         exported.map(|family| (family.name().to_owned(), series(family).into())).collect();
     json!({"time": seconds, "families": families})
 }
 
-fn one(metric: &Metric, kind: MetricType) -> Value {
+fn series_json(metric: &Metric, kind: MetricType) -> Value {
     let labels: Map<String, Value> =
         metric.get_label().iter().map(|label| (label.name().to_owned(), label.value().into())).collect();
     match kind {

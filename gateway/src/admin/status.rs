@@ -70,14 +70,14 @@ struct ShardStatus {
     /// Workspaces placed by this gateway that the index does not show yet.
     reserved: u32,
     requests_per_second: f64,
-    /// Average number of reads and writes that wait for it.
+    /// Average number of reads and writes in progress at the shard.
     busy: f64,
     lists: u64,
     watches: u64,
     last_error: Option<Arc<str>>,
-    /// The latest connection attempt succeeded, and not all of its addresses are ejected.
+    /// True if the latest connection attempt succeeded and not all of its addresses are ejected.
     healthy: bool,
-    /// Its circuit is open: requests for it fail at once.
+    /// True if its circuit is open: requests for it fail at once.
     circuit_open: bool,
     /// Listeners with an `upstreamIdentity` for which the shard's circuit is open.
     circuit_open_for: Vec<Arc<str>>,
@@ -99,7 +99,7 @@ struct EjectedAddress {
     /// Number of consecutive failures.
     failures: u32,
     for_seconds: u64,
-    /// Whether it gets no requests. An ejected address still gets requests when too many fail, or when there is no other.
+    /// True if it gets no requests. An ejected address still gets requests if too many addresses fail, or if there is no other.
     excluded: bool,
 }
 
@@ -155,11 +155,11 @@ impl AdminApi {
 
     fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
         let now = Instant::now();
-        let root = self.pipeline.routing.table.load();
+        let view = self.pipeline.routing.table.load();
         let servers = self.pipeline.forwarder.upstreams.shards();
-        let shards = root.shards().map(|shard| {
-            let mirrors = self.index.of(shard.index, now);
-            let counts = root.counts(shard.index);
+        let shards = view.shards().map(|shard| {
+            let index_status = self.index.of(shard.index, now);
+            let counts = view.counts(shard.index);
             let placement = self.scheduler.status(shard.index);
             let server = servers.iter().find(|server| server.name == shard.spec.name);
             let occupancy = |of: fn(&ShardReport) -> u32| server.map(of).filter(|count| *count < u32::MAX);
@@ -167,8 +167,8 @@ impl AdminApi {
                 name: Arc::clone(&shard.spec.name),
                 url: Arc::clone(&shard.spec.url),
                 synced: shard.is_synced(),
-                watching: mirrors.watching,
-                age_seconds: mirrors.age.map(|age| age.as_secs_f64()),
+                watching: index_status.watching,
+                age_seconds: index_status.age.map(|age| age.as_secs_f64()),
                 workspaces: counts.clusters,
                 child_workspaces: counts.workspaces,
                 unschedulable: shard.spec.cordoned,
@@ -179,9 +179,9 @@ impl AdminApi {
                 reserved: placement.as_ref().map_or(0, |placement| placement.reserved),
                 requests_per_second: placement.as_ref().map_or(0.0, |placement| placement.rate),
                 busy: placement.as_ref().map_or(0.0, |placement| placement.busy),
-                lists: mirrors.relists,
-                watches: mirrors.restarts,
-                last_error: mirrors.last_error,
+                lists: index_status.relists,
+                watches: index_status.restarts,
+                last_error: index_status.last_error,
                 healthy: server.is_none_or(|server| server.is_healthy),
                 circuit_open: server.is_some_and(|server| server.circuit_open),
                 circuit_open_for: self.listeners_with_open_circuit(&shard.spec.name),
@@ -202,7 +202,7 @@ impl AdminApi {
         StatusReport {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.started.elapsed().as_secs(),
-            synced: root.is_synced(),
+            synced: view.is_synced(),
             draining: self.shutdown.is_announced(),
             listeners: self.listeners.load().iter().map(ListenerStatus::of).collect(),
             shards,
@@ -234,9 +234,9 @@ fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
 fn policy(listener: &ListenerConfig) -> Vec<String> {
     let authentication = &listener.authentication;
     let mut items = Vec::new();
-    let mut add = |holds: bool, says: &dyn Fn() -> String| {
-        if holds {
-            items.push(says());
+    let mut add = |applies: bool, text: &dyn Fn() -> String| {
+        if applies {
+            items.push(text());
         }
     };
     add(listener.client_ca.is_some(), &|| "client certificates".to_owned());
@@ -250,14 +250,14 @@ fn policy(listener: &ListenerConfig) -> Vec<String> {
     add(authentication.webhook.is_some(), &|| "token webhook".to_owned());
     add(authentication.workspaces, &|| "workspaces' own issuers".to_owned());
     let tokens = match listener.tokens {
-        TokenPolicy::PassThrough => "other tokens go to shards",
-        TokenPolicy::Refuse => "no other tokens",
+        TokenPolicy::PassThrough => "other tokens are passed to shards",
+        TokenPolicy::Refuse => "other tokens are refused",
     };
     add(true, &|| tokens.to_owned());
     add(listener.authenticate_before_routing, &|| "authenticates before routing".to_owned());
     add(!listener.hosts.is_empty(), &|| format!("hosts: {}", listener.hosts.join(", ")));
-    add(listener.peers.allow.is_some(), &|| "listed peers only".to_owned());
-    add(listener.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
+    add(listener.peers.allow.is_some(), &|| "restricted peers".to_owned());
+    add(listener.tls.transport_client_ca.is_some(), &|| "transport client certificate required".to_owned());
     add(listener.deny.impersonation, &|| "no impersonation".to_owned());
     add(!listener.deny.users.is_empty(), &|| format!("refuses users: {}", listener.deny.users.join(", ")));
     add(!listener.deny.groups.is_empty(), &|| format!("refuses groups: {}", listener.deny.groups.join(", ")));
@@ -283,33 +283,33 @@ pub(crate) fn certificate_files(config: &GatewayConfig) -> Vec<CertificateFile> 
             add(format!("listener {}: {}", listener.name, named.names.join(", ")), &named.certificate);
         }
         if let Some(file) = &listener.client_ca {
-            add(format!("listener {}: client authorities", listener.name), file);
+            add(format!("listener {}: client CA", listener.name), file);
         }
     }
     if config.paths.mapping_file.is_none() {
-        add("towards shards".to_owned(), &config.upstream.certificate);
-        add("authorities of shards".to_owned(), &config.upstream.server_ca);
+        add("client certificate for shards".to_owned(), &config.upstream.certificate);
+        add("CA of shards".to_owned(), &config.upstream.server_ca);
     }
     files
 }
 
 impl CertificateStatus {
     /// Reads the file.
-    fn of(known: &CertificateFile) -> Self {
-        let first_end = || {
-            let pem = std::fs::read(&known.file).map_err(|error| error.to_string())?;
-            let mut ends = Vec::new();
+    fn of(certificate_file: &CertificateFile) -> Self {
+        let earliest_expiry = || {
+            let pem = std::fs::read(&certificate_file.file).map_err(|error| error.to_string())?;
+            let mut expiries = Vec::new();
             for certificate in CertificateDer::pem_slice_iter(&pem) {
                 let certificate = certificate.map_err(|error| error.to_string())?;
-                ends.push(validity(&certificate).map_err(|error| error.to_string())?.1);
+                expiries.push(validity(&certificate).map_err(|error| error.to_string())?.1);
             }
-            ends.into_iter().min().ok_or_else(|| "no certificate in it".to_owned())
+            expiries.into_iter().min().ok_or_else(|| "the file contains no certificate".to_owned())
         };
-        let (not_after, error) = match first_end() {
-            Ok(end) => (Some(seconds(end)), None),
+        let (not_after, error) = match earliest_expiry() {
+            Ok(expiry) => (Some(seconds(expiry)), None),
             Err(error) => (None, Some(error)),
         };
-        Self { object: known.object.clone(), not_after, error }
+        Self { object: certificate_file.object.clone(), not_after, error }
     }
 }
 

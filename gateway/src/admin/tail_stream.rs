@@ -18,7 +18,7 @@ use crate::request::response::LocalResponse;
 use crate::telemetry::tail::{Filter, LogSubscription, TooManySubscribers};
 
 impl AdminApi {
-    /// Streams completed requests to a client that may see them; returns the status code of the response.
+    /// Streams completed requests to an authorized client; returns the status code of the response.
     pub(crate) async fn tail<C: DownstreamExchange>(
         &self,
         forwarder: &Forwarder,
@@ -27,9 +27,9 @@ impl AdminApi {
         head: &Parts,
     ) -> u16 {
         let lines = match Filter::of_query(head.uri.query().unwrap_or_default()) {
-            Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
-            Err(bad) => {
-                let response = LocalResponse::bad_request(bad.to_string());
+            Ok(filter) => forwarder.telemetry.tail.subscribe(self.with_cluster(filter).await),
+            Err(error) => {
+                let response = LocalResponse::bad_request(error.to_string());
                 return send_local_response(forwarder, client, context, &head.method, response).await;
             }
         };
@@ -53,9 +53,9 @@ async fn stream<C: DownstreamExchange>(
         .stats
         .with(|annotations| annotations.identity.clone())
         .map_or(RequestIdentity::PassThrough, RequestIdentity::Authenticated);
-    let ending = StreamDeadline::new(forwarder.drain(context.connection()), &identity, forwarder.number());
+    let deadline = StreamDeadline::new(forwarder.drain(context.connection()), &identity, forwarder.number());
     tokio::select! {
-        () = ending.reached() => {}
+        () = deadline.reached() => {}
         sent = send(forwarder, client, &mut lines) => {
             if sent.is_none() {
                 client.abort();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::routing::table::Root;
+use crate::routing::table::TableView;
 use crate::telemetry::top::{BusyCluster, Measure, TopWorkspaces};
 
 /// Number of workspaces listed per measure.
@@ -42,7 +42,7 @@ struct WatchedWorkspace {
 
 impl TopReport {
     /// The report of the current state. Reads the whole table for the paths.
-    pub(crate) fn of(top: &TopWorkspaces, table: &Root) -> Self {
+    pub(crate) fn of(top: &TopWorkspaces, table: &TableView) -> Self {
         let now = Instant::now();
         let [requests, bytes, errors] = Measure::ALL.map(|measure| top.by(measure, MAX_LISTED, now));
         let watches = top.by_watches(MAX_LISTED);

@@ -11,12 +11,12 @@ use crate::policy::connection::Connection;
 use crate::policy::listener::UnauthenticatedTokenPolicy;
 use crate::request::decision_log::DecisionLog;
 
-/// Group of shards, which may ask for shard picks.
+/// Group of shards, which may request placements.
 pub(crate) const SHARDS: &str = "system:fairlead:shard";
 /// Group of operators, which may read metrics and status.
 pub(crate) const OPERATORS: &str = "system:kcp:admin";
 
-/// Groups that grant rights at the gateway itself. Tokens assert them only where the listener's settings allow it.
+/// Groups that grant permissions at the gateway itself. Tokens assert them only where the listener's settings allow it.
 pub(crate) const PRIVILEGED_GROUPS: [&str; 2] = [OPERATORS, "system:fairlead:*"];
 
 /// The identity of a request.
@@ -56,7 +56,7 @@ pub(crate) async fn identify(
     let observer = decision_log.map(|decision_log| decision_log as &dyn Observer);
     let policy = connection.listener.policy.load();
     let presented = connection.credentials.is_presented();
-    if !presented && !policy.credentials_needed && scope.is_none() {
+    if !presented && !policy.requires_credentials && scope.is_none() {
         return match policy.tokens {
             UnauthenticatedTokenPolicy::Refuse if contains_token(headers) => {
                 Err(Rejected(format!("tokens are not accepted at listener {}", connection.listener.name)))
@@ -80,7 +80,7 @@ pub(crate) async fn identify(
         Outcome::Rejected(rejection)
             if scope.is_some()
                 && !presented
-                && !policy.credentials_needed
+                && !policy.requires_credentials
                 && policy.tokens == UnauthenticatedTokenPolicy::PassOn
                 && rejection.lacks_authenticator() =>
         {
@@ -97,7 +97,7 @@ pub(crate) async fn identify(
 }
 
 impl RequestIdentity {
-    /// Whether the authenticated user is in a group.
+    /// True if the user is authenticated here and in the group.
     pub(crate) fn is_in(&self, group: &str) -> bool {
         match self {
             Self::Authenticated(identity) => identity.user().groups.iter().any(|known| known == group),

@@ -1,4 +1,4 @@
-//! Builds a listener's authenticators from its settings, and again when a file among them changes.
+//! Builds a listener's authenticators from its settings, and again when a configured file changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -20,19 +20,19 @@ use parking_lot::Mutex;
 
 use crate::auth::identity::PRIVILEGED_GROUPS;
 use crate::policy::listener::UnauthenticatedTokenPolicy;
-use crate::policy::listener::{Listener, RequestPolicy, ResponsePolicy, ShardPicks};
+use crate::policy::listener::{Listener, PlacementEndpoint, RequestPolicy, ResponsePolicy};
 use crate::policy::request_filter::RequestFilter;
 
-/// A listener's settings and what else its authenticators are built from.
+/// The settings of a listener and the other inputs of its authenticators.
 pub(crate) struct ListenerAuthentication {
     listener: String,
     config: ArcSwap<ListenerConfig>,
     /// Replaced together with the settings, so that a rebuild between two reloads uses a consistent pair.
     kcp_compatibility: ArcSwap<Vec<KcpBehaviour>>,
     lookup: Arc<dyn ServiceAccountLookup>,
-    /// Held from reading the settings until the policy is in force, so that an older policy never replaces a newer one.
-    turn: Mutex<()>,
-    /// The issuers in force; the next ones take over their keys.
+    /// Held from reading the settings until the policy is applied, so that an older policy never replaces a newer one.
+    update_lock: Mutex<()>,
+    /// The current issuers. Their keys are passed to the issuers that replace them.
     issuers: ArcSwapOption<JwtAuthenticator>,
 }
 
@@ -50,28 +50,28 @@ pub(crate) enum AuthenticationError {
     /// A file cannot be read.
     #[error("{0} cannot be read")]
     Read(PathBuf, #[source] std::io::Error),
-    /// A bundle holds no certificate authority.
+    /// A CA bundle cannot be used.
     #[error("{0}: {1}")]
     Bundle(PathBuf, BundleError),
     /// A header name is invalid.
-    #[error("requestHeader: {0:?} is no name of a header")]
+    #[error("requestHeader: {0:?} is not a header name")]
     Header(String, #[source] InvalidHeaderName),
-    /// The token file.
+    /// The token file is invalid.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
-    /// Public keys of service accounts.
+    /// A file of service account keys is invalid.
     #[error(transparent)]
     Keys(#[from] ServiceAccountKeyError),
-    /// The structured authentication configuration.
+    /// The structured authentication configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
-    /// A signature algorithm of an issuer.
+    /// A signature algorithm of an issuer is unknown.
     #[error("oidc: {0}")]
     Algorithm(#[from] UnknownAlgorithm),
-    /// The settings of an issuer.
+    /// The settings of an issuer are invalid.
     #[error("oidc: {0}")]
     Issuer(String),
-    /// The token webhook.
+    /// The token webhook cannot be configured.
     #[error("webhook: {0}")]
     Webhook(#[from] WebhookError),
 }
@@ -88,7 +88,7 @@ impl ListenerAuthentication {
             config: ArcSwap::from_pointee(config),
             kcp_compatibility: ArcSwap::from_pointee(kcp_compatibility.to_vec()),
             lookup,
-            turn: Mutex::default(),
+            update_lock: Mutex::default(),
             issuers: ArcSwapOption::empty(),
         })
     }
@@ -102,16 +102,16 @@ impl ListenerAuthentication {
         reloads: &Reloads,
         listener: impl FnOnce(RequestPolicy) -> Listener,
     ) -> Result<Arc<Listener>, LoadError> {
-        let what = self.what();
+        let object = self.object();
         let files = self.files();
         let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Weak<Listener>>::new()));
         let target = Arc::clone(&opened);
         let first: Arc<Mutex<Option<RequestPolicy>>> = Arc::default();
         let made = Arc::clone(&first);
-        reloads.register_naming(&what, files, move || {
-            let _turn = this.turn.lock();
+        reloads.register_naming(&object, files, move || {
+            let _update = this.update_lock.lock();
             let prepared = this.prepared(this.config.load_full(), this.kcp_compatibility.load_full())?;
-            this.begin(prepared.issuers);
+            this.start_issuers(prepared.issuers);
             // The reload holds a weak reference, so that it does not keep the listener open.
             match target.get().map(Weak::upgrade) {
                 Some(Some(listener)) => listener.policy.store(Arc::new(prepared.policy)),
@@ -122,7 +122,7 @@ impl ListenerAuthentication {
         })?;
         let policy = first.lock().take();
         // `register_naming` has loaded the files once, or has failed.
-        let policy = policy.unwrap_or_else(RequestPolicy::closed);
+        let policy = policy.unwrap_or_else(RequestPolicy::deny_all);
         let listener = Arc::new(listener(policy));
         let _ = opened.set(Arc::downgrade(&listener));
         Ok(listener)
@@ -142,25 +142,25 @@ impl ListenerAuthentication {
 
     /// Applies a prepared policy.
     pub(crate) fn apply(&self, prepared: PreparedPolicy, listener: &Listener, reloads: &Reloads) {
-        let turn = self.turn.lock();
+        let update_lock = self.update_lock.lock();
         self.config.store(prepared.config);
         self.kcp_compatibility.store(prepared.kcp_compatibility);
-        self.begin(prepared.issuers);
+        self.start_issuers(prepared.issuers);
         listener.policy.store(Arc::new(prepared.policy));
         // A reload takes its own lock first and then this one.
-        drop(turn);
-        reloads.follow(&self.what(), &self.files());
+        drop(update_lock);
+        reloads.follow(&self.object(), &self.files());
     }
 
-    fn begin(&self, issuers: Option<Arc<JwtAuthenticator>>) {
+    fn start_issuers(&self, issuers: Option<Arc<JwtAuthenticator>>) {
         if let Some(issuers) = issuers {
             issuers.start();
             self.issuers.store(Some(issuers));
         }
     }
 
-    /// The name in logs and metrics.
-    fn what(&self) -> String {
+    /// The name of the reloaded object in logs and metrics.
+    fn object(&self) -> String {
         format!("credentials of listener {}", self.listener)
     }
 
@@ -181,7 +181,7 @@ impl ListenerAuthentication {
         ];
         let keys = authentication.service_accounts.key_files.iter().map(|file| &**file);
         let webhook = authentication.webhook.as_ref();
-        let named = webhook.map(|webhook| named_by(&webhook.kubeconfig)).unwrap_or_default();
+        let named = webhook.map(|webhook| files_of_kubeconfig(&webhook.kubeconfig)).unwrap_or_default();
         let inputs = inputs.into_iter().flatten().chain(keys).map(Path::to_owned);
         authorities.chain(inputs).chain(named).collect()
     }
@@ -223,7 +223,7 @@ impl ListenerAuthentication {
         }
         let policy = RequestPolicy {
             chain: chain.filter_groups(filter).build(),
-            credentials_needed: needs_credentials(&config, &kcp_compatibility),
+            requires_credentials: requires_credentials(&config, &kcp_compatibility),
             anonymous,
             tokens: match config.tokens {
                 TokenPolicy::PassThrough => UnauthenticatedTokenPolicy::PassOn,
@@ -231,7 +231,11 @@ impl ListenerAuthentication {
             },
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
-            picks: if config.placement_endpoint { ShardPicks::Offered } else { ShardPicks::Hidden },
+            placement_endpoint: if config.placement_endpoint {
+                PlacementEndpoint::Offered
+            } else {
+                PlacementEndpoint::Hidden
+            },
             admin_page: config.admin_page,
             request_filter: RequestFilter::new(&config),
             trace_context: config.trace_context,
@@ -277,14 +281,14 @@ impl ListenerAuthentication {
             issuers.extend(configuration.issuers);
             *anonymous = configuration.anonymous;
         }
-        let mut begun = None;
+        let mut jwt = None;
         if !issuers.is_empty() {
             let mut issuers = JwtAuthenticator::new(issuers);
             if let Some(before) = &*self.issuers.load() {
                 issuers = issuers.with_keys_of(before);
             }
             let issuers = Arc::new(issuers);
-            begun = Some(Arc::clone(&issuers));
+            jwt = Some(Arc::clone(&issuers));
             union = union.with(issuers);
         }
         if let Some(webhook) = &authentication.webhook {
@@ -299,23 +303,24 @@ impl ListenerAuthentication {
             };
             union = union.with(TokenWebhook::from_kubeconfig(&webhook.kubeconfig, settings)?);
         }
-        Ok((union, begun))
+        Ok((union, jwt))
     }
 }
 
-/// Whether a request without a certificate is authenticated here rather than by the shard. kcp omits two of the methods.
-fn needs_credentials(config: &ListenerConfig, kcp_compatibility: &[KcpBehaviour]) -> bool {
+/// Whether a request without a certificate is authenticated here rather than by the shard. kcp ignores two of the
+/// authentication methods.
+fn requires_credentials(config: &ListenerConfig, kcp_compatibility: &[KcpBehaviour]) -> bool {
     let authentication = &config.authentication;
-    let counted = authentication.token_file.is_some()
+    let counted_by_kcp = authentication.token_file.is_some()
         || !authentication.service_accounts.key_files.is_empty()
         || authentication.oidc.is_some();
-    let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
-    let forgets = kcp_compatibility.contains(&KcpBehaviour::AuthenticationMethods);
-    counted || (forgotten && !forgets)
+    let ignored_by_kcp = authentication.configuration.is_some() || authentication.webhook.is_some();
+    let behaves_as_kcp = kcp_compatibility.contains(&KcpBehaviour::AuthenticationMethods);
+    counted_by_kcp || (ignored_by_kcp && !behaves_as_kcp)
 }
 
 /// Files that a kubeconfig names; none if it cannot be read, which its loader reports.
-fn named_by(kubeconfig: &Path) -> Vec<PathBuf> {
+fn files_of_kubeconfig(kubeconfig: &Path) -> Vec<PathBuf> {
     let context = Kubeconfig::load(kubeconfig).ok().and_then(|kubeconfig| kubeconfig.resolve(None).ok());
     context.map(|context| context.files().map(Path::to_owned).collect()).unwrap_or_default()
 }

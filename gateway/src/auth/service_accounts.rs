@@ -16,17 +16,17 @@ use crate::routing::resolver::{CallerKind, Route, WorkspaceResolver};
 pub(crate) struct ShardLookup {
     resolver: Arc<WorkspaceResolver>,
     clients: ShardClients,
-    /// By base URL: a client keeps its connections.
-    known: ArcSwap<FxHashMap<Arc<str>, Client>>,
+    /// Clients by base URL, kept because they have open connections.
+    by_url: ArcSwap<FxHashMap<Arc<str>, Client>>,
 }
 
 impl ShardLookup {
     /// A lookup with the credentials of the index.
     pub(crate) fn new(resolver: Arc<WorkspaceResolver>, clients: ShardClients) -> Self {
-        Self { resolver, clients, known: ArcSwap::default() }
+        Self { resolver, clients, by_url: ArcSwap::default() }
     }
 
-    async fn look(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupError> {
+    async fn find_object(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupError> {
         let reference = object.cluster.as_deref().and_then(|cluster| Reference::parse(cluster).ok());
         let Some(reference) = reference else {
             return Ok(None);
@@ -35,7 +35,7 @@ impl ShardLookup {
         let (name, url, cluster) = match self.resolver.route(&reference, CallerKind::Gateway).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::TooManyWaiters => {
-                return Err(failed(&"the index has not seen its workspace yet"));
+                return Err(failed(&"its workspace is not in the index yet"));
             }
             Route::Mount(_) | Route::Unavailable | Route::NotFound => return Ok(None),
         };
@@ -49,14 +49,14 @@ impl ShardLookup {
     }
 
     fn client(&self, name: &str, url: &Arc<str>) -> Result<Client, fairlead_client::EndpointError> {
-        if let Some(client) = self.known.load().get(url) {
+        if let Some(client) = self.by_url.load().get(url) {
             return Ok(client.clone());
         }
         let client = self.clients.of(name, url)?;
-        self.known.rcu(|known| {
-            let mut known = FxHashMap::clone(known);
-            known.insert(Arc::clone(url), client.clone());
-            known
+        self.by_url.rcu(|clients| {
+            let mut clients = FxHashMap::clone(clients);
+            clients.insert(Arc::clone(url), client.clone());
+            clients
         });
         Ok(client)
     }
@@ -67,6 +67,6 @@ impl ServiceAccountLookup for ShardLookup {
         &'a self,
         object: &'a ObjectReference,
     ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupError>> + Send + 'a>> {
-        Box::pin(self.look(object))
+        Box::pin(self.find_object(object))
     }
 }

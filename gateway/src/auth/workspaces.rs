@@ -1,4 +1,4 @@
-//! Authenticators of workspaces whose type names some, built when the first request needs them.
+//! Authenticators from the authentication configurations of workspace types, built for the first request that needs them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::routing::index::WorkspaceAuthentication;
 
-/// Types whose authenticators are kept; the least recently used one is replaced.
-const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
+/// Maximum number of types whose authenticators are kept; the least recently used one is replaced.
+const MAX_TYPES: NonZeroUsize = match NonZeroUsize::new(1024) {
     Some(kept) => kept,
     None => NonZeroUsize::MIN,
 };
@@ -23,7 +23,7 @@ pub(crate) struct WorkspaceAuthenticators {
 }
 
 struct BuiltAuthenticator {
-    /// Generations of the configurations that it was built from.
+    /// Generations of the configurations from which it was built.
     generations: Vec<u64>,
     authenticator: Arc<WorkspaceAuthenticator>,
 }
@@ -31,11 +31,11 @@ struct BuiltAuthenticator {
 impl WorkspaceAuthenticators {
     /// Authenticators for the configurations in the index.
     pub(crate) fn new(known: Arc<WorkspaceAuthentication>) -> Self {
-        Self { known, built: Mutex::new(LruCache::new(KEPT)) }
+        Self { known, built: Mutex::new(LruCache::new(MAX_TYPES)) }
     }
 
-    /// The authenticator for workspaces of a type besides the listener's. For a type without configurations, as most are, this costs
-    /// one look-up in a map.
+    /// The authenticator for workspaces of a type, used in addition to the listener's. For a type without configurations,
+    /// as most are, this costs one look-up in a map.
     pub(crate) fn of(&self, workspace_type: &Arc<str>) -> Option<Arc<WorkspaceAuthenticator>> {
         let configurations = self.known.configurations(workspace_type);
         if configurations.is_empty() {
@@ -76,7 +76,7 @@ fn issuers(name: &str, spec: &[u8]) -> Vec<JwtSettings> {
             tracing::warn!(
                 configuration = name,
                 faults = faults.join("; "),
-                "an issuer of a workspace is not used"
+                "an invalid issuer of a workspace type is skipped"
             );
             None
         }

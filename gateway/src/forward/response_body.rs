@@ -76,7 +76,7 @@ impl Download {
     /// The response is complete: its connection can be reused.
     pub(crate) fn finish(self) {
         if let Self::Http1 { lease: Some(lease), .. } = self {
-            lease.give_back();
+            lease.release();
         }
     }
 }

@@ -15,10 +15,10 @@ use crate::forward::target::Forward;
 use crate::request::RequestClass;
 use crate::request::response::AUDIT_ID;
 use crate::telemetry::Telemetry;
-use crate::telemetry::access_log::{Line, LoggedOutcome, LoggedRequest, beginning};
+use crate::telemetry::access_log::{Line, LoggedOutcome, LoggedRequest, truncate};
 use crate::telemetry::metrics::RequestStage;
 use crate::telemetry::request_stats::RequestAnnotations;
-use crate::telemetry::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
+use crate::telemetry::trace::{SpanContext, TRACEPARENT, TRACESTATE, TracedRequest};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 /// Bytes of a path that are logged.
@@ -37,18 +37,18 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
         head.headers.remove(TRACESTATE);
     }
     let (is_logged, is_traced) =
-        (telemetry.access_log.is_on() || telemetry.tail.is_read(), telemetry.traces.is_on());
+        (telemetry.access_log.is_on() || telemetry.tail.has_subscribers(), telemetry.traces.is_on());
     if !is_logged && !is_traced {
         return;
     }
     // Listeners that restart traces have removed the headers above.
-    let parent = Parent::of(&head.headers);
+    let parent = SpanContext::of(&head.headers);
     context.trace = telemetry.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
         context.log_fields = Some(Box::new(LogFields {
             request: Some((
                 head.version,
-                LogPath::from_slice(beginning(head.uri.path(), MAX_PATH).as_bytes()),
+                LogPath::from_slice(truncate(head.uri.path(), MAX_PATH).as_bytes()),
             )),
             impersonated: head.headers.get(IMPERSONATE_USER).map(truncated),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
@@ -59,7 +59,7 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
 
 /// Bytes have arrived that are no request.
 pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut RequestContext) {
-    if telemetry.access_log.is_on() || telemetry.tail.is_read() {
+    if telemetry.access_log.is_on() || telemetry.tail.has_subscribers() {
         context.log_fields = Some(Box::default());
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
 /// Adds `traceparent` and `tracestate` for the upstream.
 pub(crate) fn inject_traceparent(context: &RequestContext, headers: &mut HeaderMap) {
     if let Some(trace) = &context.trace {
-        trace.stamp(headers, context.began.elapsed());
+        trace.inject_traceparent(headers, context.began.elapsed());
     }
 }
 
@@ -186,7 +186,7 @@ impl CompletedRequest<'_> {
             is_traced: context.trace.is_some(),
         };
         let (is_logged, is_watched) =
-            (self.telemetry.access_log.wants(outcome), self.telemetry.tail.is_read());
+            (self.telemetry.access_log.selects(outcome), self.telemetry.tail.has_subscribers());
         if !is_logged && !is_watched {
             return;
         }
@@ -231,10 +231,10 @@ impl CompletedRequest<'_> {
             return;
         };
         let path = self.log_fields.request.as_ref().map(|(_, path)| text(path).to_owned());
-        self.telemetry.traces.ended(Box::new(Traced {
+        self.telemetry.traces.ended(Box::new(TracedRequest {
             trace: Arc::clone(trace),
             took: self.duration,
-            method: beginning(self.method.as_str(), MAX_METHOD).to_owned(),
+            method: truncate(self.method.as_str(), MAX_METHOD).to_owned(),
             path: path.unwrap_or_default(),
             code: self.code,
             class: self.context.class.as_str(),
@@ -249,10 +249,10 @@ impl CompletedRequest<'_> {
 
     /// The durations that were measured.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
-        let seen = &self.context.stats;
+        let stats = &self.context.stats;
         let stages =
-            RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), seen.duration_of(stage)));
-        let all = stages.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
+            RequestStage::OF_REQUEST.into_iter().map(|stage| (stage.as_str(), stats.duration_of(stage)));
+        let all = stages.chain([("first_byte", stats.time_to_first_byte()), ("total", Some(self.duration))]);
         let mut count = 0;
         for (place, (name, took)) in times.iter_mut().zip(all.filter_map(|(name, took)| Some((name, took?))))
         {

@@ -16,7 +16,7 @@ use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::policy::client_address::is_proxy_header;
 use crate::policy::connection_backlog::ConnectionBacklog;
-use crate::policy::request_filter::impersonates;
+use crate::policy::request_filter::is_impersonation_header;
 use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::request::is_hop_by_hop;
 use crate::upstream::BodyPart;
@@ -244,7 +244,7 @@ fn without_claims(mut trailers: HeaderMap, trusted: Option<&TrustedIdentityHeade
     let unwanted = |name: &&http::HeaderName| {
         is_hop_by_hop(name)
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
-            || impersonates(name.as_str())
+            || is_impersonation_header(name.as_str())
             || is_proxy_header(name.as_str())
             || trusted.is_some_and(|trusted| trusted.contains(name))
     };

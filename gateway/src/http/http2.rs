@@ -24,9 +24,10 @@ use crate::request::host;
 use crate::request::target_size;
 use crate::upstream::write_coalescer::coalesce;
 
-/// Time that a new client of a draining listener has for its first request.
+/// Time that a new connection to a draining listener has for its first request.
 const DRAIN_IDLE_TIME: Duration = Duration::from_secs(1);
-/// A last part up to this size is sent whatever the flow-control window is. The library buffers it until there is room.
+/// Maximum size of a response's last part that is passed to h2 without waiting for the flow-control window: h2 buffers it, and
+/// the request's task ends.
 const MAX_UNCONDITIONAL_PART: usize = 16 << 10;
 /// Memory for the header fields of a connection's unanswered requests, in bytes: HPACK makes them small on the wire and large here
 /// (CVE-2026-49975). A CDN sends the requests of many users on one connection; this is room for 250 requests with a token
@@ -34,11 +35,12 @@ const MAX_UNCONDITIONAL_PART: usize = 16 << 10;
 const MAX_HEADER_MEMORY: usize = 900 << 10;
 /// Memory that a header map needs for a field beyond its name and value, in bytes, approximately.
 const FIELD_OVERHEAD: usize = 80;
-/// Requests in a row with too much header after which the client gets a GOAWAY. Open streams continue: on a CDN's connection they
-/// belong to other users.
+/// Number of consecutive requests with too large headers after which the client gets a GOAWAY. Open streams continue: on a
+/// CDN's connection they belong to other users.
 const MAX_REFUSED: u32 = 50;
-/// Requests in a row with too much header after which the connection is closed, for clients that ignore the GOAWAY. More are not
-/// in flight when it is sent. Streams opened after the GOAWAY was acknowledged are counted by [`FrameBudget`].
+/// Number of consecutive requests with too large headers after which the connection is closed, for clients that ignore the
+/// GOAWAY. A client that heeds it has fewer in flight. Streams opened after the GOAWAY was acknowledged are counted by
+/// [`FrameBudget`].
 const MAX_REFUSED_AFTER_GOAWAY: u32 = MAX_REFUSED + 500;
 
 /// Serves one connection until it ends. When the process drains, the client gets a GOAWAY.
@@ -54,7 +56,7 @@ pub(super) async fn serve_connection(
     let options = server_builder(&connection);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
-    // The library begins with a write, which the write coalescer has to be polled for.
+    // h2 begins with a write, which the write coalescer has to be polled for.
     let accepted = poll_fn(|context| {
         loop {
             if let Poll::Ready(accepted) = accepting.as_mut().poll(context) {
@@ -65,7 +67,7 @@ pub(super) async fn serve_connection(
     });
     let mut accepted = match accepted.await {
         Ok(accepted) => accepted,
-        Err(error) => return tracing::debug!(%error, "a client does not speak HTTP/2 as it should"),
+        Err(error) => return tracing::debug!(%error, "the HTTP/2 handshake with a client failed"),
     };
     drop(accepting);
     let mut shutdown = shutdown.clone();
@@ -74,12 +76,12 @@ pub(super) async fn serve_connection(
         // Without a sender the process ends anyway.
         let _ = shutdown.wait_for(|draining| *draining).await;
         // A client that has just connected is about to send a request, and would have to connect again.
-        let mut lull = std::pin::pin!(tokio::time::sleep(
+        let mut first_request = std::pin::pin!(tokio::time::sleep(
             DRAIN_IDLE_TIME.saturating_sub(new_connection.activity.idle_for())
         ));
         poll_fn(|context| match new_connection.activity.has_had_a_request() {
             true => Poll::Ready(()),
-            false => lull.as_mut().poll(context),
+            false => first_request.as_mut().poll(context),
         })
         .await;
     };
@@ -105,14 +107,20 @@ pub(super) async fn serve_connection(
         });
         match next.await {
             Some(Ok((request, mut respond))) => {
-                let (bytes, fields) = (size(&request), request.headers().len());
+                let (bytes, fields) = (head_size(&request), request.headers().len());
                 let limits = **server.pipeline.header_limits.load();
-                let most = MAX_HEADER_MEMORY.max(limits.bytes.saturating_mul(2));
+                let max_memory = MAX_HEADER_MEMORY.max(limits.bytes.saturating_mul(2));
                 // Such a request gets a 431, but its head was read completely all the same.
                 let is_too_large = fields > limits.fields || bytes - fields * FIELD_OVERHEAD > limits.bytes;
-                match connection.hold_head(bytes, most) {
-                    Some(held) => {
-                        spawn_request(Arc::clone(server), Arc::clone(&connection), held, request, respond);
+                match connection.reserve_header_memory(bytes, max_memory) {
+                    Some(header_memory) => {
+                        spawn_request(
+                            Arc::clone(server),
+                            Arc::clone(&connection),
+                            header_memory,
+                            request,
+                            respond,
+                        );
                         if !is_too_large {
                             if refused < MAX_REFUSED {
                                 refused = 0;
@@ -133,7 +141,7 @@ pub(super) async fn serve_connection(
                 refused += 1;
                 match refused {
                     MAX_REFUSED => {
-                        tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
+                        tracing::debug!(peer = %connection.peer, "a client exceeds the header limit repeatedly: it gets a GOAWAY");
                         goaway.mark_sent();
                         accepted.graceful_shutdown();
                     }
@@ -146,14 +154,14 @@ pub(super) async fn serve_connection(
                 return server.forwarder().telemetry.metrics.frame_budget_exceeded(&connection.listener.name);
             }
             // Mostly clients that close the connection without GOAWAY.
-            Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
+            Some(Err(error)) => return tracing::debug!(%error, "a client's connection failed"),
             None => return,
         }
     }
 }
 
 /// Memory that the head of a request needs, in bytes, approximately.
-fn size<B>(request: &Request<B>) -> usize {
+fn head_size<B>(request: &Request<B>) -> usize {
     let fields =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
     fields.sum::<usize>() + target_size(request.uri())
@@ -162,7 +170,7 @@ fn size<B>(request: &Request<B>) -> usize {
 fn spawn_request(
     server: Arc<HttpServer>,
     connection: Arc<Connection>,
-    held: HeaderMemoryGuard,
+    header_memory: HeaderMemoryGuard,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
@@ -183,7 +191,7 @@ fn spawn_request(
         ended: false,
         expects_continue,
         no_store,
-        held: Some(held),
+        header_memory: Some(header_memory),
     };
     // One async block, so that the task reserves space for each local only once.
     tokio::spawn(async move {
@@ -210,10 +218,10 @@ struct Http2 {
     ended: bool,
     /// The client waits for 100 before it sends the body.
     expects_continue: bool,
-    /// Whether the response gets `Cache-Control: no-store`.
+    /// True if the response gets `Cache-Control: no-store`.
     no_store: bool,
-    /// Counts the memory of its headers until the response begins.
-    held: Option<HeaderMemoryGuard>,
+    /// The memory of the request's headers, counted until the response begins.
+    header_memory: Option<HeaderMemoryGuard>,
 }
 
 impl DownstreamExchange for Http2 {
@@ -274,7 +282,7 @@ impl DownstreamExchange for Http2 {
             .send_response(Response::from_parts(head, ()), ended)
             .map_err(|_| ClientDisconnected)?;
         (self.response, self.code, self.ended) = (Some(response), Some(code), ended);
-        self.held = None;
+        self.header_memory = None;
         Ok(())
     }
 

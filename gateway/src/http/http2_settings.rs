@@ -9,14 +9,14 @@ use crate::policy::connection_backlog::CLIENT_UPLOAD_WINDOW;
 const STREAM_WINDOW: u32 = 64 << 10;
 /// Streams per connection at most, whatever is configured.
 const MAX_STREAMS: u32 = 1_000;
-/// Response bytes queued per stream before the writer has to wait.
+/// Response bytes that h2 buffers per stream before the writer has to wait.
 const SEND_BUFFER: usize = 64 << 10;
 /// Streams that a client may reset before they are accepted here (CVE-2023-44487), and streams that are reset because of
 /// the client's protocol errors (CVE-2025-8671), per connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 128;
 
-/// An HTTP/2 server for a connection. Every limit is set: by default the library allows any number of streams, and header
+/// An HTTP/2 server for a connection. Every limit is set: by default h2 allows any number of streams, and header
 /// lists of 16 MiB.
 ///
 /// The window of a proxy's connection is that of all its streams together, so that the stalled uploads of one client never block
@@ -30,7 +30,7 @@ pub(crate) fn server_builder(connection: &Connection) -> Builder {
     let window = if connection.is_from_proxy { all_streams } else { all_streams.min(CLIENT_UPLOAD_WINDOW) };
     let mut options = Builder::new();
     options
-        // Heads up to twice the limit are read and get a 431 with a Status; above that, the library resets the stream.
+        // Heads up to twice the limit are read and get a 431 with a Status; above that, h2 resets the stream.
         .max_header_list_size(header_bytes.saturating_mul(2))
         .max_concurrent_streams(streams)
         .initial_window_size(STREAM_WINDOW)

@@ -87,7 +87,7 @@ where
         let accepted = tokio::select! {
             biased;
             () = runtime.shutdown.draining() => break,
-            accepted = async { (connection_limit.next().await, bound.accept().await) } => accepted,
+            accepted = async { (connection_limit.acquire().await, bound.accept().await) } => accepted,
         };
         match accepted {
             (Some(connection_permit), Ok(accepted)) => {
@@ -107,7 +107,7 @@ where
     // Connections in the kernel's accept queue would be reset with the socket.
     if !bound.is_shared() {
         while let Ok(accepted) = bound.accept_waiting() {
-            spawn_connection(connection_limit.now(), accepted);
+            spawn_connection(connection_limit.try_acquire(), accepted);
         }
     }
     drop(bound);

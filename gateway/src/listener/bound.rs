@@ -15,8 +15,8 @@ use crate::listener::socket_file::SocketFile;
 
 /// Maximum length of the kernel's accept queue.
 const BACKLOG: u32 = 1024;
-/// Client address of connections to Unix sockets: this machine.
-const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Peer address of connections to Unix sockets: this machine.
+const UNIX_PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The address of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -38,20 +38,21 @@ impl fmt::Display for ListenAddress {
 
 impl ListenAddress {
     /// True if the socket is bound to this address.
-    pub(crate) fn is_of(&self, socket: BorrowedFd<'_>) -> bool {
-        let Ok(is) = rustix::net::getsockname(socket) else { return false };
+    pub(crate) fn is_bound_by(&self, socket: BorrowedFd<'_>) -> bool {
+        let Ok(bound) = rustix::net::getsockname(socket) else { return false };
         match self {
-            Self::Tcp(wanted) => SocketAddr::try_from(is)
-                .is_ok_and(|is| is.ip() == wanted.ip() && (is.port() == wanted.port() || wanted.port() == 0)),
-            Self::Unix(path, _) => SocketAddrUnix::try_from(is)
+            Self::Tcp(wanted) => SocketAddr::try_from(bound).is_ok_and(|bound| {
+                bound.ip() == wanted.ip() && (bound.port() == wanted.port() || wanted.port() == 0)
+            }),
+            Self::Unix(path, _) => SocketAddrUnix::try_from(bound)
                 .ok()
-                .and_then(|is| is.path_bytes().map(<[u8]>::to_owned))
-                .is_some_and(|is| SocketFile::is_named(path, &is)),
+                .and_then(|bound| bound.path_bytes().map(<[u8]>::to_owned))
+                .is_some_and(|bound| SocketFile::is_named(path, &bound)),
         }
     }
 
-    /// True if both name the same socket, regardless of permissions.
-    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
+    /// True if both addresses are of the same socket, regardless of permissions.
+    pub(crate) fn is_same_socket(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => one == other,
             (Self::Unix(one, _), Self::Unix(other, _)) => one == other,
@@ -60,7 +61,7 @@ impl ListenAddress {
     }
 }
 
-/// Whether the sockets of prepared listeners are bound.
+/// States whether the sockets of prepared listeners are bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
     /// They are bound.
@@ -125,13 +126,16 @@ impl BoundListener {
     }
 
     /// Takes over a listening socket for an address; fails if it is bound to another one. Its file belongs to the other
-    /// process until [`Self::own`].
+    /// process until [`Self::own_file`].
     ///
     /// # Errors
     /// The socket does not listen there, or is unusable.
-    pub(crate) fn take(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
-        if !address.is_of(socket.as_fd()) {
-            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the socket listens elsewhere"));
+    pub(crate) fn adopt(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
+        if !address.is_bound_by(socket.as_fd()) {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "the socket listens at another address",
+            ));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         match address {
@@ -148,7 +152,7 @@ impl BoundListener {
             }
             ListenAddress::Unix(path, _) => {
                 let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))?;
-                let file = SocketFile::take(path)?;
+                let file = SocketFile::adopt(path)?;
                 Ok(Self {
                     socket: Socket::Unix(listener),
                     address: address.clone(),
@@ -165,7 +169,7 @@ impl BoundListener {
     /// # Errors
     /// The socket does not listen there, or is unusable.
     pub(crate) fn inherit(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
-        Ok(Self { is_inherited: true, ..Self::take(socket, address)? })
+        Ok(Self { is_inherited: true, ..Self::adopt(socket, address)? })
     }
 
     /// True if another process created it.
@@ -178,29 +182,29 @@ impl BoundListener {
     /// # Errors
     /// There are too many open files.
     pub(crate) fn share(&self, address: &ListenAddress) -> io::Result<Self> {
-        let shared = Self::take(self.as_fd().try_clone_to_owned()?, address)?;
-        Ok(Self { is_inherited: self.is_inherited && !self.has_own_file(), ..shared })
+        let shared = Self::adopt(self.as_fd().try_clone_to_owned()?, address)?;
+        Ok(Self { is_inherited: self.is_inherited && !self.owns_file(), ..shared })
     }
 
     /// Takes over the socket's file and sets its permissions.
-    pub(crate) fn own(&self) {
+    pub(crate) fn own_file(&self) {
         if let (Some(file), ListenAddress::Unix(_, mode)) = (&self.file, &self.address)
             && let Err(error) = file.own(*mode)
         {
-            tracing::warn!(address = %self.address, %error, "the socket's file keeps its permissions");
+            tracing::warn!(address = %self.address, %error, "the permissions of the socket file cannot be set");
         }
     }
 
-    /// Leaves the socket and its file to another process, which also listens on it.
-    pub(crate) fn leave(&self) {
+    /// Releases the socket and its file to another process, which also listens on it.
+    pub(crate) fn release(&self) {
         self.is_shared.store(true, Ordering::Release);
         if let Some(file) = &self.file {
-            file.leave();
+            file.release();
         }
     }
 
-    /// Reverts [`Self::leave`]: no other process listens on it.
-    pub(crate) fn keep(&self) {
+    /// Reverts [`Self::release`]: no other process listens on the socket.
+    pub(crate) fn reclaim(&self) {
         self.is_shared.store(false, Ordering::Release);
     }
 
@@ -210,8 +214,8 @@ impl BoundListener {
     }
 
     /// True if the socket's file belongs to this process.
-    pub(crate) fn has_own_file(&self) -> bool {
-        self.file.as_ref().is_some_and(SocketFile::is_kept)
+    pub(crate) fn owns_file(&self) -> bool {
+        self.file.as_ref().is_some_and(SocketFile::is_owned)
     }
 
     /// True if another process will accept the waiting connections.
@@ -233,7 +237,7 @@ impl BoundListener {
             }
             Socket::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((AcceptedSocket::Unix(stream.into_std()?), HERE))
+                Ok((AcceptedSocket::Unix(stream.into_std()?), UNIX_PEER))
             }
         }
     }
@@ -247,7 +251,7 @@ impl BoundListener {
                 let peer = stream.peer_addr()?;
                 (AcceptedSocket::Tcp(stream), peer)
             }
-            Socket::Unix(_) => (AcceptedSocket::Unix(socket.into()), HERE),
+            Socket::Unix(_) => (AcceptedSocket::Unix(socket.into()), UNIX_PEER),
         })
     }
 }

@@ -20,13 +20,13 @@ impl ConnectionLimit {
     }
 
     /// Waits for a free permit.
-    pub(super) async fn next(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 
     /// A permit, if one is free.
-    pub(super) fn now(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 
@@ -60,17 +60,17 @@ mod tests {
     #[tokio::test]
     async fn the_limit_is_the_last_configured_one() {
         let slots = ConnectionLimit::new(2);
-        let (one, two) = (slots.next().await.unwrap(), slots.next().await.unwrap());
-        assert!(slots.now().is_none());
+        let (one, two) = (slots.acquire().await.unwrap(), slots.acquire().await.unwrap());
+        assert!(slots.try_acquire().is_none());
         slots.resize(3);
-        let three = slots.now().unwrap();
-        assert!(slots.now().is_none());
+        let three = slots.try_acquire().unwrap();
+        assert!(slots.try_acquire().is_none());
         slots.resize(1);
         tokio::task::yield_now().await;
         drop((one, two));
         tokio::task::yield_now().await;
-        assert!(slots.now().is_none(), "the third is the only one now");
+        assert!(slots.try_acquire().is_none(), "the third is the only one now");
         drop(three);
-        assert!(slots.now().is_some());
+        assert!(slots.try_acquire().is_some());
     }
 }

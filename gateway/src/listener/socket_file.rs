@@ -15,38 +15,41 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// Suffix of the file until its permissions are set.
-const NEW: &str = ".new";
+const NEW_SUFFIX: &str = ".new";
 /// Maximum length of the kernel's accept queue.
 const BACKLOG: i32 = 1024;
 /// Number of attempts to take a lock that another process holds, and the pause between them. A lock is held for a moment,
 /// unless its process hangs; this process must not hang then.
-const TRIES: u32 = 40;
-const BETWEEN_TRIES: Duration = Duration::from_millis(25);
+const LOCK_ATTEMPTS: u32 = 40;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The file of a listening socket; removed with it, unless another process has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode.
-    is: (u64, u64),
-    left: AtomicBool,
+    identity: (u64, u64),
+    is_released: AtomicBool,
 }
 
 impl SocketFile {
     /// Listens at a path. An existing file is replaced if it is a socket on which no process listens.
     pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, Self)> {
         // Another process must not check and replace the file at the same time.
-        let _turn = BindLock::at(path)?;
-        if let Ok(there) = fs::symlink_metadata(path) {
-            if !there.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+        let _lock = BindLock::at(path)?;
+        if let Ok(existing) = fs::symlink_metadata(path) {
+            if !existing.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "the existing file is not a socket",
+                ));
             }
             if is_listened_on(path)? {
                 return Err(io::ErrorKind::AddrInUse.into());
             }
         }
         // Created under another name until its permissions are set, so that it is never accessible to others.
-        let new = beside(path, NEW);
+        let new = with_suffix(path, NEW_SUFFIX);
         let _ = fs::remove_file(&new);
         let socket = unix_socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&new)?)?;
@@ -62,58 +65,66 @@ impl SocketFile {
     }
 
     /// The file of an existing listening socket. It is not removed on drop before [`Self::own`].
-    pub(super) fn take(path: &Path) -> io::Result<Self> {
+    pub(super) fn adopt(path: &Path) -> io::Result<Self> {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the existing file is not a socket"));
         }
         let file = Self::of(path)?;
-        file.leave();
+        file.release();
         Ok(file)
     }
 
     /// Takes over the file and sets its permissions. A different file at the path is not changed.
     pub(super) fn own(&self, mode: u32) -> io::Result<()> {
-        self.left.store(false, Ordering::Relaxed);
-        if !self.is_own_socket() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "something else stands there"));
+        self.is_released.store(false, Ordering::Relaxed);
+        if !self.is_ours() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file has been replaced"));
         }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
     }
 
-    /// Gives up the file.
-    pub(super) fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
+    /// Releases the file: this process does not remove it.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
     }
 
     /// True if this process removes the file.
-    pub(super) fn is_kept(&self) -> bool {
-        !self.left.load(Ordering::Relaxed)
+    pub(super) fn is_owned(&self) -> bool {
+        !self.is_released.load(Ordering::Relaxed)
     }
 
     /// True if a socket with this name is the one at a path; a socket keeps the name under which it was created.
     pub(super) fn is_named(path: &Path, name: &[u8]) -> bool {
         use std::os::unix::ffi::OsStrExt;
-        [path.as_os_str(), beside(path, NEW).as_os_str()].iter().any(|known| known.as_bytes() == name)
+        [path.as_os_str(), with_suffix(path, NEW_SUFFIX).as_os_str()]
+            .iter()
+            .any(|known| known.as_bytes() == name)
     }
 
     fn of(path: &Path) -> io::Result<Self> {
-        let is = fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), is: (is.dev(), is.ino()), left: AtomicBool::new(false) })
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+            is_released: AtomicBool::new(false),
+        })
     }
 
-    fn is_own_socket(&self) -> bool {
-        let there = fs::symlink_metadata(&self.path);
-        there.is_ok_and(|there| there.file_type().is_socket() && (there.dev(), there.ino()) == self.is)
+    fn is_ours(&self) -> bool {
+        let existing = fs::symlink_metadata(&self.path);
+        existing.is_ok_and(|existing| {
+            existing.file_type().is_socket() && (existing.dev(), existing.ino()) == self.identity
+        })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.left.load(Ordering::Relaxed) {
+        if self.is_released.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(_turn) = BindLock::at(&self.path)
-            && self.is_own_socket()
+        if let Ok(_lock) = BindLock::at(&self.path)
+            && self.is_ours()
         {
             let _ = fs::remove_file(&self.path);
         }
@@ -128,17 +139,17 @@ impl BindLock {
     fn at(path: &Path) -> io::Result<Self> {
         // Opens neither the target of a symbolic link nor a FIFO.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = open(beside(path, ".lock"), flags, Mode::RUSR | Mode::WUSR)?;
-        for _ in 0..TRIES {
+        let file = open(with_suffix(path, ".lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        for _ in 0..LOCK_ATTEMPTS {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self(file)),
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_RETRY_INTERVAL),
                 Err(error) => return Err(error.into()),
             }
         }
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "another process has its lock, and does not give it back",
+            "another process does not release the lock of the socket file",
         ))
     }
 }
@@ -160,7 +171,7 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     name.into()
@@ -196,7 +207,7 @@ mod tests {
         let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
         assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).unwrap();
-        file.leave();
+        file.release();
         drop((listener, file));
         assert!(path.exists(), "as after a crash");
         let (_listener, _file) = SocketFile::bind(&path, 0o600).unwrap();
@@ -267,7 +278,7 @@ mod tests {
             let (_folder, path) = folder();
             // A stale file, which two processes could replace at the same time.
             let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
-            file.leave();
+            file.release();
             drop((listener, file));
             let all: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> =

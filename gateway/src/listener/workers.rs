@@ -65,8 +65,8 @@ impl Workers {
         Self { workers: workers.collect(), _runtime: runtime }
     }
 
-    /// Returns when every worker has run a task. A worker that has ended never does: the liveness check then fails.
-    pub(crate) async fn response(&self) {
+    /// Returns when every worker has run a task. If a worker has ended, it never returns, so that the liveness check fails.
+    pub(crate) async fn probe(&self) {
         for worker in &self.workers {
             if worker.handle.spawn(std::future::ready(())).await.is_err() {
                 std::future::pending::<()>().await;

@@ -20,7 +20,7 @@ use crate::request::{
     ClusterPaths, ClusterTarget, OtherPath, PathError, Reference, RequestPath, cluster_below_prefix,
     cluster_path,
 };
-use crate::routing::mapping::{Paths, Target};
+use crate::routing::mapping::{PathMappings, Target};
 use crate::routing::resolver::{CallerKind, Route};
 use crate::telemetry::metrics::RequestStage;
 
@@ -73,7 +73,12 @@ impl RequestPipeline {
 
     /// The full path of a request by an in-cluster client. Such a client knows only host and port (`KUBERNETES_SERVICE_HOST`), so its
     /// path names no workspace: it is that of its service account. The token is not verified yet; its claim only selects the workspace.
-    fn in_cluster_path(&self, view: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+    fn in_cluster_path(
+        &self,
+        view: &RequestView<'_>,
+        paths: &PathMappings,
+        other: OtherPath<'_>,
+    ) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
             || begins("/clusters/")
@@ -94,7 +99,7 @@ impl RequestPipeline {
     async fn to_in_cluster_path(
         &self,
         view: &RequestView<'_>,
-        paths: &Paths,
+        paths: &PathMappings,
         path: &str,
     ) -> Result<Action, LocalResponse> {
         match RequestPath::parse(path, paths.clusters) {
@@ -106,14 +111,14 @@ impl RequestPipeline {
     async fn to_cluster(
         &self,
         view: &RequestView<'_>,
-        paths: &Paths,
+        paths: &PathMappings,
         target: &ClusterTarget<'_>,
     ) -> Result<Action, LocalResponse> {
         let route = self.route(view, &target.reference).await?;
         let identity = self.identify_in(view, &route).await?;
         let (upstream, cluster) = match &route {
-            Route::Shard { name, url, cluster, recently_moved, .. } => {
-                if *recently_moved {
+            Route::Shard { name, url, cluster, recently_relocated, .. } => {
+                if *recently_relocated {
                     reject_resume_after_move(view)?;
                 }
                 (self.upstream(name, url)?, cluster)
@@ -142,7 +147,7 @@ impl RequestPipeline {
     async fn to_mapping(
         &self,
         view: &RequestView<'_>,
-        paths: &Paths,
+        paths: &PathMappings,
         other: OtherPath<'_>,
     ) -> Result<Action, LocalResponse> {
         let Some((mapping, matched)) = paths.find(other.raw) else {

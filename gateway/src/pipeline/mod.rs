@@ -178,7 +178,7 @@ impl RequestPipeline {
     /// Counts a request against the quotas of its identity and workspace.
     fn admit(&self, view: &RequestView<'_>, mut forward: Forward) -> Result<Forward, LocalResponse> {
         let quotas = &view.connection.listener.quotas;
-        if !quotas.count() {
+        if !quotas.has_quotas() {
             return Ok(forward);
         }
         let kind = match view.class {

@@ -13,7 +13,7 @@ use crate::pipeline::{Action, RequestPipeline, RequestView};
 use crate::request::decision_log::{Stage, StageResult};
 use crate::request::response::LocalResponse;
 use crate::request::{ClusterPaths, MOUNT_HOPS, Reference, RequestPath};
-use crate::routing::mapping::{BackendUrl, Paths};
+use crate::routing::mapping::{BackendUrl, PathMappings};
 use crate::routing::resolver::{CallerKind, Route};
 use crate::upstream::{BackendSpec, Upstream};
 
@@ -24,7 +24,7 @@ impl RequestPipeline {
     pub(crate) fn to_mount(
         &self,
         view: &RequestView<'_>,
-        paths: &Paths,
+        paths: &PathMappings,
         url: &str,
         rest: &str,
         identity: RequestIdentity,

@@ -1,4 +1,4 @@
-//! Peers of a listener: which may connect, and the client address that a trusted proxy reports.
+//! Peers of a listener: the networks that may connect, and the client address that a trusted proxy reports.
 //!
 //! Costs nothing at a listener that accepts every peer; else one comparison per network and connection (a provider has some
 //! twenty), and one look at each header name per request, which mostly ends at its first letter.
@@ -23,7 +23,7 @@ pub(crate) struct PeerPolicy {
     pub(crate) networks: Option<Arc<Reloadable<Networks>>>,
     /// Whether connections begin with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
-    /// How peers report the client's address.
+    /// The source of the client's address.
     pub(crate) client_address: ClientAddressSource,
 }
 
@@ -32,30 +32,30 @@ pub(crate) struct PeerPolicy {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientAddressSource {
     header: Option<HeaderName>,
-    /// Whether peers are proxies; then clients' own headers about addresses and certificates are removed.
-    carried: TrustedProxyKind,
+    /// The kind of proxy. Headers about addresses and certificates that the clients of proxies set are removed.
+    proxy_kind: TrustedProxyKind,
 }
 
 /// Whether the peers of a listener are proxies.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum TrustedProxyKind {
-    /// They are clients as far as is known: their headers about addresses and certificates are forwarded, as in kcp.
+    /// They are treated as clients: their headers about addresses and certificates are forwarded, as in kcp.
     #[default]
-    Never,
-    /// Proxies, identified by a certificate of their own; clients' certificates end there.
+    None,
+    /// Proxies with their own certificate, which terminate the TLS of clients.
     Certificate,
     /// Proxies that report the client's address in a header.
     Address,
 }
 
-/// The settings about peers are invalid; the operator has to correct them.
+/// The `peers` setting is invalid; the operator has to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
-    /// The file of networks.
+    /// The file of networks cannot be loaded.
     #[error(transparent)]
     Networks(#[from] LoadError),
-    /// The header with the client's address.
-    #[error("clientAddressHeader: {0:?} is no name of a header")]
+    /// The name of the header with the client's address is invalid.
+    #[error("clientAddressHeader: {0:?} is not a header name")]
     Header(String, #[source] InvalidHeaderName),
 }
 
@@ -76,18 +76,18 @@ impl PeerPolicy {
             HeaderName::try_from(text).map_err(|error| PeersError::Header(text.clone(), error))
         };
         let client_header = listener.peers.client_address_header.as_ref().map(name).transpose()?;
-        let carried = match (&client_header, &listener.tls.transport_client_ca) {
+        let proxy_kind = match (&client_header, &listener.tls.transport_client_ca) {
             (Some(_), _) => TrustedProxyKind::Address,
             (None, Some(_)) => TrustedProxyKind::Certificate,
-            (None, None) => TrustedProxyKind::Never,
+            (None, None) => TrustedProxyKind::None,
         };
-        let client_address = ClientAddressSource { header: client_header, carried };
+        let client_address = ClientAddressSource { header: client_header, proxy_kind };
         Ok(Self { networks, client_address, proxy_protocol: listener.peers.proxy_protocol })
     }
 
     /// Whether peers are CDNs or proxies that send requests of others.
     pub(crate) fn are_trusted_proxies(&self) -> bool {
-        self.client_address.carried != TrustedProxyKind::Never
+        self.client_address.proxy_kind != TrustedProxyKind::None
     }
 
     /// Whether peers are restricted.
@@ -116,14 +116,14 @@ impl ClientAddressSource {
             Some(header) => client_address_in(header, peer, headers),
             None => Ok(peer),
         };
-        let is_over = |name: &&HeaderName| match self.carried {
-            TrustedProxyKind::Never => false,
-            TrustedProxyKind::Certificate => is_word_of_certificates(name.as_str()),
+        let is_stripped = |name: &&HeaderName| match self.proxy_kind {
+            TrustedProxyKind::None => false,
+            TrustedProxyKind::Certificate => is_certificate_header(name.as_str()),
             TrustedProxyKind::Address => is_proxy_header(name.as_str()),
         };
-        if self.carried != TrustedProxyKind::Never {
+        if self.proxy_kind != TrustedProxyKind::None {
             // Collected, because the map cannot be changed while it is read; there are rarely many.
-            for name in headers.keys().filter(is_over).cloned().collect::<Vec<_>>() {
+            for name in headers.keys().filter(is_stripped).cloned().collect::<Vec<_>>() {
                 headers.remove(name);
             }
         }
@@ -138,7 +138,7 @@ fn client_address_in(
 ) -> Result<IpAddr, InvalidClientAddress> {
     let mut values = headers.get_all(header).iter();
     let client = match (values.next(), values.next()) {
-        // The provider's own requests, such as probes.
+        // Requests of the proxy itself, such as health probes, have no header.
         (None, _) => Some(peer),
         (Some(address), None) => address.to_str().ok().and_then(|text| text.trim().parse().ok()),
         (Some(_), Some(_)) => None,
@@ -163,12 +163,12 @@ pub(crate) fn is_proxy_header(name: &str) -> bool {
     may_be_proxy_header(name)
         && (ADDRESSES.iter().any(|known| is_same_header(name, known))
             || has_header_prefix(name, "cf-connecting-ip")
-            || is_word_of_certificates(name))
+            || is_certificate_header(name))
 }
 
 /// Whether the header is about the client's certificate.
-fn is_word_of_certificates(name: &str) -> bool {
-    const BEGINNINGS: [&str; 9] = [
+fn is_certificate_header(name: &str) -> bool {
+    const PREFIXES: [&str; 9] = [
         "cf-client-cert",
         "client-cert",
         "ssl-client",
@@ -179,7 +179,7 @@ fn is_word_of_certificates(name: &str) -> bool {
         "x-forwarded-tls-client-cert",
         "x-ssl-client",
     ];
-    may_be_proxy_header(name) && BEGINNINGS.iter().any(|known| has_header_prefix(name, known))
+    may_be_proxy_header(name) && PREFIXES.iter().any(|known| has_header_prefix(name, known))
 }
 
 /// A quick check by the first letter, which excludes most headers.
@@ -187,7 +187,7 @@ fn may_be_proxy_header(name: &str) -> bool {
     matches!(name.as_bytes().first(), Some(b'c' | b'f' | b's' | b't' | b'x'))
 }
 
-/// The reported client address is invalid; the peer is to blame.
+/// The reported client address is invalid, which is an error of the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the client address of the request is ambiguous")]
 pub(crate) struct InvalidClientAddress;
@@ -202,7 +202,7 @@ mod tests {
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {
         let header = HeaderName::from_static("cf-connecting-ip");
         let from_peers =
-            ClientAddressSource { header: Some(header.clone()), carried: TrustedProxyKind::Address };
+            ClientAddressSource { header: Some(header.clone()), proxy_kind: TrustedProxyKind::Address };
         let (peer, client) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([203, 0, 113, 9]));
         for (values, expected) in [
             (&[][..], Ok(peer)),
@@ -245,16 +245,16 @@ mod tests {
             ("content-type", false, false),
             ("x-mine", false, false),
         ] {
-            for (header, carried, goes) in [
+            for (header, proxy_kind, goes) in [
                 (header.clone(), TrustedProxyKind::Address, with_address),
                 (None, TrustedProxyKind::Certificate, with_certificate),
-                (None, TrustedProxyKind::Never, false),
+                (None, TrustedProxyKind::None, false),
             ] {
                 let mut headers = HeaderMap::new();
                 headers.append(HeaderName::from_static(name), "x".parse().unwrap());
-                let client_address = ClientAddressSource { header, carried };
+                let client_address = ClientAddressSource { header, proxy_kind };
                 client_address.client_of(IpAddr::from([192, 0, 2, 1]), &mut headers).unwrap();
-                assert_eq!(headers.is_empty(), goes, "{name}, {carried:?}");
+                assert_eq!(headers.is_empty(), goes, "{name}, {proxy_kind:?}");
             }
         }
     }

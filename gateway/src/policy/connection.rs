@@ -1,4 +1,4 @@
-//! A client's connection, as the pipeline sees it.
+//! The state of a client connection that the pipeline uses.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) drain: Drain,
     /// The peer's address, after PROXY protocol.
     pub(crate) peer: SocketAddr,
-    /// How the peer reports the client's address.
+    /// The source of the client's address.
     pub(crate) client_address: ClientAddressSource,
     /// Server name of the TLS handshake (SNI).
     pub(crate) server_name: Option<Box<str>>,
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     /// Open requests and idle time.
     pub(crate) activity: Activity,
     /// Memory of the header fields of unanswered HTTP/2 requests, in bytes.
-    heads: AtomicUsize,
+    header_memory: AtomicUsize,
     /// Counts the connection for its address.
     _connected: Option<ConnectionGuard>,
 }
@@ -71,7 +71,7 @@ impl Connection {
                 false => ConnectionBacklog::of_client_uploads(budget),
             },
             activity: Activity::begin(),
-            heads: AtomicUsize::new(0),
+            header_memory: AtomicUsize::new(0),
             _connected: None,
         }
     }
@@ -81,10 +81,14 @@ impl Connection {
         Self { _connected: connected, ..self }
     }
 
-    /// Counts header memory until the guard is dropped; `None` if the connection would have more than `most` bytes.
-    pub(crate) fn hold_head(self: &Arc<Self>, bytes: usize, most: usize) -> Option<HeaderMemoryGuard> {
-        let more = |held: usize| Some(held + bytes).filter(|held| *held <= most);
-        self.heads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+    /// Counts header memory until the guard is dropped; `None` if the connection would use more than `max` bytes.
+    pub(crate) fn reserve_header_memory(
+        self: &Arc<Self>,
+        bytes: usize,
+        max: usize,
+    ) -> Option<HeaderMemoryGuard> {
+        let more = |used: usize| Some(used + bytes).filter(|used| *used <= max);
+        self.header_memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(HeaderMemoryGuard { connection: Arc::clone(self), bytes })
     }
 
@@ -122,6 +126,6 @@ pub(crate) struct HeaderMemoryGuard {
 
 impl Drop for HeaderMemoryGuard {
     fn drop(&mut self) {
-        self.connection.heads.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.connection.header_memory.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

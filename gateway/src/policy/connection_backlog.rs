@@ -1,10 +1,11 @@
 //! Slow-reader protection: gives up streams whose buffered data the peer does not read (CVE-2019-9511, CVE-2019-9517).
 //!
-//! A shard sends ahead on every stream, up to its window, and that data waits here while the client does not read. One response
-//! may wait for as long as `slowClients.responseStallTimeout` says; hundreds on one connection would be tens of MiB. So a
-//! connection with more than [`ALLOWED_BACKLOG`] waiting must drain at a rate that would empty it within [`MAX_DRAIN_TIME`]: a slow
-//! line with many long lists keeps them, and so do the other clients on a CDN's connection. Lines pause now and then, so only
-//! [`MAX_STALLED_SAMPLES`] samples in a row below that rate are too many, unless more than [`HARD_LIMIT`] waits.
+//! A shard sends ahead on every stream, up to its window, and that data waits here while the client does not read. One
+//! response may wait for as long as `slowClients.responseStallTimeout` says; hundreds on one connection would be tens of
+//! MiB. So a connection with more than [`ALLOWED_BACKLOG`] waiting must drain at a rate that would empty it within
+//! [`MAX_DRAIN_TIME`]: a slow network connection with many long lists keeps them, and so do the other clients on a CDN's
+//! connection. Networks pause now and then, so only [`MAX_STALLED_SAMPLES`] samples in a row below that rate are too many,
+//! unless more than [`HARD_LIMIT`] waits.
 //!
 //! Uploads are treated alike: data that a client sends ahead waits while a shard does not read it, and a connection with more
 //! than that waiting loses the uploads of which nothing is read for as long. A client's connection has a window of
@@ -25,15 +26,15 @@ use tokio::time::{Instant, sleep};
 
 /// Bytes that may wait on one connection whatever its peer does, while the budget is not under pressure.
 const ALLOWED_BACKLOG: usize = 1 << 20;
-/// The same when nothing is left of the budget: one stream's window.
+/// [`ALLOWED_BACKLOG`] when the budget is used up: the window of one stream.
 const MIN_ALLOWED_BACKLOG: usize = 64 << 10;
 /// A connection that would drain within this time is only slow.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(32);
 /// Time between two samples of a stalled stream.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time until the first sample. Lines pause for longer, so it counts only while the budget is under pressure.
+/// Time until the first sample. Networks pause for longer, so it counts only while the budget is under pressure.
 const FIRST_SAMPLE: Duration = Duration::from_millis(100);
-/// Samples in a row that may find the connection too slow: lines pause for a while, and so do shards.
+/// Number of consecutive samples that may find the connection too slow: networks and shards pause for a while.
 const MAX_STALLED_SAMPLES: u32 = 8;
 /// With more bytes than this waiting, one sample is enough, while the budget is not under pressure.
 const HARD_LIMIT: usize = 8 << 20;
@@ -65,7 +66,8 @@ impl BacklogBudget {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// What one connection may have waiting now: all of it up to half of the budget, then less in proportion to what is left.
+    /// The current allowance of one connection: the maximum while less than half of the budget is used, then in proportion to the
+    /// rest.
     fn allowance(&self) -> Allowance {
         let (limit, waiting) = (self.limit.load(Ordering::Relaxed), self.waiting());
         let half = (limit / 2).max(1);
@@ -78,12 +80,12 @@ impl BacklogBudget {
     }
 }
 
-/// What one connection may have waiting.
+/// The backlog that one connection may have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Allowance {
     /// Buffered bytes.
     backlog: usize,
-    /// Samples in a row that may find it too slow.
+    /// Number of consecutive samples that may find the connection too slow.
     stalled_samples: u32,
 }
 
@@ -103,7 +105,7 @@ impl Allowance {
 #[derive(Debug)]
 pub(crate) struct ConnectionBacklog {
     budget: Arc<BacklogBudget>,
-    /// Bytes of which one sample is enough, while the budget is not under pressure.
+    /// Size, in bytes, above which one sample is enough, while the budget is not under pressure.
     hard_limit: usize,
     /// Bytes of the stalled streams, as of their last samples.
     waiting: AtomicUsize,
@@ -131,10 +133,10 @@ impl ConnectionBacklog {
         self.drained.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns when a stream of which nothing is read all the while has to be given up: after `patience`, or as soon as too
-    /// much waits on its connection. `waiting` returns the bytes that wait on this stream.
-    pub(crate) async fn stalled(&self, patience: Duration, mut waiting: impl FnMut() -> usize) {
-        let end = Instant::now() + patience;
+    /// Returns when a stream has to be aborted because its peer reads nothing: after `max_stall`, or as soon as too much waits on
+    /// its connection. To be dropped when the peer reads. `waiting` returns the bytes that wait on this stream.
+    pub(crate) async fn stalled(&self, max_stall: Duration, mut waiting: impl FnMut() -> usize) {
+        let end = Instant::now() + max_stall;
         let mut drained = self.drained.load(Ordering::Relaxed);
         let mut stalled_samples = 0;
         let mut interval = FIRST_SAMPLE;
@@ -152,12 +154,12 @@ impl ConnectionBacklog {
             let allowance = self.budget.allowance();
             let is_stalled = backlog > allowance.backlog
                 && !drains_in_time(backlog, drained.wrapping_sub(before), began.elapsed());
-            let is_far_too_much = is_stalled && backlog > allowance.scaled(self.hard_limit);
+            let exceeds_hard_limit = is_stalled && backlog > allowance.scaled(self.hard_limit);
             if is_first && !allowance.is_reduced() {
                 continue;
             }
             stalled_samples = if is_stalled && !is_first { stalled_samples + 1 } else { 0 };
-            if is_far_too_much || stalled_samples >= allowance.stalled_samples {
+            if exceeds_hard_limit || stalled_samples >= allowance.stalled_samples {
                 return;
             }
         }
@@ -169,7 +171,7 @@ fn drains_in_time(backlog: usize, drained: u64, during: Duration) -> bool {
     u128::from(drained) * MAX_DRAIN_TIME.as_millis() >= backlog as u128 * during.as_millis()
 }
 
-/// One stream's part of its connection's backlog, taken off when dropped.
+/// The part of one stream in its connection's backlog, subtracted on drop.
 struct StalledStream<'c> {
     connection: &'c ConnectionBacklog,
     bytes: usize,
@@ -202,7 +204,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Opens streams with a full window each of which nothing is read, while the connection drains `rate(second)` bytes in each
-    /// second. Returns how many streams are left after two seconds, after ten, and when the patience is over.
+    /// second. Returns how many streams are left after two seconds, after ten, and when `max_stall` is over.
     async fn remaining(streams: usize, rate: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
         let budget = Arc::new(BacklogBudget::new(1 << 40));
         remaining_of(ConnectionBacklog::new(budget), streams, rate).await

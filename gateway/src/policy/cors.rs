@@ -1,4 +1,4 @@
-//! Cross-origin requests (CORS): which web pages may use the API. Off unless origins are configured.
+//! Cross-origin requests (CORS): the origins whose web pages may use the API. Off unless origins are configured.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -25,11 +25,11 @@ impl Cors {
     /// Regular expressions over the `Origin` header; as in Kubernetes they match anywhere in it unless they are anchored.
     ///
     /// # Errors
-    /// [`BadOrigin`] for the first invalid one.
-    pub(crate) fn new(origins: &[String]) -> Result<Self, InvalidOriginExpression> {
+    /// [`InvalidOrigin`] for the first invalid one.
+    pub(crate) fn new(origins: &[String]) -> Result<Self, InvalidOrigin> {
         match RegexSet::new(origins) {
             Ok(allowed) => Ok(Self { allowed }),
-            Err(error) => Err(InvalidOriginExpression::among(origins, error)),
+            Err(error) => Err(InvalidOrigin::among(origins, error)),
         }
     }
 
@@ -45,13 +45,13 @@ impl Cors {
 
 /// An invalid expression in the settings.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{expression:?} is no regular expression: {reason}")]
-pub struct InvalidOriginExpression {
+#[error("{expression:?} is not a regular expression: {reason}")]
+pub struct InvalidOrigin {
     expression: String,
     reason: String,
 }
 
-impl InvalidOriginExpression {
+impl InvalidOrigin {
     /// The first expression that is invalid by itself; all of them, if they are only too many together.
     fn among(origins: &[String], together: regex::Error) -> Self {
         let alone = origins.iter().find_map(|origin| Some((origin.clone(), Regex::new(origin).err()?)));
@@ -112,6 +112,6 @@ mod tests {
         }
         assert_eq!(cors.evaluate(&HeaderMap::new()), None);
         let error = Cors::new(&["fine".to_owned(), "[".to_owned()]).unwrap_err().to_string();
-        assert_eq!(error, r#""[" is no regular expression: unclosed character class"#);
+        assert_eq!(error, r#""[" is not a regular expression: unclosed character class"#);
     }
 }

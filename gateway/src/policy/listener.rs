@@ -1,4 +1,4 @@
-//! A listener, as the pipeline sees it: its name, quotas, metrics, and the policies for its connections and requests.
+//! The state of a listener that the pipeline uses: its name, quotas, metrics, and the policies for its connections and requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::upstream::ListenerUpstreamIdentity;
 
 /// A listener.
 pub(crate) struct Listener {
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub(crate) name: Arc<str>,
     /// Metrics of its requests.
     pub(crate) series: Arc<ListenerSeries>,
@@ -38,9 +38,9 @@ pub(crate) struct Listener {
 
 /// The policy for a connection, before there is a request.
 pub(crate) struct ConnectionPolicy {
-    /// What client certificates are used for.
+    /// The use of client certificates.
     pub(crate) certificates: ClientCertificateUse,
-    /// Which peers may connect.
+    /// The peers that may connect.
     pub(crate) peers: PeerPolicy,
     /// Whether peers are CDNs or proxies, whose connections carry requests of many clients.
     pub(crate) has_proxies_as_peers: bool,
@@ -57,22 +57,22 @@ pub(crate) struct ConnectionPolicy {
     pub(crate) _files: Arc<()>,
 }
 
-/// The policy for requests: authentication, filters, and what the listener offers.
+/// The policy for requests: authentication, filters, and the optional endpoints of the listener.
 pub(crate) struct RequestPolicy {
     /// The listener's authenticators.
     pub(crate) chain: Chain,
     /// Whether requests without a certificate are authenticated here rather than by the shard.
-    pub(crate) credentials_needed: bool,
+    pub(crate) requires_credentials: bool,
     /// Paths that need no credential, where requests are authenticated here.
     pub(crate) anonymous: Option<AnonymousAccess>,
-    /// What happens to tokens that no authenticator here can verify.
+    /// The handling of tokens that no authenticator here can verify.
     pub(crate) tokens: UnauthenticatedTokenPolicy,
-    /// Whether the authenticators of workspace types count.
+    /// True if the authenticators of workspace types are used.
     pub(crate) workspaces: bool,
     /// Whether a service account's token selects the workspace of a path without one.
     pub(crate) in_cluster_clients: bool,
-    /// Whether shards may ask for picks here.
-    pub(crate) picks: ShardPicks,
+    /// States whether shards may request placements here.
+    pub(crate) placement_endpoint: PlacementEndpoint,
     /// Whether the admin page is served.
     pub(crate) admin_page: bool,
     /// Requirements for every request.
@@ -93,16 +93,16 @@ pub(crate) struct ResponsePolicy {
 }
 
 impl RequestPolicy {
-    /// The policy that admits no request.
-    pub(crate) fn closed() -> Self {
+    /// A policy that admits no request.
+    pub(crate) fn deny_all() -> Self {
         Self {
             chain: Chain::builder().build(),
-            credentials_needed: true,
+            requires_credentials: true,
             anonymous: None,
             tokens: UnauthenticatedTokenPolicy::Refuse,
             workspaces: false,
             in_cluster_clients: false,
-            picks: ShardPicks::Hidden,
+            placement_endpoint: PlacementEndpoint::Hidden,
             admin_page: false,
             request_filter: RequestFilter::default(),
             responses: ResponsePolicy::default(),
@@ -111,7 +111,7 @@ impl RequestPolicy {
     }
 }
 
-/// What client certificates are used for at a listener.
+/// The use of client certificates at a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClientCertificateUse {
     /// They identify the user.
@@ -120,12 +120,12 @@ pub(crate) enum ClientCertificateUse {
     Transport,
 }
 
-/// Whether shards may ask for picks at a listener.
+/// Availability of the placement endpoint at a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ShardPicks {
-    /// Yes, with a certificate of group `system:fairlead:shard`.
+pub(crate) enum PlacementEndpoint {
+    /// The endpoint serves users of group `system:fairlead:shard`.
     Offered,
-    /// No: the endpoint does not exist here.
+    /// The endpoint does not exist here.
     Hidden,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// What happens to a token without a certificate that no authenticator here can verify.
+/// The handling of tokens that no authenticator here can verify, in requests without a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum UnauthenticatedTokenPolicy {
     /// The shard authenticates it.

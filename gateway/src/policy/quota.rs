@@ -12,7 +12,7 @@ use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Rate, network_of}
 /// Kinds of requests that are counted separately while they are open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
-    /// Ends by itself.
+    /// An ordinary request, which ends by itself.
     Request = 0,
     /// Watches and followed logs.
     Watch = 1,
@@ -21,7 +21,8 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    /// As what it counts before it has a response. Any request can ask for an upgrade, so one that does counts as a request as well.
+    /// The kinds that a request counts as before it has a response. Any request can ask for an upgrade, so an upgrade request also
+    /// counts as a request.
     fn counts_as(self) -> &'static [Self] {
         match self {
             Self::Request => &[Self::Request],
@@ -31,7 +32,7 @@ impl RequestKind {
     }
 }
 
-/// What a quota applies to.
+/// The requests that a quota applies to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LimitScope {
     /// All requests of the listener together.
@@ -118,7 +119,7 @@ impl LimitKind {
             Self::Open(RequestKind::Watch) => "open watches",
             Self::Open(RequestKind::Upgrade) => "upgraded connections",
             Self::Connections => "connections",
-            Self::Failures => "credentials that do not count",
+            Self::Failures => "failed authentications",
         }
     }
 
@@ -157,8 +158,8 @@ pub(crate) enum QuotaIdentity<'w> {
 #[derive(Debug)]
 pub(crate) struct ListenerQuotas {
     rules: ArcSwap<Rules>,
-    /// Whether there is any quota; makes a listener without quotas cheap.
-    counts: AtomicBool,
+    /// True if there is any quota; makes a listener without quotas cheap.
+    has_quotas: AtomicBool,
     began: Instant,
     all: Arc<Meter>,
     identities: Meters,
@@ -202,7 +203,7 @@ impl Quota {
         Self { requests, bytes, open: [config.concurrent, config.watches, config.upgrades] }
     }
 
-    fn is_none(&self) -> bool {
+    fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -212,7 +213,7 @@ impl ListenerQuotas {
     pub(crate) fn new(config: &ListenerQuotasConfig) -> Self {
         let quotas = Self {
             rules: ArcSwap::default(),
-            counts: AtomicBool::new(false),
+            has_quotas: AtomicBool::new(false),
             began: Instant::now(),
             all: Arc::default(),
             identities: Meters::default(),
@@ -232,16 +233,16 @@ impl ListenerQuotas {
             workspace: Quota::new(&config.per_workspace),
             exempt: config.exempt_groups.clone(),
         };
-        let counts =
-            [&rules.all, &rules.identity, &rules.workspace].into_iter().any(|quota| !quota.is_none());
+        let has_quotas =
+            [&rules.all, &rules.identity, &rules.workspace].into_iter().any(|quota| !quota.is_unlimited());
         self.rules.store(Arc::new(rules));
-        self.counts.store(counts, Ordering::Relaxed);
+        self.has_quotas.store(has_quotas, Ordering::Relaxed);
         self.addresses.set(&config.per_address);
     }
 
-    /// Whether there is any quota.
-    pub(crate) fn count(&self) -> bool {
-        self.counts.load(Ordering::Relaxed)
+    /// True if there is any quota.
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.has_quotas.load(Ordering::Relaxed)
     }
 
     /// Counts a request against the listener's rate, before anything is done for it.
@@ -249,11 +250,11 @@ impl ListenerQuotas {
     /// # Errors
     /// [`Exceeded`], at nearly no cost.
     pub(crate) fn admit_request(&self, counting: Counting) -> Result<(), Exceeded> {
-        if !self.count() {
+        if !self.has_quotas() {
             return Ok(());
         }
         match self.rules.load().all.requests {
-            Some(pace) => self.all.requests.take(pace, self.now(), counting).map_err(|wait| Exceeded {
+            Some(rate) => self.all.requests.take(rate, self.now(), counting).map_err(|wait| Exceeded {
                 scope: LimitScope::All,
                 limit: LimitKind::Rate,
                 wait,
@@ -268,8 +269,8 @@ impl ListenerQuotas {
     /// # Errors
     /// [`Exceeded`], at nearly no cost.
     pub(crate) fn probe(&self, address: IpAddr, counting: Counting) -> Result<(), Exceeded> {
-        let (now, pace) = (self.now(), Rate::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
-        let taken = self.probes.of(&network_of(address), now).requests.take(pace, now, counting);
+        let (now, rate) = (self.now(), Rate::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
+        let taken = self.probes.of(&network_of(address), now).requests.take(rate, now, counting);
         taken.map_err(|wait| Exceeded { scope: LimitScope::Address, limit: LimitKind::Rate, wait })
     }
 
@@ -284,22 +285,23 @@ impl ListenerQuotas {
         subject: &QuotaSubject<'_>,
         counting: Counting,
     ) -> Result<Option<QuotaGuard>, Exceeded> {
-        if !self.count() {
+        if !self.has_quotas() {
             return Ok(None);
         }
         let (rules, now) = (self.rules.load(), self.now());
         let request = Admission { kind, now, counting };
-        let all_clients = request.hold(LimitScope::All, &rules.all, || Arc::clone(&self.all))?;
+        let all_clients = request.acquire(LimitScope::All, &rules.all, || Arc::clone(&self.all))?;
         let (mut identity, mut workspace) = (None, None);
-        if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(subject) {
-            identity = request
-                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(&subject.identity, now))?;
+        if (!rules.identity.is_unlimited() || !rules.workspace.is_unlimited()) && !rules.exempt(subject) {
+            identity = request.acquire(LimitScope::Identity, &rules.identity, || {
+                self.identities.of(&subject.identity, now)
+            })?;
             if let Some(id) = subject.workspace {
                 let meter = || self.workspaces.of(id, now);
-                workspace = request.hold(LimitScope::Workspace, &rules.workspace, meter)?;
+                workspace = request.acquire(LimitScope::Workspace, &rules.workspace, meter)?;
             }
         }
-        Ok(Some(QuotaGuard { held: [all_clients, identity, workspace], quotas: Arc::clone(self) }))
+        Ok(Some(QuotaGuard { guards: [all_clients, identity, workspace], quotas: Arc::clone(self) }))
     }
 
     /// Describes what is left of each quota of a subject, for explain.
@@ -307,13 +309,13 @@ impl ListenerQuotas {
         let (rules, now) = (self.rules.load(), self.now());
         let mut descriptions = Vec::new();
         let mut describe = |scope: LimitScope, meter: &Meter, quota: &Quota| {
-            if let Some(pace) = quota.requests {
-                let (left, per_second) = (meter.requests.remaining(pace, now), pace.per_second());
+            if let Some(rate) = quota.requests {
+                let (left, per_second) = (meter.requests.remaining(rate, now), rate.per_second());
                 descriptions
                     .push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
             }
-            if let Some(pace) = quota.bytes {
-                let (left, per_second) = (meter.bytes.remaining(pace, now), pace.per_second());
+            if let Some(rate) = quota.bytes {
+                let (left, per_second) = (meter.bytes.remaining(rate, now), rate.per_second());
                 descriptions
                     .push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
             }
@@ -333,10 +335,10 @@ impl ListenerQuotas {
             descriptions.push("a group of the user is exempt from identity quotas".to_owned());
             return descriptions;
         }
-        if !rules.identity.is_none() {
+        if !rules.identity.is_unlimited() {
             describe(LimitScope::Identity, &self.identities.of(&subject.identity, now), &rules.identity);
         }
-        if let (Some(workspace), false) = (subject.workspace, rules.workspace.is_none()) {
+        if let (Some(workspace), false) = (subject.workspace, rules.workspace.is_unlimited()) {
             describe(LimitScope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
         }
         descriptions
@@ -350,10 +352,10 @@ impl ListenerQuotas {
 /// Health probes per second and address: many times the rate of load balancers.
 const PROBES_PER_SECOND: u64 = 50;
 
-/// Retry time where the end of open requests is unknown.
-const A_MOMENT: Duration = Duration::from_secs(1);
+/// `Retry-After` where the end of open requests is unknown.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A request that is to be counted.
+/// The admission of a request to quotas.
 #[derive(Clone, Copy)]
 struct Admission {
     kind: RequestKind,
@@ -362,38 +364,38 @@ struct Admission {
 }
 
 impl Admission {
-    /// Counts it for one meter until the guard is dropped; `None` without a quota.
-    fn hold(
+    /// Counts the request for one meter until the guard is dropped; `None` without a quota.
+    fn acquire(
         self,
         scope: LimitScope,
         quota: &Quota,
         meter: impl FnOnce() -> Arc<Meter>,
     ) -> Result<Option<MeterGuard>, Exceeded> {
-        if quota.is_none() {
+        if quota.is_unlimited() {
             return Ok(None);
         }
         let Self { kind, now, counting } = self;
         let exceeded = |limit, wait| Exceeded { scope, limit, wait };
         // Dropped, and so closed again, if another limit of the quota is exceeded.
-        let mut held = MeterGuard { meter: meter(), open: &[], bytes: quota.bytes };
-        if let Some(pace) = quota.bytes {
-            held.meter.bytes.check(pace, now).map_err(|wait| exceeded(LimitKind::Bytes, wait))?;
+        let mut guard = MeterGuard { meter: meter(), open: &[], bytes: quota.bytes };
+        if let Some(rate) = quota.bytes {
+            guard.meter.bytes.check(rate, now).map_err(|wait| exceeded(LimitKind::Bytes, wait))?;
         }
         let kinds = kind.counts_as();
-        for (place, kind) in kinds.iter().enumerate() {
-            if !held.meter.open(*kind as usize, quota.open[*kind as usize], counting) {
-                return Err(exceeded(LimitKind::Open(*kind), A_MOMENT));
+        for (index, kind) in kinds.iter().enumerate() {
+            if !guard.meter.open(*kind as usize, quota.open[*kind as usize], counting) {
+                return Err(exceeded(LimitKind::Open(*kind), RETRY_INTERVAL));
             }
             if counting == Counting::Real {
-                held.open = &kinds[..=place];
+                guard.open = &kinds[..=index];
             }
         }
         // The listener's rate was counted when the request arrived.
-        if let Some(pace) = quota.requests.filter(|_| scope != LimitScope::All) {
-            let taken = held.meter.requests.take(pace, now, counting);
+        if let Some(rate) = quota.requests.filter(|_| scope != LimitScope::All) {
+            let taken = guard.meter.requests.take(rate, now, counting);
             taken.map_err(|wait| exceeded(LimitKind::Rate, wait))?;
         }
-        Ok((counting == Counting::Real).then_some(held))
+        Ok((counting == Counting::Real).then_some(guard))
     }
 }
 
@@ -402,14 +404,14 @@ impl Admission {
 #[derive(Debug)]
 pub(crate) struct QuotaGuard {
     /// Guards of the listener, the user and the workspace.
-    held: [Option<MeterGuard>; 3],
+    guards: [Option<MeterGuard>; 3],
     quotas: Arc<ListenerQuotas>,
 }
 
 #[derive(Debug)]
 struct MeterGuard {
     meter: Arc<Meter>,
-    /// The kinds that it counts as.
+    /// The kinds that the request counts as.
     open: &'static [RequestKind],
     /// The rate of bytes, if bytes are counted.
     bytes: Option<Rate>,
@@ -418,19 +420,19 @@ struct MeterGuard {
 impl QuotaGuard {
     /// Charges transferred bytes.
     pub(crate) fn count_bytes(&self, bytes: u64) {
-        let charged = self.held.iter().flatten().filter_map(|held| Some((&held.meter, held.bytes?)));
+        let charged = self.guards.iter().flatten().filter_map(|guard| Some((&guard.meter, guard.bytes?)));
         let mut now = None;
-        for (meter, pace) in charged {
-            meter.bytes.charge(pace, bytes, *now.get_or_insert_with(|| self.quotas.now()));
+        for (meter, rate) in charged {
+            meter.bytes.charge(rate, bytes, *now.get_or_insert_with(|| self.quotas.now()));
         }
     }
 
     /// The request has become a tunnel, and no longer counts as a request.
     pub(crate) fn switched(&mut self) {
-        for held in self.held.iter_mut().flatten() {
-            if held.open == RequestKind::Upgrade.counts_as() {
-                held.open = &[RequestKind::Upgrade];
-                held.meter.close(RequestKind::Request as usize);
+        for guard in self.guards.iter_mut().flatten() {
+            if guard.open == RequestKind::Upgrade.counts_as() {
+                guard.open = &[RequestKind::Upgrade];
+                guard.meter.close(RequestKind::Request as usize);
             }
         }
     }

@@ -23,16 +23,16 @@ pub(crate) struct RequestFilter {
     pub(crate) authenticates_before_routing: bool,
 }
 
-/// The reason for rejecting a request. The client is to blame, and a retry does not help.
+/// The reason for rejecting a request. It is an error of the client: a retry does not help.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Rejection {
     /// 421: the request is for another server (RFC 9110, 15.5.20).
     #[error("this listener does not serve the host of the request")]
     Misdirected,
-    /// It impersonates a user.
+    /// The request impersonates a user.
     #[error("impersonation is not allowed here")]
-    Impersonates,
-    /// A page of another site caused it, and the browser sent its user's certificate (CSRF).
+    Impersonation,
+    /// A page of another site caused the request, and the browser sent its user's certificate (CSRF).
     #[error("cross-site requests with a client certificate are not allowed")]
     CrossSite,
     /// The upgrade protocol is not allowed.
@@ -72,24 +72,24 @@ impl RequestFilter {
         if self.hosts.is_empty() {
             return Ok(());
         }
-        let is_here = |name: &str| self.hosts.iter().any(|host| is_name(host, name));
+        let is_served_host = |name: &str| self.hosts.iter().any(|host| is_name_of_host(host, name));
         // A client without SNI may be an older one; then only the authority counts.
-        let named_here = authority.map(without_port).is_some_and(is_here);
-        if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Rejection::Misdirected) }
+        let is_served = authority.map(without_port).is_some_and(is_served_host);
+        if is_served && connection.is_none_or(is_served_host) { Ok(()) } else { Err(Rejection::Misdirected) }
     }
 
     /// One of the configured hosts, if there are any.
-    pub(crate) fn a_host(&self) -> Option<&str> {
+    pub(crate) fn any_host(&self) -> Option<&str> {
         self.hosts.iter().map(|host| &**host).find(|host| !host.starts_with('.'))
     }
 
     /// Checks the request headers.
     ///
     /// # Errors
-    /// [`Rejection::Impersonates`], [`Rejection::Upgrades`].
+    /// [`Rejection::Impersonation`], [`Rejection::Upgrades`].
     pub(crate) fn headers(&self, headers: &HeaderMap) -> Result<(), Rejection> {
-        if self.refuses_impersonation && headers.keys().any(|name| impersonates(name.as_str())) {
-            return Err(Rejection::Impersonates);
+        if self.refuses_impersonation && headers.keys().any(|name| is_impersonation_header(name.as_str())) {
+            return Err(Rejection::Impersonation);
         }
         if !self.upgrades.is_empty() {
             let wanted = headers.get_all(UPGRADE).iter();
@@ -117,10 +117,10 @@ impl RequestFilter {
     }
 }
 
-/// Whether a page of another site caused the request, according to the browser: by Fetch Metadata (`Sec-Fetch-Site`), or, for browsers
-/// without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot change either.
-/// Browsers send a client certificate with every request, and a body without a content type, and a WebSocket, need no permission by
-/// CORS.
+/// True if a page of another site caused the request, according to the browser: by Fetch Metadata (`Sec-Fetch-Site`), or, for
+/// browsers without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot
+/// change either. Browsers send a client certificate with every request, and a body without a content type, and a WebSocket,
+/// need no permission by CORS.
 pub(crate) fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => return true,
@@ -130,7 +130,7 @@ pub(crate) fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> boo
     let is_foreign = |origin: &HeaderValue| {
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         match (origin, authority) {
-            (Some((_, origin)), Some(authority)) => !same_place(origin, authority),
+            (Some((_, origin)), Some(authority)) => !is_same_authority(origin, authority),
             // `null`: an opaque origin.
             _ => true,
         }
@@ -141,14 +141,14 @@ pub(crate) fn is_cross_site(headers: &HeaderMap, authority: Option<&str>) -> boo
 }
 
 /// Whether two authorities are equal, with or without the default port of HTTPS.
-fn same_place(one: &str, other: &str) -> bool {
+fn is_same_authority(one: &str, other: &str) -> bool {
     let plain = |authority: &'_ str| authority.strip_suffix(":443").unwrap_or(authority).to_ascii_lowercase();
     plain(one) == plain(other)
 }
 
 /// Whether a header is `Impersonate-User`, `-Uid`, `-Group` or `-Extra-…`, also with underscores, because some servers treat them
 /// alike.
-pub(crate) fn impersonates(name: &str) -> bool {
+pub(crate) fn is_impersonation_header(name: &str) -> bool {
     name.len() > 12 && name.starts_with("impersonate") && matches!(name.as_bytes()[11], b'-' | b'_')
 }
 
@@ -176,7 +176,7 @@ fn without_port(authority: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-fn is_name(host: &str, name: &str) -> bool {
+fn is_name_of_host(host: &str, name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     match host.strip_prefix('.') {
         Some(parent) => name
@@ -245,9 +245,9 @@ mod tests {
         });
         let spdy = filter_with(|config| config.upgrades = vec![Websocket, Spdy]);
         for (name, value, here, with_spdy) in [
-            ("impersonate-user", "root", Err(Rejection::Impersonates), Ok(())),
-            ("Impersonate-Extra-x", "", Err(Rejection::Impersonates), Ok(())),
-            ("impersonate_group", "root", Err(Rejection::Impersonates), Ok(())),
+            ("impersonate-user", "root", Err(Rejection::Impersonation), Ok(())),
+            ("Impersonate-Extra-x", "", Err(Rejection::Impersonation), Ok(())),
+            ("impersonate_group", "root", Err(Rejection::Impersonation), Ok(())),
             ("impersonation", "x", Ok(()), Ok(())),
             ("upgrade", "WebSocket", Ok(()), Ok(())),
             ("upgrade", "SPDY/3.1", Err(Rejection::Upgrades), Ok(())),

@@ -21,16 +21,17 @@ use crate::auth::service_accounts::ShardLookup;
 use crate::auth::workspaces::WorkspaceAuthenticators;
 use crate::forward::Forwarder;
 use crate::http::HttpServer;
-use crate::listener::acme::{Acme, BindPatience};
+use crate::listener::acme::{Acme, AddressInUse};
 use crate::listener::bound::Sockets;
 use crate::listener::listener_manager::{ListenerError, ListenerManager, ListenerParts, PreparedListeners};
 use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
 use crate::policy::connection_backlog::BacklogBudget;
-use crate::policy::cors::{Cors, InvalidOriginExpression};
+use crate::policy::cors::{Cors, InvalidOrigin};
 use crate::process::settings::{
     behind_mounts, header_limits, index_options, listener_trusted_headers, mount_rules, own_credentials,
-    paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
+    paths, restart_needed, stalled_stream_budget, upstream_options, warn_of_insecure_kcp_behaviours,
+    workspace_authentication,
 };
 use crate::routing::Routing;
 use crate::routing::index::{IndexParts, IndexReport, describe_missing_lists};
@@ -48,13 +49,13 @@ use crate::upstream::Upstreams;
 /// Name of the configuration file among the reloaded files.
 pub(crate) const CONFIGURATION: &str = "configuration";
 
-/// Parts of the process that the gateway uses.
+/// The dependencies of the gateway from the process.
 pub struct Environment {
     /// The registry of metrics.
     pub metrics: Metrics,
     /// Reloads files.
     pub reloads: Reloads,
-    /// Ends the gateway.
+    /// Signals the drain and the end of the process.
     pub shutdown: Shutdown,
     /// The tasks of the gateway.
     pub tasks: Tasks,
@@ -71,7 +72,7 @@ pub struct Gateway {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
     workers: Arc<Workers>,
-    opened: ListenerManager,
+    listener_manager: ListenerManager,
     config: GatewayConfig,
     shutdown: Shutdown,
     ready: watch::Receiver<bool>,
@@ -100,7 +101,7 @@ pub enum StartError {
     Kubeconfig(#[from] ShardKubeconfigError),
     /// An expression for origins is invalid.
     #[error("corsAllowedOrigins: {0}")]
-    Cors(#[source] InvalidOriginExpression),
+    Cors(#[source] InvalidOrigin),
     /// The access log cannot be opened.
     #[error("the access log {file} cannot be opened", file = file.display())]
     AccessLog {
@@ -140,10 +141,10 @@ pub struct RejectedConfiguration {
 
 impl RejectedConfiguration {
     fn listener((key, error): (String, ListenerError)) -> Self {
-        Self { hint: error.hint(), ..Self::because(&key, &error) }
+        Self { hint: error.hint(), ..Self::of_error(&key, &error) }
     }
 
-    fn because(key: &str, error: &dyn std::error::Error) -> Self {
+    fn of_error(key: &str, error: &dyn std::error::Error) -> Self {
         Self { key: key.to_owned(), reason: chain(error), hint: None }
     }
 
@@ -183,7 +184,7 @@ impl StartError {
 }
 
 /// The parts made from a configuration before anything runs.
-struct GatewayComponents {
+struct GatewayParts {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
     workers: Arc<Workers>,
@@ -204,7 +205,7 @@ impl Gateway {
             Ok(_) => Ok(()),
             Err(error) => Err(RejectedConfiguration {
                 hint: error.hint(),
-                ..RejectedConfiguration::because(error.key(), &error)
+                ..RejectedConfiguration::of_error(error.key(), &error)
             }),
         }
     }
@@ -215,13 +216,12 @@ impl Gateway {
     /// # Errors
     /// [`StartError`]; all tasks that were started then end with the environment's shutdown.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
-        let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
-        let GatewayComponents { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } =
-            assembled;
+        let parts = Self::assemble(&config, environment, Sockets::Bound)?;
+        let GatewayParts { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } = parts;
         let Environment { tasks, shutdown, inherited, .. } = environment;
         // A predecessor holds the socket until it drains.
-        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
-        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Listener {
+        let address_in_use = if inherited.is_successor() { AddressInUse::Wait } else { AddressInUse::Fail };
+        let responder = acme.responder(address_in_use).map_err(|(address, source)| StartError::Listener {
             key: "acme.httpAddress".to_owned(),
             error: ListenerError::Bind { address: address.to_string(), source },
         })?;
@@ -233,7 +233,7 @@ impl Gateway {
         tasks.spawn("index", crate::routing::index::run(index, shutdown.clone()));
         listeners.apply(prepared);
         for name in inherited.close_rest() {
-            tracing::warn!(socket = name, "no listener listens where this inherited socket does: closed");
+            tracing::warn!(socket = name, "no listener uses this inherited socket: it is closed");
         }
         let shutdown = shutdown.clone();
         Ok(Self {
@@ -241,7 +241,7 @@ impl Gateway {
             pipeline,
             admin,
             workers,
-            opened: listeners,
+            listener_manager: listeners,
             config,
             shutdown,
             ready,
@@ -252,14 +252,14 @@ impl Gateway {
         config: &GatewayConfig,
         environment: &Environment,
         sockets: Sockets,
-    ) -> Result<GatewayComponents, StartError> {
+    ) -> Result<GatewayParts, StartError> {
         // Before any code of pingora runs, which would install another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         gateway_metrics.set_connections_limit(config.limits.max_connections);
         let clients = shard_clients(config, reloads, names)?;
-        warn_of_holes(config);
+        warn_of_insecure_kcp_behaviours(config);
         let kcp_compatibility = Arc::new(ArcSwap::from_pointee(config.kcp_compatibility.clone()));
         let (paths, credential) = paths(config, &kcp_compatibility, clients.root.endpoint(), reloads)?;
 
@@ -287,12 +287,12 @@ impl Gateway {
         let health = Health::new();
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
-        let seen = ready.subscribe();
+        let is_ready = ready.subscribe();
         let (kcp_compatibility_now, shards) = (Arc::clone(&kcp_compatibility), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
             let is_enough =
                 kcp_compatibility_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
-            if is_enough || *seen.borrow() { Ok(()) } else { Err(describe_missing_lists(&shards.load())) }
+            if is_enough || *is_ready.borrow() { Ok(()) } else { Err(describe_missing_lists(&shards.load())) }
         });
         if let Some(limit) = config.index.max_age {
             let (report, table) = (Arc::clone(&report), Arc::clone(&table));
@@ -304,10 +304,10 @@ impl Gateway {
             let failures: Vec<String> = failing.failures().into_iter().map(public_failure).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
-        let (kcp_compatibility_now, leaving) = (Arc::clone(&kcp_compatibility), shutdown.clone());
+        let (kcp_compatibility_now, process_shutdown) = (Arc::clone(&kcp_compatibility), shutdown.clone());
         health.check("shutdown", &[Probe::Ready], move || {
             let stays_ready = kcp_compatibility_now.load().contains(&KcpBehaviour::Drain);
-            if leaving.is_announced() && !stays_ready {
+            if process_shutdown.is_announced() && !stays_ready {
                 Err("process is shutting down".to_owned())
             } else {
                 Ok(())
@@ -388,16 +388,7 @@ impl Gateway {
         });
         let prepared = listeners.prepare(config, sockets);
         let prepared = prepared.map_err(|(key, error)| StartError::Listener { key, error })?;
-        Ok(GatewayComponents {
-            pipeline,
-            admin,
-            workers,
-            listeners,
-            acme,
-            prepared,
-            index,
-            ready: when_ready,
-        })
+        Ok(GatewayParts { pipeline, admin, workers, listeners, acme, prepared, index, ready: when_ready })
     }
 
     fn telemetry(&self) -> &Telemetry {
@@ -427,7 +418,7 @@ impl Gateway {
 
     /// The listener manager.
     pub(crate) fn open_listeners(&self) -> &ListenerManager {
-        &self.opened
+        &self.listener_manager
     }
 
     /// A function that reopens log files after log rotation has moved them.
@@ -443,18 +434,20 @@ impl Gateway {
     /// [`RejectedConfiguration`] if a part of it is invalid; then nothing has changed.
     pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), RejectedConfiguration> {
         // Everything that can fail comes first.
-        let prepared =
-            self.opened.prepare(&config, Sockets::Bound).map_err(RejectedConfiguration::listener)?;
+        let prepared = self
+            .listener_manager
+            .prepare(&config, Sockets::Bound)
+            .map_err(RejectedConfiguration::listener)?;
         let cors = Cors::new(&config.cors_allowed_origins)
-            .map_err(|error| RejectedConfiguration::because("corsAllowedOrigins", &error))?;
+            .map_err(|error| RejectedConfiguration::of_error("corsAllowedOrigins", &error))?;
         let log = self.telemetry().access_log.prepare(&config.access_log);
-        let log = log.map_err(|error| RejectedConfiguration::because("accessLog.file", &error))?;
+        let log = log.map_err(|error| RejectedConfiguration::of_error("accessLog.file", &error))?;
         let traces = self.telemetry().traces.prepare(&config.tracing);
         let traces =
-            traces.map_err(|error| RejectedConfiguration::because("tracing.otlpEndpoint", &error))?;
+            traces.map_err(|error| RejectedConfiguration::of_error("tracing.otlpEndpoint", &error))?;
 
         if self.config.kcp_compatibility != config.kcp_compatibility {
-            warn_of_holes(&config);
+            warn_of_insecure_kcp_behaviours(&config);
         }
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
         self.pipeline.forwarder.kcp_compatibility.store(Arc::new(config.kcp_compatibility.clone()));
@@ -463,9 +456,9 @@ impl Gateway {
         let mut meanwhile = listener_trusted_headers(&self.config);
         meanwhile.extend(&trusted);
         self.pipeline.routing.paths.set_listener_trusted_headers(meanwhile);
-        self.opened.apply(prepared);
+        self.listener_manager.apply(prepared);
         self.pipeline.routing.paths.set_listener_trusted_headers(trusted);
-        self.listeners = self.opened.addresses();
+        self.listeners = self.listener_manager.addresses();
         let miss_policy = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
         self.pipeline.routing.resolver.set_miss_wait_policy(miss_policy);
         self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
@@ -485,8 +478,8 @@ impl Gateway {
             self.pipeline.routing.paths.set_built_in(config.paths.services);
         }
         self.shutdown.configure(&config.drain);
-        for what in restart_needed(&self.config, &config) {
-            tracing::warn!(setting = what, "this change of the configuration needs a restart");
+        for setting in restart_needed(&self.config, &config) {
+            tracing::warn!(setting, "this change of the configuration needs a restart");
         }
         self.config = config;
         Ok(())
@@ -518,15 +511,15 @@ pub fn follow_configuration(
 
 /// The name of a file that could not be reloaded, with the position of the error if there is one. Readiness is public, so it
 /// must not reveal folders or contents.
-fn public_failure((what, reason): (String, String)) -> String {
-    let place = reason.split_whitespace().find_map(|word| {
+fn public_failure((object, reason): (String, String)) -> String {
+    let position = reason.split_whitespace().find_map(|word| {
         let word = word.trim_matches(|end: char| !end.is_alphanumeric());
         let (file, line) = word.rsplit('/').next()?.split_once(':')?;
         (file.contains('.') && line.starts_with(|digit: char| digit.is_ascii_digit()))
             .then(|| format!("{file}:{line}"))
     });
-    match place {
-        Some(place) => format!("{what} ({place})"),
-        None => what,
+    match position {
+        Some(position) => format!("{object} ({position})"),
+        None => object,
     }
 }

@@ -14,19 +14,19 @@ use crate::process::gateway::{CONFIGURATION, SharedGateway};
 /// Reports the state of the process.
 #[derive(Clone)]
 pub struct ServiceNotifier {
-    told: Arc<Mutex<LastNotification>>,
+    last: Arc<Mutex<LastNotification>>,
     manager: ServiceManager,
 }
 
 struct LastNotification {
     state: ProcessState,
     file: Option<PathBuf>,
-    /// False before the process has taken over, and after it has handed over: nothing is reported then.
-    in_charge: bool,
+    /// True after the take-over and before a hand-over: only then this process reports the state of the service.
+    is_reporting: bool,
 }
 
 impl ServiceNotifier {
-    /// For a starting process; `file` is the state file.
+    /// A notifier for a starting process; `file` is the state file.
     pub fn new(file: Option<PathBuf>) -> Self {
         let state = ProcessState {
             pid: std::process::id(),
@@ -34,7 +34,7 @@ impl ServiceNotifier {
             ..ProcessState::default()
         };
         Self {
-            told: Arc::new(Mutex::new(LastNotification { state, file, in_charge: false })),
+            last: Arc::new(Mutex::new(LastNotification { state, file, is_reporting: false })),
             manager: ServiceManager,
         }
     }
@@ -52,14 +52,14 @@ impl ServiceNotifier {
         async move {
             let workers = gateway.lock().workers();
             // The reference to the gateway is dropped after the take-over.
-            if self.takes_over(gateway, &inherited, &shutdown).await {
-                self.serves(workers, &reloads, held, &shutdown).await;
+            if self.take_over(gateway, &inherited, &shutdown).await {
+                self.report_until_drain(workers, &reloads, held, &shutdown).await;
             }
         }
     }
 
     /// Takes over from a predecessor. False if that failed.
-    async fn takes_over(
+    async fn take_over(
         &self,
         gateway: SharedGateway,
         inherited: &InheritedSockets,
@@ -80,7 +80,7 @@ impl ServiceNotifier {
         };
         match inheritance {
             Ok(inheritance) => {
-                gateway.lock().open_listeners().own(&inheritance);
+                gateway.lock().open_listeners().own_files(&inheritance);
                 if inheritance.is_orphaned {
                     tracing::warn!("the predecessor has ended without a message: this process takes over");
                 } else {
@@ -97,17 +97,17 @@ impl ServiceNotifier {
         true
     }
 
-    async fn serves(
+    async fn report_until_drain(
         &self,
         workers: Arc<Workers>,
         reloads: &Reloads,
         held: Option<ReloadHold>,
         shutdown: &Shutdown,
     ) {
-        self.told.lock().in_charge = true;
-        self.enter(ProcessPhase::Ready);
+        self.last.lock().is_reporting = true;
+        self.set_phase(ProcessPhase::Ready);
         self.manager.ready("serving");
-        let mut looks = reloads.counts();
+        let mut reload_counts = reloads.counts();
         if let Some(held) = held {
             drop(held);
             // A reload that was requested from the predecessor meanwhile is done now.
@@ -117,55 +117,55 @@ impl ServiceNotifier {
         tokio::pin!(watchdog);
         loop {
             tokio::select! {
-                changed = looks.changed() => {
+                changed = reload_counts.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    self.record_reload_counts(&mut looks, reloads);
+                    self.on_reload_counts(&mut reload_counts, reloads);
                 }
                 () = &mut watchdog => {}
                 () = shutdown.announced() => break,
             }
         }
         if self.is_reporting() {
-            self.enter(ProcessPhase::Draining);
+            self.set_phase(ProcessPhase::Draining);
             self.manager.stopping("draining");
         }
     }
 
     /// True while this process reports the service's state: after the take-over and before a hand-over.
     pub(crate) fn is_reporting(&self) -> bool {
-        self.told.lock().in_charge
+        self.last.lock().is_reporting
     }
 
     /// Reports that the process starts its successor.
-    pub(crate) fn upgrading(&self) {
-        self.enter(ProcessPhase::Upgrading);
+    pub(crate) fn upgrade_started(&self) {
+        self.set_phase(ProcessPhase::Upgrading);
         self.manager.status("starting a successor");
     }
 
     /// Reports that the hand-over has failed.
-    pub(crate) fn report_failed_handover(&self, reason: &str) {
+    pub(crate) fn upgrade_failed(&self, reason: &str) {
         self.change(|state| {
             state.phase = ProcessPhase::Ready;
             state.upgrades_failed += 1;
             state.upgrade_failure = Some(reason.to_owned());
         });
-        self.manager.status(&format!("serving; there was no upgrade: {reason}"));
+        self.manager.status(&format!("serving; the upgrade failed: {reason}"));
     }
 
     /// Stops reporting: the successor may report the service's state from now on.
     pub(crate) fn stop_reporting(&self) {
-        self.told.lock().in_charge = false;
+        self.last.lock().is_reporting = false;
     }
 
     /// Reports again, because the hand-over has failed.
     pub(crate) fn resume_reporting(&self) {
-        self.told.lock().in_charge = true;
+        self.last.lock().is_reporting = true;
     }
 
     /// Reports that the successor has taken over.
-    pub(crate) fn hands_over(&self, successor: Option<u32>) {
+    pub(crate) fn handed_over(&self, successor: Option<u32>) {
         if let Some(successor) = successor {
             self.manager.main_process(successor);
         }
@@ -173,29 +173,29 @@ impl ServiceNotifier {
 
     /// Reports the end of the process.
     pub fn end(&self) {
-        let told = self.told.lock();
-        if let Some(file) = told.file.as_ref().filter(|_| told.in_charge) {
+        let last = self.last.lock();
+        if let Some(file) = last.file.as_ref().filter(|_| last.is_reporting) {
             // The file may not exist.
             let _ = std::fs::remove_file(file);
         }
     }
 
-    fn record_reload_counts(
+    fn on_reload_counts(
         &self,
-        looks: &mut watch::Receiver<fairlead_process::ReloadCounts>,
+        reload_counts: &mut watch::Receiver<fairlead_process::ReloadCounts>,
         reloads: &Reloads,
     ) {
-        let now = *looks.borrow_and_update();
+        let now = *reload_counts.borrow_and_update();
         let is_over = now.begun == now.done;
         let failures = if is_over { reloads.failures() } else { Vec::new() };
         // A reload may be complete before its start was observed.
-        if self.told.lock().state.reloads_begun < now.begun {
+        if self.last.lock().state.reloads_begun < now.begun {
             self.manager.reloading();
         }
         self.change(|state| {
             if is_over {
                 state.not_reloaded =
-                    failures.iter().map(|(what, reason)| format!("{what}: {reason}")).collect();
+                    failures.iter().map(|(object, reason)| format!("{object}: {reason}")).collect();
             }
             (state.reloads_begun, state.reloads_done) = (now.begun, now.done);
             state.phase = match state.phase {
@@ -207,21 +207,21 @@ impl ServiceNotifier {
         match (is_over, failures.first()) {
             (false, _) => {}
             (true, None) => self.manager.ready("serving"),
-            (true, Some((what, _))) => {
-                self.manager.ready(&format!("serving; the last good one is in effect: {what}"));
+            (true, Some((object, _))) => {
+                self.manager.ready(&format!("serving; the last good one is in effect: {object}"));
             }
         }
     }
 
-    fn enter(&self, phase: ProcessPhase) {
+    fn set_phase(&self, phase: ProcessPhase) {
         self.change(|state| state.phase = phase);
     }
 
     fn change(&self, change: impl FnOnce(&mut ProcessState)) {
-        let mut told = self.told.lock();
-        change(&mut told.state);
-        if let Some(file) = told.file.as_ref().filter(|_| told.in_charge)
-            && let Err(error) = told.state.write(file)
+        let mut last = self.last.lock();
+        change(&mut last.state);
+        if let Some(file) = last.file.as_ref().filter(|_| last.is_reporting)
+            && let Err(error) = last.state.write(file)
         {
             tracing::warn!(file = %file.display(), %error, "the state file cannot be written");
         }
@@ -235,7 +235,7 @@ async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;
-        workers.response().await;
+        workers.probe().await;
         manager.alive();
     }
 }

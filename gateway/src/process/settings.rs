@@ -13,7 +13,7 @@ use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::HeaderLimits;
 use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::routing::index::{IndexOptions, ShardSelection, WorkspaceAuthentication};
-use crate::routing::mapping::{LivePaths, RootPathPolicy};
+use crate::routing::mapping::{LivePathMappings, RootPathPolicy};
 use crate::routing::mount::MountRules;
 use crate::routing::resolver::LabelsBehindMounts;
 use crate::upstream::{
@@ -77,10 +77,11 @@ pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'
     needed
 }
 
-pub(super) fn warn_of_holes(config: &GatewayConfig) {
-    for (switch, hole) in config.kcp_compatibility.iter().filter_map(|switch| Some((switch, switch.hole()?)))
+pub(super) fn warn_of_insecure_kcp_behaviours(config: &GatewayConfig) {
+    for (behaviour, hole) in
+        config.kcp_compatibility.iter().filter_map(|behaviour| Some((behaviour, behaviour.hole()?)))
     {
-        tracing::warn!(?switch, "kcpCompatibility weakens security: {hole}");
+        tracing::warn!(switch = ?behaviour, "kcpCompatibility weakens security: {hole}");
     }
 }
 
@@ -98,7 +99,7 @@ pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         } else {
             Unreachable::ServiceUnavailable
         },
-        repeat: !config.kcp_compatibility.contains(&KcpBehaviour::Retries),
+        retries: !config.kcp_compatibility.contains(&KcpBehaviour::Retries),
         admission: AdmissionOptions::new(&config.upstream.concurrency),
         health: HealthOptions::new(&config.upstream.health),
         breaker: BreakerOptions::new(&config.upstream.circuit_breaker),
@@ -111,8 +112,8 @@ pub(super) fn paths(
     kcp_compatibility: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
     root_shard: &Endpoint,
     reloads: &Reloads,
-) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
-    let paths = Arc::new(LivePaths::built_in(config.paths.services));
+) -> Result<(Arc<LivePathMappings>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
+    let paths = Arc::new(LivePathMappings::built_in(config.paths.services));
     let reads_once = config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     let credential = match &config.paths.mapping_file {
         None => {
@@ -126,16 +127,16 @@ pub(super) fn paths(
             reloads.register("credential for shards", watched, move || files.load())?
         }
         Some(file) => {
-            let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
+            let (path_mappings, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
             let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
             let (root_shard, kcp_compatibility) = (root_shard.clone(), Arc::clone(kcp_compatibility));
             reloads.register_naming("mapping file", watched, move || {
-                let is_alone = kcp_compatibility.load().contains(&KcpBehaviour::RootPath);
-                let read = read_by.read(&file, if is_alone { RootPathPolicy::Refuse } else { RootPathPolicy::Allow });
-                if read.is_ok() && read_by.load().maps_services_to(&root_shard) {
+                let refuses_root_path = kcp_compatibility.load().contains(&KcpBehaviour::RootPath);
+                let read = path_mappings.read(&file, if refuses_root_path { RootPathPolicy::Refuse } else { RootPathPolicy::Allow });
+                if read.is_ok() && path_mappings.load().maps_services_to(&root_shard) {
                     tracing::warn!(
-                        "the mapping file leads /services/ to the root shard, which serves the virtual workspaces of no \
-                         other shard; without a mapping file each shard serves its own (paths.services)"
+                        "the mapping file maps /services/ to the root shard, which serves only its own virtual workspaces; \
+                         without a mapping file each shard serves its own (paths.services)"
                     );
                 }
                 read.map(|(credential, named)| (credential, if reads_once { Vec::new() } else { named }))
@@ -168,22 +169,22 @@ pub(super) fn own_credentials(
     config: &GatewayConfig,
     reloads: &Reloads,
 ) -> Result<OwnCredentials, LoadError> {
-    let usual = &config.upstream;
+    let upstream = &config.upstream;
     let reads_once = config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     let mut own = OwnCredentials::default();
-    for shard in &usual.shards {
+    for shard in &upstream.shards {
         if shard.certificate.is_none() && shard.server_ca.is_none() && shard.server_name.is_none() {
             continue;
         }
         let files = CredentialFiles {
-            certificate: shard.certificate.as_ref().unwrap_or(&usual.certificate).to_path_buf(),
-            private_key: shard.private_key.as_ref().unwrap_or(&usual.private_key).to_path_buf(),
-            authorities: shard.server_ca.as_ref().unwrap_or(&usual.server_ca).to_path_buf(),
+            certificate: shard.certificate.as_ref().unwrap_or(&upstream.certificate).to_path_buf(),
+            private_key: shard.private_key.as_ref().unwrap_or(&upstream.private_key).to_path_buf(),
+            authorities: shard.server_ca.as_ref().unwrap_or(&upstream.server_ca).to_path_buf(),
             server_name: shard.server_name.clone(),
         };
-        let what = format!("credential for shard {}", shard.name);
+        let object = format!("credential for shard {}", shard.name);
         let watched = if reads_once { Vec::new() } else { files.files().into() };
-        own.insert(shard.name.as_str().into(), reloads.register(&what, watched, move || files.load())?);
+        own.insert(shard.name.as_str().into(), reloads.register(&object, watched, move || files.load())?);
     }
     Ok(own)
 }

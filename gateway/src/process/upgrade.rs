@@ -16,9 +16,9 @@ const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
 /// The hand-over failed, and this process continues.
 #[derive(Debug, thiserror::Error)]
 enum UpgradeError {
-    /// A supervisor tracks this process only.
+    /// The supervisor tracks this process only.
     #[error(
-        "the supervisor that has started this process would take the hand-over for its end; stop and start it there"
+        "the supervisor of this process cannot follow a hand-over: restart the process through the supervisor"
     )]
     Supervised,
     /// The program to start is unknown.
@@ -31,7 +31,7 @@ enum UpgradeError {
     #[error(transparent)]
     Handover(#[from] HandoverError),
     /// The process ends before the hand-over is complete.
-    #[error("the process ends")]
+    #[error("the process is shutting down")]
     Ending,
 }
 
@@ -41,56 +41,56 @@ enum UpgradeError {
 /// The handler cannot be installed.
 pub fn on_upgrade_signal(
     gateway: SharedGateway,
-    life: ServiceNotifier,
+    notifier: ServiceNotifier,
     reloads: Reloads,
     shutdown: Shutdown,
 ) -> io::Result<impl Future<Output = ()> + Send> {
-    let mut asked = signal(SignalKind::quit())?;
+    let mut sigquit = signal(SignalKind::quit())?;
     Ok(async move {
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.announced() => return,
-                _ = asked.recv() => {}
+                _ = sigquit.recv() => {}
             }
-            if !life.is_reporting() {
-                // As a successor it would start a third process, and its predecessor would not notice the end of that one.
+            if !notifier.is_reporting() {
+                // A successor that has not taken over would start a third process, whose end its predecessor would not notice.
                 tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
                 continue;
             }
-            life.upgrading();
+            notifier.upgrade_started();
             // Two processes listen on the same addresses: listeners must not change until one of them is the only one.
-            let held = hold(&reloads).await;
-            match hand_over(&gateway, &life, &shutdown).await {
+            let reload_hold = hold(&reloads).await;
+            match hand_over(&gateway, &notifier, &shutdown).await {
                 Ok(()) => {
                     tracing::info!("the successor has taken over; open connections drain");
                     shutdown.begin_now();
                     shutdown.draining().await;
-                    return drop(held);
+                    return drop(reload_hold);
                 }
                 Err(UpgradeError::Ending) => return,
                 Err(error) => {
                     let reason = fairlead_process::chain(&error);
-                    tracing::error!(reason, "there is no upgrade: this process goes on");
-                    life.report_failed_handover(&reason);
+                    tracing::error!(reason, "the upgrade failed: this process continues");
+                    notifier.upgrade_failed(&reason);
                 }
             }
-            drop(held);
+            drop(reload_hold);
             // Further signals during the hand-over are ignored.
-            while asked.recv().now_or_never().is_some() {}
+            while sigquit.recv().now_or_never().is_some() {}
         }
     })
 }
 
 async fn hold(reloads: &Reloads) -> Option<ReloadHold> {
     let reloads = reloads.clone();
-    // Waits for a load in progress. It fails if the process ends, and then nothing is loaded any more.
+    // Waits for a reload in progress. It fails if the process ends; then nothing is reloaded any more.
     tokio::task::spawn_blocking(move || reloads.hold(CONFIGURATION)).await.ok()
 }
 
 async fn hand_over(
     gateway: &SharedGateway,
-    life: &ServiceNotifier,
+    notifier: &ServiceNotifier,
     shutdown: &Shutdown,
 ) -> Result<(), UpgradeError> {
     if std::env::var_os(SUPERVISED).is_some() {
@@ -103,13 +103,13 @@ async fn hand_over(
         (
             program,
             upgrade.ready_timeout.get(),
-            gateway.open_listeners().duplicate_for_successor().map_err(UpgradeError::Sockets)?,
+            gateway.open_listeners().hand_over().map_err(UpgradeError::Sockets)?,
         )
     };
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let (called, arguments) = arguments.split_first().ok_or(UpgradeError::NoName)?;
-    let called = Some(called.clone()).filter(|called| !called.is_empty());
-    let program: OsString = program.or(called).ok_or(UpgradeError::NoName)?;
+    let (own_program, arguments) = arguments.split_first().ok_or(UpgradeError::NoName)?;
+    let own_program = Some(own_program.clone()).filter(|own_program| !own_program.is_empty());
+    let program: OsString = program.or(own_program).ok_or(UpgradeError::NoName)?;
     let mut successor = Successor::start(&program, arguments, sockets, &handed.files())?;
     tracing::info!(program = %program.display(), pid = successor.pid(), "a successor was started");
     tokio::select! {
@@ -117,14 +117,14 @@ async fn hand_over(
         // The successor is killed; it does not serve yet.
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
-    let (pid, owned) = (successor.pid(), handed.leave(successor.unused()));
-    // Before the successor learns of it, so that its reports are not overwritten.
-    life.stop_reporting();
+    let (pid, owned) = (successor.pid(), handed.release(successor.unused()));
+    // Before the successor is notified, so that its reports are not overwritten.
+    notifier.stop_reporting();
     if let Err(error) = successor.hand_over(&owned).await {
-        life.resume_reporting();
-        handed.keep();
+        notifier.resume_reporting();
+        handed.reclaim();
         return Err(error.into());
     }
-    life.hands_over(pid);
+    notifier.handed_over(pid);
     Ok(())
 }

@@ -6,7 +6,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::uri::Authority;
 
-/// The fault in the host of a request.
+/// The error in the host of a request, as text.
 pub(crate) type HostError = &'static str;
 
 const MISSING: HostError = "a request over HTTP/1.1 must have a Host header";

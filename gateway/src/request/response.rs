@@ -108,7 +108,7 @@ impl LocalResponse {
         Self::status(&Status::timeout("the shard did not respond in time", 1), "gateway_timeout")
     }
 
-    /// 400.
+    /// 400 with this message.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::status(&Status::bad_request(message), "bad_request")
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use mapping::LivePaths;
+use mapping::LivePathMappings;
 use mount::MountRules;
 use resolver::WorkspaceResolver;
 use table::RoutingTable;
@@ -27,7 +27,7 @@ pub(crate) struct Routing {
     /// Resolves workspace references.
     pub(crate) resolver: Arc<WorkspaceResolver>,
     /// Path prefixes and their targets.
-    pub(crate) paths: Arc<LivePaths>,
+    pub(crate) paths: Arc<LivePathMappings>,
     /// Hosts that mount URLs may name.
     pub(crate) mounts: ArcSwap<MountRules>,
 }

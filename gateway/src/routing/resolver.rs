@@ -65,7 +65,7 @@ pub(crate) enum Route {
         /// The type of its workspace, `path:name`.
         workspace_type: Option<Arc<str>>,
         /// Whether another shard owned it recently: see [`resumes_from_revision`](crate::request::resume::resumes_from_revision).
-        recently_moved: bool,
+        recently_relocated: bool,
     },
     /// A server with this URL.
     Mount(Box<str>),
@@ -99,9 +99,9 @@ pub(crate) enum CallerKind {
     Anonymous,
 }
 
-/// Whether the index is up to date.
+/// Reports whether the index is up to date.
 pub(crate) trait IndexStatus: Send + Sync {
-    /// Whether the watches of a shard are open; of all shards for `None`.
+    /// True if the watches of a shard are open; of all shards for `None`.
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool;
 }
 
@@ -180,7 +180,7 @@ impl WorkspaceResolver {
                 Ok(route) => return route,
                 Err(missing) => missing,
             };
-            let may_appear = missing.below_known || reference.is_id_shaped();
+            let may_appear = missing.is_parent_known || reference.is_id_shaped();
             if caller == CallerKind::Anonymous || !may_appear {
                 if let Some(trace) = trace {
                     trace.record(Stage::Workspace, StageResult::Info, || no_wait_message(caller));
@@ -200,7 +200,7 @@ impl WorkspaceResolver {
             let appeared = waiter.appeared.notified();
             tokio::pin!(appeared);
             appeared.as_mut().enable();
-            // It may have been added between the look-up and the registration.
+            // The record may have been added between the look-up and the registration.
             match self.resolve(reference) {
                 Ok(route) => return route,
                 Err(now_missing) if now_missing.key != missing.key => continue,
@@ -227,7 +227,7 @@ impl WorkspaceResolver {
 
     /// Wakes the waiters for these keys and removes the keys from the cached misses. The index calls it after
     /// each batch; it costs one uncontended lock while there are no misses.
-    pub(crate) fn appeared(&self, keys: &[TableKey]) {
+    pub(crate) fn wake_waiters(&self, keys: &[TableKey]) {
         let mut misses = self.misses.lock();
         if misses.is_empty() {
             return;
@@ -243,8 +243,8 @@ impl WorkspaceResolver {
     }
 
     fn resolve(&self, reference: &Reference<'_>) -> Result<Route, Missing> {
-        let root = self.table.load();
-        Ok(match root.resolve(reference) {
+        let view = self.table.load();
+        Ok(match view.resolve(reference) {
             // A shard that lost its URL, with kcp's behaviour enabled.
             Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::NotFound,
             Resolution::Found(found) => Route::Shard {
@@ -253,7 +253,7 @@ impl WorkspaceResolver {
                 url: Arc::clone(&found.shard.spec.url),
                 cluster: found.cluster.into(),
                 workspace_type: found.workspace_type.cloned(),
-                recently_moved: found.recently_moved,
+                recently_relocated: found.recently_relocated,
             },
             Resolution::Mount(mount) => match mount.missing_behind {
                 Some(missing) if !self.ignores_behind_mounts.load(Ordering::Relaxed) => return Err(missing),
@@ -268,20 +268,20 @@ impl WorkspaceResolver {
 
     /// Adds the steps of the look-up on the current view to the trace.
     fn trace_lookup(&self, reference: &Reference<'_>, trace: &DecisionLog) {
-        let root = self.table.load();
-        let resolution = root.resolve_with_trace(reference, &mut |step| {
+        let view = self.table.load();
+        let resolution = view.resolve_with_trace(reference, &mut |step| {
             trace.record(Stage::Workspace, StageResult::Passed, || step.to_string());
         });
         match resolution {
-            Resolution::Found(found) if found.recently_moved => {
+            Resolution::Found(found) if found.recently_relocated => {
                 trace.record(Stage::Workspace, StageResult::Info, || {
-                    "it was relocated from another shard recently: watches have to list again".to_owned()
+                    "the logical cluster was relocated from another shard recently: watches have to list again".to_owned()
                 });
             }
             Resolution::Found(_) => {}
             Resolution::Mount(mount) => {
                 let missing_behind = mount.missing_behind.map_or("", |_| "; no workspaces exist behind a mount");
-                let state = if mount.unavailable { "it, or something above it, is not ready" } else { "ready" };
+                let state = if mount.unavailable { "the mount or a workspace above it is not ready" } else { "ready" };
                 let outcome = if mount.unavailable || mount.missing_behind.is_some() { StageResult::Refused } else { StageResult::Passed };
                 trace.record(Stage::Mount, outcome, || format!("mounted from {}: {state}{missing_behind}", mount.url));
             }
@@ -290,7 +290,7 @@ impl WorkspaceResolver {
                     .to_owned()
             }),
             Resolution::NotSynced => trace.record(Stage::Workspace, StageResult::Refused, || {
-                "it is not in the index, but not all shards are listed yet".to_owned()
+                "the workspace is not in the index, but not all shards are listed yet".to_owned()
             }),
             Resolution::NotFound(missing) => trace.record(Stage::Workspace, StageResult::Refused, || match missing.shard {
                 Some(_) => "the logical cluster has no workspace of that name".to_owned(),
@@ -329,7 +329,7 @@ fn no_wait_message(caller: CallerKind) -> String {
 
 fn wait_message(wait: Duration, is_cached_miss: bool) -> String {
     let reason = if is_cached_miss { ", less than usual because it was not found recently" } else { "" };
-    format!("it may not be indexed yet: waits up to {} ms{reason}", wait.as_millis())
+    format!("the workspace may not be indexed yet: the request waits up to {} ms{reason}", wait.as_millis())
 }
 
 /// A waiting request; deregistered when dropped, also when its client has disconnected.
@@ -451,7 +451,7 @@ mod tests {
                 constraints: crate::routing::table::PlacementConstraints::default(),
             };
             let shard = writer.put_shard(spec).unwrap();
-            writer.shards_listed();
+            writer.mark_shards_listed();
             let watching = Arc::new(AtomicBool::new(true));
             let resolver = Arc::new(WorkspaceResolver::new(
                 writer.table(),
@@ -468,7 +468,7 @@ mod tests {
 
         fn apply(&mut self, changes: Vec<Change>) {
             let keys = self.writer.apply(changes.into_iter().map(|change| (self.shard, change)).collect());
-            self.resolver.appeared(&keys);
+            self.resolver.wake_waiters(&keys);
         }
 
         fn route(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {

@@ -32,9 +32,9 @@ pub(crate) fn shard_clients(
         config.upstream.shards.iter().filter_map(|shard| Some((shard, shard.kubeconfig.as_ref()?)));
     let mut own = FxHashMap::default();
     for (shard, file) in of_single {
-        let what = format!("kubeconfig of shard {}", shard.name);
+        let object = format!("kubeconfig of shard {}", shard.name);
         let file = KubeconfigFile::at(file, &root.endpoint);
-        own.insert(Arc::from(shard.name.as_str()), credentials(&what, file, reloads)?);
+        own.insert(Arc::from(shard.name.as_str()), credentials(&object, file, reloads)?);
     }
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
@@ -56,8 +56,8 @@ fn peer_clients(
     for (number, file) in files.iter().enumerate() {
         let file = KubeconfigFile::of_its_server(file);
         let endpoint = file.resolve()?.endpoint.with_prefix("");
-        let what = format!("kubeconfig {} of a peer", number + 1);
-        let credentials = credentials(&what, file, reloads)?;
+        let object = format!("kubeconfig {} of a peer", number + 1);
+        let credentials = credentials(&object, file, reloads)?;
         let client = Client::with_credentials(endpoint, Arc::clone(&credentials), options.clone());
         match &mut peers {
             Some(peers) => peers.others.push(client),
@@ -71,7 +71,7 @@ const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"))
 
 /// Loads the credentials of a kubeconfig. They are replaced when the kubeconfig or a file that it names changes.
 fn credentials(
-    what: &str,
+    object: &str,
     kubeconfig: KubeconfigFile,
     reloads: &Reloads,
 ) -> Result<Arc<ArcSwap<Credentials>>, ShardClientsError> {
@@ -79,21 +79,21 @@ fn credentials(
     let file = Some(kubeconfig.file.as_path()).filter(|file| !file.as_os_str().is_empty());
     let files: Vec<PathBuf> = file.into_iter().chain(context.files()).map(Path::to_owned).collect();
     // The client takes the `ArcSwap` itself, so the reload callback stores into it.
-    let fed: Arc<OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
-    let feed = Arc::clone(&fed);
-    reloads.register(what, files, move || {
+    let slot: Arc<OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
+    let reloaded = Arc::clone(&slot);
+    reloads.register(object, files, move || {
         let loaded = kubeconfig.credentials()?;
-        match feed.get() {
+        match reloaded.get() {
             Some(current) => current.store(Arc::new(loaded)),
             None => {
-                let _ = feed.set(Arc::new(ArcSwap::from_pointee(loaded)));
+                let _ = reloaded.set(Arc::new(ArcSwap::from_pointee(loaded)));
             }
         }
         Ok::<(), ShardKubeconfigError>(())
     })?;
-    fed.get().cloned().ok_or_else(|| {
+    slot.get().cloned().ok_or_else(|| {
         // `register` has called the callback once, or has failed.
-        ShardClientsError::NotLoaded(what.to_owned())
+        ShardClientsError::NotLoaded(object.to_owned())
     })
 }
 
@@ -157,7 +157,7 @@ pub enum ShardKubeconfigError {
     #[error(transparent)]
     Unreadable(KubeconfigError),
     /// A required entry is missing.
-    #[error("{}: {source}", shown(file))]
+    #[error("{}: {source}", display_name(file))]
     Incomplete {
         /// The file; empty for the service account of the pod.
         file: PathBuf,
@@ -165,19 +165,21 @@ pub enum ShardKubeconfigError {
         source: KubeconfigError,
     },
     /// A certificate, key or token that the kubeconfig names cannot be used.
-    #[error("{}: {source}", shown(file))]
+    #[error("{}: {source}", display_name(file))]
     Credentials {
         /// The file; empty for the service account of the pod.
         file: PathBuf,
         /// The credential error.
         source: CredentialsError,
     },
-    /// No kubeconfig is named, and the process does not run in a pod.
-    #[error("no kubeconfig is named, and this is no pod: KUBERNETES_SERVICE_HOST is not set")]
+    /// No kubeconfig is configured, and the process does not run in a pod.
+    #[error(
+        "no kubeconfig is configured, and the process does not run in a pod: KUBERNETES_SERVICE_HOST is not set"
+    )]
     NoPod,
 }
 
-fn shown(file: &Path) -> String {
+fn display_name(file: &Path) -> String {
     if file.as_os_str().is_empty() {
         "the pod's own credentials".to_owned()
     } else {

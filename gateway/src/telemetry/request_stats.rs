@@ -62,7 +62,7 @@ impl RequestStats {
     }
 
     /// The time to the first byte of the shard's response, if it came.
-    pub(crate) fn got_first_byte(&self) -> Option<Duration> {
+    pub(crate) fn time_to_first_byte(&self) -> Option<Duration> {
         self.first_byte.get()
     }
 
@@ -73,14 +73,14 @@ impl RequestStats {
         annotations.local_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// Reads the annotations. `what` holds a lock: it must be short and must not call methods of these statistics.
-    pub(crate) fn with<T>(&self, what: impl FnOnce(&RequestAnnotations) -> T) -> T {
-        what(&self.annotations.lock())
+    /// Reads the annotations. `read` is called under a lock: it must be short and must not call methods of these statistics.
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&RequestAnnotations) -> T) -> T {
+        read(&self.annotations.lock())
     }
 
     fn span(&self, stage: RequestStage) -> Option<&Span> {
-        let at = RequestStage::OF_REQUEST.iter().position(|one| *one == stage)?;
-        self.stages.get(at)
+        let index = RequestStage::OF_REQUEST.iter().position(|one| *one == stage)?;
+        self.stages.get(index)
     }
 }
 

@@ -21,14 +21,15 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The addresses of one server.
 pub(super) struct Addresses {
     names: NameResolver,
-    known: ArcSwap<KnownAddress>,
-    looking_up: tokio::sync::Mutex<()>,
+    known: ArcSwap<KnownAddresses>,
+    look_up_lock: tokio::sync::Mutex<()>,
     health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
     /// True while ejected addresses are skipped; false if too many are ejected.
     excludes_ejected: AtomicBool,
-    turn: AtomicUsize,
+    /// Counter for the rotation of equally loaded addresses.
+    rotation: AtomicUsize,
     /// Time of the last attempt to connect to one of them.
-    asked: Mutex<Instant>,
+    last_attempt: Mutex<Instant>,
 }
 
 /// The health of a server's addresses.
@@ -50,7 +51,7 @@ impl EndpointStatus {
 }
 
 #[derive(Debug, Default)]
-struct KnownAddress {
+struct KnownAddresses {
     addresses: Vec<SocketAddr>,
     /// `None` for an IP address, which does not expire.
     expires: Option<Instant>,
@@ -62,11 +63,11 @@ impl Addresses {
         Self {
             names,
             known: ArcSwap::default(),
-            looking_up: tokio::sync::Mutex::default(),
+            look_up_lock: tokio::sync::Mutex::default(),
             health: Mutex::default(),
             excludes_ejected: AtomicBool::new(false),
-            turn: AtomicUsize::new(0),
-            asked: Mutex::new(Instant::now()),
+            rotation: AtomicUsize::new(0),
+            last_attempt: Mutex::new(Instant::now()),
         }
     }
 
@@ -81,23 +82,23 @@ impl Addresses {
         load: impl Fn(SocketAddr) -> usize,
         options: &HealthOptions,
     ) -> Vec<SocketAddr> {
-        *self.asked.lock() = Instant::now();
+        *self.last_attempt.lock() = Instant::now();
         let (unknown, old) = {
             let known = self.known.load();
             (known.addresses.is_empty(), known.expires.is_some_and(|expiry| expiry <= Instant::now()))
         };
         if unknown {
-            let _turn = self.looking_up.lock().await;
+            let _looking_up = self.look_up_lock.lock().await;
             if self.known.load().addresses.is_empty() {
                 self.look_up(host, port, options).await;
             }
-        } else if old && let Ok(_turn) = self.looking_up.try_lock() {
+        } else if old && let Ok(_looking_up) = self.look_up_lock.try_lock() {
             self.look_up(host, port, options).await;
         }
         let mut ordered = self.known.load().addresses.clone();
         if let 2.. = ordered.len() {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % ordered.len();
-            ordered.rotate_left(turn);
+            let offset = self.rotation.fetch_add(1, Ordering::Relaxed) % ordered.len();
+            ordered.rotate_left(offset);
             let health = self.health.lock();
             ordered.sort_by_cached_key(|address| (self.is_excluded(&health, *address), load(*address)));
         }
@@ -116,7 +117,7 @@ impl Addresses {
 
     fn is_excluded(&self, health: &FxHashMap<SocketAddr, Arc<AddressHealth>>, address: SocketAddr) -> bool {
         self.excludes_ejected.load(Ordering::Relaxed)
-            && health.get(&address).is_some_and(|health| health.is_out())
+            && health.get(&address).is_some_and(|health| health.is_ejected())
     }
 
     /// The health record of an endpoint, which its connections report to.
@@ -139,20 +140,20 @@ impl Addresses {
     /// Records a response from an endpoint. While ejected endpoints are not skipped, it ends the ejection.
     pub(super) fn succeeded(&self, health: &AddressHealth, options: &HealthOptions) {
         if health.succeeded() && !self.excludes_ejected() {
-            health.put_back();
+            health.end_ejection();
             self.evaluate(options);
         }
     }
 
     /// Ends the ejection of an endpoint.
-    pub(super) fn put_back(&self, address: SocketAddr, options: &HealthOptions) {
-        self.health_of(address).put_back();
+    pub(super) fn end_ejection(&self, address: SocketAddr, options: &HealthOptions) {
+        self.health_of(address).end_ejection();
         self.evaluate(options);
     }
 
     /// The end of an endpoint's ejection, if it is ejected.
     pub(super) fn ejected_until(&self, address: SocketAddr) -> Option<Instant> {
-        self.health.lock().get(&address)?.out().map(|out| out.until)
+        self.health.lock().get(&address)?.ejection().map(|ejection| ejection.until)
     }
 
     /// True while ejected endpoints are skipped.
@@ -161,21 +162,21 @@ impl Addresses {
     }
 
     /// True if the last look-up contained the endpoint.
-    pub(super) fn knows(&self, address: SocketAddr) -> bool {
+    pub(super) fn contains(&self, address: SocketAddr) -> bool {
         self.known.load().addresses.contains(&address)
     }
 
     /// Time since the last attempt to connect to any endpoint.
-    pub(super) fn time_since_last_use(&self) -> Duration {
-        self.asked.lock().elapsed()
+    pub(super) fn time_since_attempt(&self) -> Duration {
+        self.last_attempt.lock().elapsed()
     }
 
-    /// The present health of the addresses.
+    /// The current health of the addresses.
     pub(super) fn status(&self) -> EndpointStatus {
         let known = self.known.load();
         let health = self.health.lock();
         let ejected =
-            known.addresses.iter().filter_map(|address| Some((*address, health.get(address)?.out()?)));
+            known.addresses.iter().filter_map(|address| Some((*address, health.get(address)?.ejection()?)));
         EndpointStatus {
             known: known.addresses.len(),
             ejected: ejected.collect(),
@@ -186,7 +187,8 @@ impl Addresses {
     /// Decides whether the ejected addresses are skipped.
     fn evaluate(&self, options: &HealthOptions) {
         let EndpointStatus { known, ejected, .. } = self.status();
-        let excludes_ejected = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
+        let excludes_ejected =
+            known > 1 && !ejected.is_empty() && !options.exceeds_panic_threshold(ejected.len(), known);
         if self.excludes_ejected.swap(excludes_ejected, Ordering::Relaxed)
             && !excludes_ejected
             && !ejected.is_empty()
@@ -198,13 +200,13 @@ impl Addresses {
     async fn look_up(&self, host: &str, port: u16, options: &HealthOptions) {
         if let Ok(address) = host.parse() {
             let addresses = vec![SocketAddr::new(address, port)];
-            return self.known.store(Arc::new(KnownAddress { addresses, expires: None }));
+            return self.known.store(Arc::new(KnownAddresses { addresses, expires: None }));
         }
         let expires = Some(Instant::now() + TTL);
         let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, self.names.look_up(host, port)).await;
         let found = looked_up.ok().and_then(Result::ok).unwrap_or_default();
         let addresses = if found.is_empty() {
-            tracing::warn!(host, "the address cannot be looked up");
+            tracing::warn!(host, "the host name cannot be resolved");
             // The known addresses stay in use, with a new expiry, so that not every request looks the name up again.
             self.known.load().addresses.clone()
         } else {
@@ -212,15 +214,15 @@ impl Addresses {
         };
         // A DNS response may contain a subset of the addresses: ejected ones are kept, and so are records that connections hold.
         self.health.lock().retain(|address, health| {
-            addresses.contains(address) || health.is_out() || Arc::strong_count(health) > 1
+            addresses.contains(address) || health.is_ejected() || Arc::strong_count(health) > 1
         });
-        self.known.store(Arc::new(KnownAddress { addresses, expires }));
+        self.known.store(Arc::new(KnownAddresses { addresses, expires }));
         self.evaluate(options);
     }
 
     #[cfg(test)]
     fn of(addresses: &[SocketAddr]) -> Self {
-        let known = KnownAddress { addresses: addresses.to_vec(), expires: None };
+        let known = KnownAddresses { addresses: addresses.to_vec(), expires: None };
         Self { known: ArcSwap::from_pointee(known), ..Self::new(NameResolver::system()) }
     }
 }
@@ -249,7 +251,7 @@ mod tests {
         assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
         assert_eq!(addresses.in_order("", 0, load, &options()).await.last(), Some(&address(2)));
         assert_eq!(addresses.usable(), 2);
-        addresses.put_back(address(2), &options());
+        addresses.end_ejection(address(2), &options());
         assert_eq!(addresses.usable(), 3);
     }
 

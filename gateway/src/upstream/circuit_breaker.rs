@@ -1,6 +1,6 @@
 //! A circuit breaker: requests for a server that cannot be connected to fail at once for a while, at no cost.
 //!
-//! One attempt at a time finds out whether the server is back; other requests fail at once. Open connections are used
+//! One attempt at a time tests whether the server is available again; other requests fail at once. Open connections are used
 //! regardless of the circuit. Pauses do not grow: an attempt twice a second costs nothing, and a server that is back
 //! should be found at once.
 
@@ -10,7 +10,7 @@ use fairlead_config::CircuitBreakerConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// When the circuit opens, and for how long.
+/// The condition for opening the circuit, and the duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BreakerOptions {
     /// Consecutive failures that open the circuit; 0 for never.
@@ -37,7 +37,7 @@ struct State {
     failures: u32,
     /// No attempt is made before this time.
     until: Option<Instant>,
-    /// An attempt after a pause is in progress.
+    /// True while an attempt after a pause is in progress.
     trying: bool,
 }
 
@@ -45,7 +45,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct CircuitOpen;
 
-/// The right to one attempt. Dropping it without a result says nothing about the server.
+/// The permit for one attempt. Dropping it without a result does not change the number of failures.
 #[derive(Debug)]
 pub(super) struct Attempt<'b> {
     breaker: &'b Breaker,

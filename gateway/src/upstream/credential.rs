@@ -49,28 +49,28 @@ impl fmt::Debug for UpstreamCredential {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
     /// A file cannot be read or is not PEM.
-    #[error("{what} {path} cannot be read: {reason}")]
+    #[error("{object} {path} cannot be read: {reason}")]
     Read {
         /// Content that the file should have.
-        what: &'static str,
+        object: &'static str,
         /// The file.
         path: PathBuf,
         /// The cause.
         reason: String,
     },
     /// A file is damaged.
-    #[error("{what}: {fault}")]
+    #[error("{object}: {fault}")]
     Damaged {
         /// Content that the file should have.
-        what: &'static str,
+        object: &'static str,
         /// The position and the kind of the error.
         fault: PemFault,
     },
     /// A file contains no certificate, or an invalid one.
-    #[error("{0} holds no usable certificate")]
+    #[error("{0} contains no usable certificate")]
     NoCertificate(PathBuf),
     /// The server name is invalid.
-    #[error("{0:?} is no name of a server")]
+    #[error("{0:?} is not a server name")]
     ServerName(String),
     /// Certificate and key do not match.
     #[error("the certificate {certificate} cannot be used with its key")]
@@ -104,7 +104,7 @@ impl CredentialFiles {
         let chain = certificates("the client certificate", &self.certificate)?;
         let authorities = certificates("the CA bundle", &self.authorities)?;
         let key = PrivateKeyDer::from_pem_file(&self.private_key).map_err(|error| CredentialError::Read {
-            what: "the private key",
+            object: "the private key",
             path: self.private_key.clone(),
             reason: reason(&self.private_key, &error),
         })?;
@@ -157,9 +157,9 @@ impl CredentialFiles {
 static GROUP_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The certificates of a PEM file; each has been parsed successfully.
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, CredentialError> {
+fn certificates(object: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, CredentialError> {
     let unreadable = |error: rustls_pki_types::pem::Error| CredentialError::Read {
-        what,
+        object,
         path: path.to_owned(),
         reason: reason(path, &error),
     };
@@ -167,7 +167,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, Credent
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(unreadable)?;
     if parsed.is_empty() || parsed.iter().any(|der| X509Certificate::from_der(der).is_err()) {
         return Err(match PemFault::first_in(path) {
-            Some(fault) => CredentialError::Damaged { what, fault },
+            Some(fault) => CredentialError::Damaged { object, fault },
             None => CredentialError::NoCertificate(path.to_owned()),
         });
     }

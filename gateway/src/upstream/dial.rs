@@ -23,10 +23,10 @@ use crate::upstream::{
     ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share,
 };
 
-/// Time after which the next endpoint is tried as well.
-const HEAD_START: Duration = Duration::from_millis(300);
-/// Pause after a failure to open a further connection beside the open ones.
-const GROW_AGAIN: Duration = Duration::from_secs(10);
+/// Time after which the next endpoint is tried as well (the connection attempt delay of RFC 8305).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(300);
+/// Pause after a failure to open an additional connection.
+const GROW_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// Connections do not all expire at the same time: the maximum age is shortened at random by up to this fraction.
 const AGE_JITTER: f64 = 0.2;
 
@@ -39,14 +39,14 @@ impl Upstream {
         self: &Arc<Self>,
         options: UpstreamOptions,
     ) -> Result<StreamPermit, UpstreamError> {
-        let known = self.only_http1.lock().is_some_and(|until| Instant::now() < until);
-        if known || !self.endpoint.is_tls() {
+        let has_no_http2 = self.only_http1.lock().is_some_and(|until| Instant::now() < until);
+        if has_no_http2 || !self.endpoint.is_tls() {
             return Err(UpstreamError::OnlyHttp1);
         }
         if self.breaker.is_refusing(options.breaker) {
             return Err(UpstreamError::CircuitOpen);
         }
-        let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
+        let dial_permit = self.dial_guard.acquire().await.map_err(|_| UpstreamError::JustFailed)?;
         let group_key = self.credential.load().group_key;
         if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
             return Ok(permit);
@@ -54,10 +54,10 @@ impl Upstream {
         let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::CircuitOpen)?;
         let connected = self.connect(options).await;
         let has_failed = matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1));
-        *self.failed.lock() = has_failed.then(Instant::now);
+        *self.last_failure.lock() = has_failed.then(Instant::now);
         if has_failed {
             attempt.failed();
-            pass.failed();
+            dial_permit.failed();
         } else {
             attempt.succeeded();
         }
@@ -72,12 +72,12 @@ impl Upstream {
         let credential = &self.credential.load();
         let attempt = |address| {
             let connecting = async move {
-                let wire = self.wire(address, credential, &credential.stream_tls).await?;
-                if !wire.speaks_http2() {
+                let transport = self.open_transport(address, credential, &credential.stream_tls).await?;
+                if !transport.is_http2() {
                     return Ok(None);
                 }
                 // Waits for the server's first frame: it may accept, complete the handshake, and hang.
-                Ok(Some(Established::over(wire, options.stream_window).await?))
+                Ok(Some(Established::over(transport, options.stream_window).await?))
             };
             connecting.boxed()
         };
@@ -97,9 +97,9 @@ impl Upstream {
     /// Opens a connection for HTTP/1.1; also returns the key of the credential that it was opened with.
     pub(super) async fn dial(&self, limit: Duration) -> Result<(UpstreamTransport, u64), UpstreamError> {
         let credential = &self.credential.load();
-        let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
-        let (_, wire) = self.race(limit, attempt).await?;
-        Ok((wire, credential.group_key))
+        let attempt = |address| self.open_transport(address, credential, &credential.tunnel_tls).boxed();
+        let (_, transport) = self.race(limit, attempt).await?;
+        Ok((transport, credential.group_key))
     }
 
     /// Connects to the first endpoint that responds.
@@ -116,12 +116,13 @@ impl Upstream {
             return Err(UpstreamError::NoAddress(host.to_owned()));
         }
         let (address, connected) =
-            race(&endpoints, limit, attempt, |address, error| self.could_not_connect(address, error)).await?;
-        self.connects(address);
+            race(&endpoints, limit, attempt, |address, error| self.record_connect_failure(address, error))
+                .await?;
+        self.record_connected(address);
         Ok((address, connected))
     }
 
-    pub(super) async fn wire(
+    pub(super) async fn open_transport(
         &self,
         address: SocketAddr,
         credential: &UpstreamCredential,
@@ -142,8 +143,8 @@ impl Upstream {
     }
 }
 
-/// The first of the endpoints that can be connected to. Reports those that fail, and those that are slower by more than a head
-/// start than one that began later: a smaller difference may be chance.
+/// Connects to the endpoints with delays and returns the first connection. Reports endpoints that fail, and endpoints that were
+/// tried at least [`ATTEMPT_DELAY`] before the first that succeeded: a smaller difference may be chance.
 async fn race<'a, T>(
     endpoints: &[SocketAddr],
     limit: Duration,
@@ -169,7 +170,7 @@ async fn race<'a, T>(
             Some((address, outcome)) = racing.next() => match outcome {
                 Ok(connected) => {
                     let winner = began.iter().find(|(other, _)| *other == address).map(|(_, at)| *at);
-                    let is_slow = |at: Instant| winner.is_some_and(|winner| winner >= at + HEAD_START);
+                    let is_slow = |at: Instant| winner.is_some_and(|winner| winner >= at + ATTEMPT_DELAY);
                     let slower = began.iter().filter(|(_, at)| is_slow(*at));
                     slower.for_each(|(other, _)| fails(*other, None));
                     return Ok((address, connected));
@@ -181,27 +182,27 @@ async fn race<'a, T>(
                     failure = error;
                 }
             },
-            () = tokio::time::sleep(HEAD_START), if waiting.len() > 0 => {}
+            () = tokio::time::sleep(ATTEMPT_DELAY), if waiting.len() > 0 => {}
         }
     }
 }
 
-/// Opens a further connection beside the open ones.
+/// Opens an additional connection.
 pub(super) async fn grow(upstream: Arc<Upstream>, options: UpstreamOptions) {
     if let Err(error) = upstream.connect(options).await {
-        tracing::debug!(shard = %upstream.name, %error, "no further connection could be opened");
-        tokio::time::sleep(GROW_AGAIN).await;
+        tracing::debug!(shard = %upstream.name, %error, "no additional connection could be opened");
+        tokio::time::sleep(GROW_RETRY_PAUSE).await;
     }
     upstream.growing.store(false, Ordering::Relaxed);
 }
 
 fn lifetime(options: UpstreamOptions) -> Lifetime {
-    let younger = options.max_age.mul_f64(AGE_JITTER * random_share());
+    let jitter = options.max_age.mul_f64(AGE_JITTER * random_share());
     Lifetime {
         ping_interval: options.ping_interval,
         pings: options.pings,
         idle_timeout: options.idle_timeout,
-        max_age: options.max_age.saturating_sub(younger),
+        max_age: options.max_age.saturating_sub(jitter),
     }
 }
 
@@ -226,7 +227,7 @@ mod tests {
                     Err(io::Error::from(io::ErrorKind::ConnectionRefused).into())
                 }
                 hesitant if hesitant == address(4) => {
-                    tokio::time::sleep(HEAD_START + HEAD_START / 2).await;
+                    tokio::time::sleep(ATTEMPT_DELAY + ATTEMPT_DELAY / 2).await;
                     Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
                 }
                 _ => Ok(()),

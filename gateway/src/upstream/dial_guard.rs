@@ -11,15 +11,15 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// Admits one dial at a time to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct DialGuard {
-    turn: Arc<Mutex<()>>,
+    lock: Arc<Mutex<()>>,
     /// Number of failed dials.
     failures: Arc<AtomicU64>,
 }
 
-/// The right to dial; released when dropped.
+/// The permit to dial; released when dropped.
 #[derive(Debug)]
 pub(crate) struct DialPermit {
-    _turn: OwnedMutexGuard<()>,
+    _lock: OwnedMutexGuard<()>,
     failures: Arc<AtomicU64>,
 }
 
@@ -32,13 +32,13 @@ impl DialGuard {
     ///
     /// # Errors
     /// [`RecentlyFailed`] if a dial failed meanwhile.
-    pub(crate) async fn enter(&self) -> Result<DialPermit, RecentlyFailed> {
+    pub(crate) async fn acquire(&self) -> Result<DialPermit, RecentlyFailed> {
         let before = self.failures.load(Ordering::Acquire);
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let lock = Arc::clone(&self.lock).lock_owned().await;
         if self.failures.load(Ordering::Acquire) != before {
             return Err(RecentlyFailed);
         }
-        Ok(DialPermit { _turn: turn, failures: Arc::clone(&self.failures) })
+        Ok(DialPermit { _lock: lock, failures: Arc::clone(&self.failures) })
     }
 }
 
@@ -58,11 +58,11 @@ mod tests {
     #[tokio::test]
     async fn those_who_waited_share_a_failure_and_the_next_tries_again() {
         let gate = Arc::new(DialGuard::default());
-        let first = gate.enter().await.unwrap();
+        let first = gate.acquire().await.unwrap();
         let waiting: Vec<_> = (0..10)
             .map(|_| {
                 let gate = Arc::clone(&gate);
-                tokio::spawn(async move { gate.enter().await.map(drop) })
+                tokio::spawn(async move { gate.acquire().await.map(drop) })
             })
             .collect();
         tokio::task::yield_now().await;
@@ -70,16 +70,16 @@ mod tests {
         for outcome in waiting {
             assert_eq!(outcome.await.unwrap(), Err(RecentlyFailed));
         }
-        assert!(gate.enter().await.is_ok());
+        assert!(gate.acquire().await.is_ok());
     }
 
     #[tokio::test]
     async fn a_successful_dial_admits_the_next_request() {
         let gate = Arc::new(DialGuard::default());
-        let first = gate.enter().await.unwrap();
+        let first = gate.acquire().await.unwrap();
         let second = tokio::spawn({
             let gate = Arc::clone(&gate);
-            async move { gate.enter().await.is_ok() }
+            async move { gate.acquire().await.is_ok() }
         });
         tokio::task::yield_now().await;
         drop(first);

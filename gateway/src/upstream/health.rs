@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::Instant;
 
-/// When an address is ejected, and for how long.
+/// The conditions of an ejection, and its duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HealthOptions {
     /// Consecutive failed requests that eject an address; 0 for never.
     failures: u32,
     ejection: Duration,
-    pub(super) longest: Duration,
+    pub(super) max_ejection: Duration,
     /// Interval of the probes of an ejected address.
     pub(super) probe: Option<Duration>,
     panic_percent: usize,
@@ -33,22 +33,22 @@ impl HealthOptions {
         Self {
             failures: config.failures,
             ejection: config.ejection_time.get(),
-            longest: config.max_ejection_time.get(),
+            max_ejection: config.max_ejection_time.get(),
             probe: (!probe.is_zero()).then_some(probe),
             panic_percent: usize::try_from(config.panic_percent).unwrap_or(100),
         }
     }
 
-    /// True if so many of all fail that the cause is probably elsewhere.
-    pub(super) fn panics(&self, failing: usize, all: usize) -> bool {
+    /// True if so many of all addresses fail that the cause is probably on the side of the gateway.
+    pub(super) fn exceeds_panic_threshold(&self, failing: usize, all: usize) -> bool {
         failing * 100 > self.panic_percent * all
     }
 
-    /// Length of the `times`th ejection. `less` is the fraction that is subtracted, so that not all addresses return together.
-    fn ejected_for(&self, times: u32, less: f64) -> Duration {
+    /// Length of the `times`th ejection. `jitter` is the fraction that is subtracted, so that not all addresses return together.
+    fn ejected_for(&self, times: u32, jitter: f64) -> Duration {
         let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(30));
-        let whole = self.ejection.saturating_mul(factor).min(self.longest);
-        whole.mul_f64(1.0 - less)
+        let whole = self.ejection.saturating_mul(factor).min(self.max_ejection);
+        whole.mul_f64(1.0 - jitter)
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// True if nothing can be sent there, so that one failure is enough.
+    /// True if nothing can be sent to the address, so that one failure is enough.
     fn is_certain(self) -> bool {
         matches!(self, Self::Connect)
     }
@@ -85,16 +85,17 @@ impl Fault {
 pub(super) struct AddressHealth {
     /// Consecutive failed requests.
     failures: AtomicU32,
-    is_out: AtomicBool,
+    is_ejected: AtomicBool,
     history: Mutex<History>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
-    out: Option<Ejected>,
+    ejection: Option<Ejected>,
     /// Number of consecutive ejections; starts again after the address has been in use for a long time.
     times: u32,
-    back: Option<Instant>,
+    /// The end of the last ejection.
+    ended_at: Option<Instant>,
 }
 
 /// An ejection.
@@ -117,17 +118,17 @@ impl AddressHealth {
             return None;
         }
         let mut history = self.history.lock();
-        if history.out.is_some() {
+        if history.ejection.is_some() {
             return None;
         }
         let now = Instant::now();
-        if history.back.is_some_and(|back| now.duration_since(back) >= options.longest) {
+        if history.ended_at.is_some_and(|ended_at| now.duration_since(ended_at) >= options.max_ejection) {
             history.times = 0;
         }
         history.times = history.times.saturating_add(1);
-        let until = now + options.ejected_for(history.times, super::random_share() * EARLIER);
-        history.out = Some(Ejected { since: now, until, fault, times: history.times });
-        self.is_out.store(true, Ordering::Relaxed);
+        let until = now + options.ejected_for(history.times, super::random_share() * EJECTION_JITTER);
+        history.ejection = Some(Ejected { since: now, until, fault, times: history.times });
+        self.is_ejected.store(true, Ordering::Relaxed);
         Some(until)
     }
 
@@ -136,36 +137,39 @@ impl AddressHealth {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        self.is_out()
+        self.is_ejected()
     }
 
     /// Ends the ejection.
-    pub(super) fn put_back(&self) {
+    pub(super) fn end_ejection(&self) {
         let mut history = self.history.lock();
-        history.out = None;
-        history.back = Some(Instant::now());
+        history.ejection = None;
+        history.ended_at = Some(Instant::now());
         self.failures.store(0, Ordering::Relaxed);
-        self.is_out.store(false, Ordering::Relaxed);
+        self.is_ejected.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn is_out(&self) -> bool {
-        self.is_out.load(Ordering::Relaxed)
+    pub(super) fn is_ejected(&self) -> bool {
+        self.is_ejected.load(Ordering::Relaxed)
     }
 
-    pub(super) fn out(&self) -> Option<Ejected> {
-        self.history.lock().out
+    pub(super) fn ejection(&self) -> Option<Ejected> {
+        self.history.lock().ejection
     }
 }
 
-/// An ejection is shortened at random by up to this fraction.
-const EARLIER: f64 = 0.2;
+/// Maximum fraction by which an ejection is shortened at random.
+const EJECTION_JITTER: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn options() -> HealthOptions {
-        HealthOptions { longest: Duration::from_secs(60), ..HealthOptions::new(&HealthConfig::default()) }
+        HealthOptions {
+            max_ejection: Duration::from_secs(60),
+            ..HealthOptions::new(&HealthConfig::default())
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -181,13 +185,13 @@ mod tests {
             assert!((0.8 * f64::from(most)..=f64::from(most)).contains(&until), "{until} of {most}");
             assert!(fail(20).is_none(), "it is out already");
             assert!(address.succeeded());
-            address.put_back();
+            address.end_ejection();
             tokio::time::advance(Duration::from_secs(30)).await;
         }
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(address.failed(Fault::Slow, &options).is_none(), "it may be by chance");
         assert!(address.failed(Fault::Connect, &options).is_some(), "once is enough");
-        assert_eq!(address.out().map(|out| out.times), Some(1), "long ago");
+        assert_eq!(address.ejection().map(|out| out.times), Some(1), "long ago");
     }
 
     #[tokio::test]
@@ -203,7 +207,7 @@ mod tests {
         for (failing, all, panics) in
             [(0, 1, false), (1, 1, true), (1, 2, false), (2, 3, true), (5, 10, false)]
         {
-            assert_eq!(options.panics(failing, all), panics, "{failing} of {all}");
+            assert_eq!(options.exceeds_panic_threshold(failing, all), panics, "{failing} of {all}");
         }
     }
 }

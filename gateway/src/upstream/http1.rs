@@ -17,11 +17,11 @@ use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 
 /// Maximum number of idle connections.
-const MAX_KEPT: usize = 32;
+const MAX_IDLE: usize = 32;
 
 /// Idle connections.
 #[derive(Default)]
-pub(super) struct Idle(Mutex<Vec<IdleConnection>>);
+pub(super) struct IdleConnections(Mutex<Vec<IdleConnection>>);
 
 struct IdleConnection {
     sender: SendRequest<RequestBody>,
@@ -33,12 +33,12 @@ struct IdleConnection {
 /// A connection for one request at a time.
 pub(crate) struct Lease {
     pub(crate) sender: SendRequest<RequestBody>,
-    /// It has served a request before, so the server may have closed it meanwhile.
+    /// True if it has served a request before: the server may have closed it meanwhile.
     pub(crate) reused: bool,
     group_key: u64,
     /// The worker that reads and writes it.
     worker: Option<WorkerId>,
-    idle: Arc<Idle>,
+    idle: Arc<IdleConnections>,
 }
 
 /// The body of a request: its frames come from a channel, and it fails if the channel closes before the end was sent.
@@ -54,12 +54,12 @@ pub(crate) enum BodyPart {
     End,
 }
 
-/// The client left before the end of its request.
+/// The client disconnected before the end of its request.
 #[derive(Debug, thiserror::Error)]
 #[error("the request is incomplete")]
-pub(crate) struct IncompleteRequest;
+pub(crate) struct IncompleteBody;
 
-impl Idle {
+impl IdleConnections {
     /// The most recently used connection that is still open; of this worker, if there is one.
     pub(super) fn take(self: &Arc<Self>, group_key: u64, idle_timeout: Duration) -> Option<Lease> {
         let mut kept = self.0.lock();
@@ -81,10 +81,10 @@ impl Idle {
     /// Starts HTTP/1.1 on a new connection.
     pub(super) async fn begin(
         self: &Arc<Self>,
-        wire: UpstreamTransport,
+        transport: UpstreamTransport,
         group_key: u64,
     ) -> hyper::Result<Lease> {
-        let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(transport)).await?;
         tokio::spawn(connection);
         Ok(Lease { sender, reused: false, group_key, worker: WorkerId::current(), idle: Arc::clone(self) })
     }
@@ -92,12 +92,12 @@ impl Idle {
 
 impl Lease {
     /// Returns the connection after a complete response; it is used again once it is ready.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn release(self) {
         let Self { mut sender, group_key, worker, idle, .. } = self;
         tokio::spawn(async move {
             if sender.ready().await.is_ok() {
                 let mut kept = idle.0.lock();
-                if kept.len() < MAX_KEPT {
+                if kept.len() < MAX_IDLE {
                     kept.push(IdleConnection { sender, group_key, worker, since: Instant::now() });
                 }
             }
@@ -107,12 +107,12 @@ impl Lease {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = IncompleteRequest;
+    type Error = IncompleteBody;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteRequest>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteBody>>> {
         let this = self.get_mut();
         let part = match this {
             Self::Empty => return Poll::Ready(None),
@@ -124,7 +124,7 @@ impl Body for RequestBody {
                 *this = Self::Empty;
                 None
             }
-            None => Some(Err(IncompleteRequest)),
+            None => Some(Err(IncompleteBody)),
         })
     }
 

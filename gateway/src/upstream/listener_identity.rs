@@ -1,6 +1,6 @@
 //! The client certificate that the gateway uses for the requests of one listener, if the listener has its own.
 //!
-//! Such requests use separate connections: the certificate tells a server which listener a request came in by, so one
+//! Such requests use separate connections: the certificate tells a server which listener accepted a request, so one
 //! listener's request must never use another's connection. All state of the server itself (concurrency limit, addresses,
 //! metrics) is shared. The circuit breaker is not, because a server may reject one listener's certificate only. A listener
 //! without its own identity costs nothing; one with it costs a load and a comparison per request.
@@ -18,7 +18,7 @@ use crate::upstream::{CredentialError, CredentialFiles, Upstream, UpstreamCreden
 #[derive(Debug)]
 pub(crate) struct ListenerUpstreamIdentity {
     /// For shards, and for the hosts of mounts.
-    usual: Arc<Reloadable<UpstreamCredential>>,
+    default: Arc<Reloadable<UpstreamCredential>>,
     /// For shards with their own credentials, by shard name.
     own: FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>,
 }
@@ -59,26 +59,28 @@ impl ListenerUpstreamIdentity {
         if config.kcp_compatibility.contains(&KcpBehaviour::Reloads) {
             watched.clear();
         }
-        let what = format!("credential of listener {} for shards", listener.name);
+        let object = format!("credential of listener {} for shards", listener.name);
         // One reload unit, so that all variants of a listener's credential change together.
-        let fed: Arc<OnceLock<Arc<Self>>> = Arc::default();
-        let feed = Arc::clone(&fed);
-        reloads.register(&what, watched, move || {
-            let usual = files.load()?;
+        let slot: Arc<OnceLock<Arc<Self>>> = Arc::default();
+        let reloaded = Arc::clone(&slot);
+        reloads.register(&object, watched, move || {
+            let default = files.load()?;
             let own: Vec<_> = own
                 .iter()
                 .map(|(name, files)| Ok((Arc::clone(name), files.load()?)))
                 .collect::<Result<_, CredentialError>>()?;
-            match feed.get() {
+            match reloaded.get() {
                 None => {
                     let own = own.into_iter().map(|(name, one)| (name, Arc::new(Reloadable::new(one))));
-                    let _ = feed
-                        .set(Arc::new(Self { usual: Arc::new(Reloadable::new(usual)), own: own.collect() }));
+                    let _ = reloaded.set(Arc::new(Self {
+                        default: Arc::new(Reloadable::new(default)),
+                        own: own.collect(),
+                    }));
                 }
-                Some(sender) => {
-                    sender.usual.replace(usual);
+                Some(identity) => {
+                    identity.default.replace(default);
                     for (name, one) in own {
-                        if let Some(current) = sender.own.get(&name) {
+                        if let Some(current) = identity.own.get(&name) {
                             current.replace(one);
                         }
                     }
@@ -86,36 +88,41 @@ impl ListenerUpstreamIdentity {
             }
             Ok::<(), CredentialError>(())
         })?;
-        Ok(fed.get().cloned())
+        Ok(slot.get().cloned())
     }
 
-    fn towards(&self, server: &Upstream) -> &Arc<Reloadable<UpstreamCredential>> {
-        self.own.get(&server.name).filter(|_| server.is_shard).unwrap_or(&self.usual)
+    fn credential_for(&self, server: &Upstream) -> &Arc<Reloadable<UpstreamCredential>> {
+        self.own.get(&server.name).filter(|_| server.is_shard).unwrap_or(&self.default)
     }
 }
 
 impl Upstreams {
     /// True if a shard's circuit is open for the identity of a listener.
-    pub(crate) fn is_circuit_open(&self, shard: &str, sender: &ListenerUpstreamIdentity) -> bool {
+    pub(crate) fn is_circuit_open(&self, shard: &str, identity: &ListenerUpstreamIdentity) -> bool {
         let Some(server) = self.shards.load().get(shard).map(Arc::clone) else { return false };
-        let (credential, breaker) = (sender.towards(&server), self.options().breaker);
-        let on_behalf = server.on_behalf.load();
-        on_behalf.iter().any(|one| Arc::ptr_eq(&one.credential, credential) && one.breaker.is_open(breaker))
+        let (credential, breaker) = (identity.credential_for(&server), self.options().breaker);
+        let listener_variants = server.listener_variants.load();
+        listener_variants
+            .iter()
+            .any(|one| Arc::ptr_eq(&one.credential, credential) && one.breaker.is_open(breaker))
     }
 }
 
 impl Upstream {
     /// The same server with the identity of a listener.
-    pub(crate) fn with_client_certificate(self: &Arc<Self>, sender: &ListenerUpstreamIdentity) -> Arc<Self> {
-        let credential = sender.towards(self);
+    pub(crate) fn with_client_certificate(
+        self: &Arc<Self>,
+        identity: &ListenerUpstreamIdentity,
+    ) -> Arc<Self> {
+        let credential = identity.credential_for(self);
         let known = |all: &[Arc<Self>]| {
             all.iter().find(|one| Arc::ptr_eq(&one.credential, credential)).map(Arc::clone)
         };
-        if let Some(known) = known(&self.on_behalf.load()) {
+        if let Some(known) = known(&self.listener_variants.load()) {
             return known;
         }
-        let added = Arc::new(self.beside(Arc::clone(credential)));
-        self.on_behalf.rcu(|all| {
+        let added = Arc::new(self.with_credential(Arc::clone(credential)));
+        self.listener_variants.rcu(|all| {
             if known(all).is_some() {
                 return Vec::clone(all);
             }
@@ -123,6 +130,6 @@ impl Upstream {
             let alive = all.iter().filter(|one| Arc::strong_count(&one.credential) > 1);
             alive.chain([&added]).cloned().collect()
         });
-        known(&self.on_behalf.load()).unwrap_or(added)
+        known(&self.listener_variants.load()).unwrap_or(added)
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct UpstreamOptions {
     pub(crate) read_timeout: Duration,
     /// Time without a request after which a connection is closed.
     pub(crate) idle_timeout: Duration,
-    /// Interval at which a connection is checked: whether it is idle or old, and whether the shard responds.
+    /// Interval of the checks of a connection: for its idle time and age, and by a ping.
     pub(crate) ping_interval: Duration,
     /// True if these checks ping the shard.
     pub(crate) pings: bool,
@@ -63,7 +63,7 @@ pub(crate) struct UpstreamOptions {
     /// The response if a server cannot be reached.
     pub(crate) unreachable: Unreachable,
     /// True if requests may be retried.
-    pub(crate) repeat: bool,
+    pub(crate) retries: bool,
     /// The limits of concurrent requests.
     pub(crate) admission: AdmissionOptions,
     /// The circuit breaker.
@@ -91,7 +91,7 @@ pub(crate) struct ShardReport {
     pub(crate) name: Arc<str>,
     /// Its concurrent requests.
     pub(crate) occupancy: Occupancy,
-    /// Its circuit is open: it cannot be connected to.
+    /// True if its circuit is open after failed connections.
     pub(crate) circuit_open: bool,
     /// True if new workspaces may be placed there.
     pub(crate) is_healthy: bool,
@@ -103,7 +103,7 @@ pub(crate) struct ShardReport {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamStatus {
     /// The reason why a new connection would probably fail.
-    pub(crate) trouble: Option<&'static str>,
+    pub(crate) connection_problem: Option<&'static str>,
     /// Its concurrent requests, if they are limited.
     pub(crate) occupancy: Option<Occupancy>,
 }
@@ -118,19 +118,19 @@ pub(crate) enum UpstreamError {
     #[error("{0} has no address")]
     NoAddress(String),
     /// The connection cannot be opened.
-    #[error("it cannot be connected to: {0}")]
+    #[error("the connection cannot be opened: {0}")]
     Dial(#[from] io::Error),
     /// The connection was opened, but the TLS handshake failed.
-    #[error("it cannot be connected to: {0}")]
+    #[error("the TLS handshake failed: {0}")]
     Tls(#[source] io::Error),
     /// HTTP/2 could not be started.
-    #[error("it violates HTTP/2: {0}")]
+    #[error("HTTP/2 cannot be started: {0}")]
     Http2(#[from] h2::Error),
     /// HTTP/1.1 could not be started.
-    #[error("it violates HTTP/1.1: {0}")]
+    #[error("HTTP/1.1 cannot be started: {0}")]
     Http1(#[from] hyper::Error),
     /// The server supports HTTP/1.1 only and must be reached by HTTP/1.1.
-    #[error("it does not support HTTP/2")]
+    #[error("the server does not support HTTP/2")]
     OnlyHttp1,
     /// The server's circuit is open after several failures.
     #[error("the circuit breaker is open after several failed connections")]

@@ -13,18 +13,18 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes read from the socket at once.
-const GULP: usize = 16 << 10;
+const READ_SIZE: usize = 16 << 10;
 
 /// A socket that is read in large pieces.
 #[derive(Debug)]
 pub(crate) struct ReadAhead<S> {
     socket: S,
-    left: Bytes,
+    rest: Bytes,
 }
 
 impl<S> ReadAhead<S> {
     pub(crate) fn new(socket: S) -> Self {
-        Self { socket, left: Bytes::new() }
+        Self { socket, rest: Bytes::new() }
     }
 
     /// The socket itself. Bytes that are already in the buffer cannot be read from it.
@@ -39,25 +39,25 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.left.is_empty() {
-            if buffer.remaining() >= GULP {
+        if self.rest.is_empty() {
+            if buffer.remaining() >= READ_SIZE {
                 return Pin::new(&mut self.socket).poll_read(context, buffer);
             }
-            let mut space = [MaybeUninit::uninit(); GULP];
-            let mut gulp = ReadBuf::uninit(&mut space);
-            ready!(Pin::new(&mut self.socket).poll_read(context, &mut gulp))?;
-            let (now, later) = gulp.filled().split_at(gulp.filled().len().min(buffer.remaining()));
+            let mut space = [MaybeUninit::uninit(); READ_SIZE];
+            let mut read = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut read))?;
+            let (now, later) = read.filled().split_at(read.filled().len().min(buffer.remaining()));
             buffer.put_slice(now);
             if !later.is_empty() {
-                self.left = Bytes::copy_from_slice(later);
+                self.rest = Bytes::copy_from_slice(later);
             }
             return Poll::Ready(Ok(()));
         }
-        let size = self.left.len().min(buffer.remaining());
-        buffer.put_slice(&self.left[..size]);
-        self.left.advance(size);
-        if self.left.is_empty() {
-            self.left = Bytes::new();
+        let size = self.rest.len().min(buffer.remaining());
+        buffer.put_slice(&self.rest[..size]);
+        self.rest.advance(size);
+        if self.rest.is_empty() {
+            self.rest = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -104,7 +104,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_read_ahead_are_returned_by_later_reads() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut gulp = ReadAhead::new(near);
+        let mut socket = ReadAhead::new(near);
         let sent: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
         drop(far);
@@ -112,7 +112,7 @@ mod tests {
         let mut sizes = [1, 7, 4096, 20_000].into_iter().cycle();
         loop {
             let mut piece = vec![0; sizes.next().unwrap()];
-            match gulp.read(&mut piece).await.unwrap() {
+            match socket.read(&mut piece).await.unwrap() {
                 0 => break,
                 count => read.extend_from_slice(&piece[..count]),
             }

@@ -6,32 +6,32 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// So many requests earn one retry: 20 %.
+/// Number of requests that earn one retry: 20 %.
 const REQUESTS_PER_RETRY: i64 = 5;
 /// Maximum budget, in requests.
-const MOST: i64 = 100 * REQUESTS_PER_RETRY;
-/// Retries that are allowed regardless of the number of requests, per [`FLOOR_PERIOD`].
-const FLOOR: u32 = 10;
-const FLOOR_PERIOD: Duration = Duration::from_secs(10);
+const MAX_BUDGET: i64 = 100 * REQUESTS_PER_RETRY;
+/// Retries that are allowed regardless of the number of requests, per [`MIN_RETRIES_PERIOD`].
+const MIN_RETRIES: u32 = 10;
+const MIN_RETRIES_PERIOD: Duration = Duration::from_secs(10);
 
 /// The budget of one server. Counting a request costs one atomic addition.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
     /// Unused budget, in requests.
     saved: AtomicI64,
-    floor: Mutex<(Instant, u32)>,
+    minimum: Mutex<(Instant, u32)>,
 }
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        Self { saved: AtomicI64::new(0), floor: Mutex::new((Instant::now(), 0)) }
+        Self { saved: AtomicI64::new(0), minimum: Mutex::new((Instant::now(), 0)) }
     }
 }
 
 impl RetryBudget {
     /// Counts a request that was sent for the first time.
     pub(crate) fn earn(&self) {
-        if self.saved.load(Ordering::Relaxed) < MOST {
+        if self.saved.load(Ordering::Relaxed) < MAX_BUDGET {
             self.saved.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -42,12 +42,12 @@ impl RetryBudget {
         if self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
             return true;
         }
-        let mut floor = self.floor.lock();
-        if floor.0.elapsed() >= FLOOR_PERIOD {
-            *floor = (Instant::now(), 0);
+        let mut minimum = self.minimum.lock();
+        if minimum.0.elapsed() >= MIN_RETRIES_PERIOD {
+            *minimum = (Instant::now(), 0);
         }
-        floor.1 += 1;
-        floor.1 <= FLOOR
+        minimum.1 += 1;
+        minimum.1 <= MIN_RETRIES
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     fn a_fifth_of_the_requests_and_a_minimum_may_be_retried() {
         let budget = RetryBudget::default();
         let spend = |tries| (0..tries).filter(|_| budget.spend()).count();
-        assert_eq!(spend(50), FLOOR as usize);
+        assert_eq!(spend(50), MIN_RETRIES as usize);
         for _ in 0..100 {
             budget.earn();
         }

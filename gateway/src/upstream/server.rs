@@ -11,20 +11,20 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::telemetry::metrics::{MakeMetrics, ShardMetrics, UpstreamKind};
+use crate::telemetry::metrics::{ShardMetrics, ShardMetricsFactory, UpstreamKind};
 use crate::upstream::addresses::Addresses;
 use crate::upstream::admission::Admission;
 use crate::upstream::circuit_breaker::Breaker;
 use crate::upstream::dial_guard::DialGuard;
 use crate::upstream::health::AddressHealth;
-use crate::upstream::http1::Idle;
+use crate::upstream::http1::IdleConnections;
 use crate::upstream::streams::Connections;
 use crate::upstream::{Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions};
 
 /// Time for which a shard counts as failing after a failed connection attempt, unless a later attempt has succeeded.
 const FAILING_FOR: Duration = Duration::from_secs(10);
 /// Time without requests after which a server without open connections is removed.
-pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
+pub(super) const UNUSED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// One upstream server.
 pub(crate) struct Upstream {
@@ -45,17 +45,17 @@ pub(crate) struct Upstream {
     /// The circuit breaker, one per gateway identity: the server may accept another client certificate.
     pub(super) breaker: Breaker,
     /// Admits one dial at a time for waiting requests.
-    pub(super) gate: DialGuard,
+    pub(super) dial_guard: DialGuard,
     pub(super) connections: Arc<Connections>,
-    pub(super) idle: Arc<Idle>,
+    pub(super) idle: Arc<IdleConnections>,
     /// Set while the server is known not to support HTTP/2: the time at which this is checked again.
     pub(super) only_http1: Arc<Mutex<Option<Instant>>>,
     /// True while a connection beside the open ones is being opened, or the attempt has just failed.
     pub(super) growing: AtomicBool,
     /// Time of the last failed connection for a waiting request; cleared by a success.
-    pub(super) failed: Mutex<Option<Instant>>,
+    pub(super) last_failure: Mutex<Option<Instant>>,
     /// The same server for listeners with their own identities.
-    pub(super) on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
+    pub(super) listener_variants: ArcSwap<Vec<Arc<Upstream>>>,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
     /// The server itself, for tasks that outlive a request and must not outlive the server.
     pub(super) this: Weak<Self>,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// A server without open connections.
     pub(super) fn new(
-        (make_metrics, names): (&MakeMetrics, &NameResolver),
+        (make_metrics, names): (&ShardMetricsFactory, &NameResolver),
         options: &Arc<ArcSwap<UpstreamOptions>>,
         (server, name): (UpstreamKind, &Arc<str>),
         (url, endpoint): (&Arc<str>, Endpoint),
@@ -87,19 +87,19 @@ impl Upstream {
             is_shard: server == UpstreamKind::Shard,
             admission: Arc::default(),
             breaker: Breaker::default(),
-            gate: DialGuard::default(),
+            dial_guard: DialGuard::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::default(),
             growing: AtomicBool::new(false),
-            failed: Mutex::default(),
-            on_behalf: ArcSwap::default(),
+            last_failure: Mutex::default(),
+            listener_variants: ArcSwap::default(),
             options: Arc::clone(options),
             this: Weak::clone(this),
         })
     }
 
-    pub(super) fn is(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
+    pub(super) fn matches(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
     }
 
@@ -110,7 +110,7 @@ impl Upstream {
     }
 
     /// The same server with another credential and with separate connections.
-    pub(super) fn beside(&self, credential: Arc<Reloadable<UpstreamCredential>>) -> Self {
+    pub(super) fn with_credential(&self, credential: Arc<Reloadable<UpstreamCredential>>) -> Self {
         Self {
             name: Arc::clone(&self.name),
             metrics: Arc::clone(&self.metrics),
@@ -122,13 +122,13 @@ impl Upstream {
             is_shard: self.is_shard,
             admission: Arc::clone(&self.admission),
             breaker: Breaker::default(),
-            gate: DialGuard::default(),
+            dial_guard: DialGuard::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::clone(&self.only_http1),
             growing: AtomicBool::new(false),
-            failed: Mutex::default(),
-            on_behalf: ArcSwap::default(),
+            last_failure: Mutex::default(),
+            listener_variants: ArcSwap::default(),
             options: Arc::clone(&self.options),
             // Tasks hold the server itself, which outlives its variants for listeners.
             this: Weak::clone(&self.this),
@@ -137,24 +137,24 @@ impl Upstream {
 
     /// True if the server is probably unusable: connecting has just failed, or all its addresses are ejected.
     pub(super) fn is_failing(&self) -> bool {
-        let failed = *self.failed.lock();
+        let failed = *self.last_failure.lock();
         failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.status().is_healthy()
     }
 
     /// True if the server is unused and its state can be dropped.
-    pub(super) fn is_forgotten(self: &Arc<Self>) -> bool {
-        let on_behalf = self.on_behalf.load();
+    pub(super) fn is_unused(self: &Arc<Self>) -> bool {
+        let listener_variants = self.listener_variants.load();
         let is_held = |one: &Arc<Self>| Arc::strong_count(one) > 1;
-        !is_held(self) && !on_behalf.iter().any(is_held) && self.is_quiet()
+        !is_held(self) && !listener_variants.iter().any(is_held) && self.is_quiet()
     }
 
     /// True if nothing is open and there was no connection attempt for a long time.
     pub(super) fn is_quiet(&self) -> bool {
-        let on_behalf = self.on_behalf.load();
+        let listener_variants = self.listener_variants.load();
         let is_open = |one: &Self| !one.connections.is_empty() || !one.idle.is_empty();
-        self.addresses.time_since_last_use() >= FORGOTTEN_AFTER
+        self.addresses.time_since_attempt() >= UNUSED_AFTER
             && !is_open(self)
-            && !on_behalf.iter().any(|one| is_open(one))
+            && !listener_variants.iter().any(|one| is_open(one))
     }
 
     /// Records a response on this stream.
@@ -162,10 +162,11 @@ impl Upstream {
         self.record_response(permit.health().1);
     }
 
-    /// Records a failure on this stream that the client did not cause. `whole`: its connection is broken.
-    pub(crate) fn record_failure(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
-        if !whole || permit.record_connection_failure() {
-            self.fails(permit.health().0, fault);
+    /// Records a failure on this stream that the client did not cause. With `is_connection_broken`, the failure counts once per
+    /// connection.
+    pub(crate) fn record_failure(&self, permit: &StreamPermit, fault: Fault, is_connection_broken: bool) {
+        if !is_connection_broken || permit.count_connection_failure() {
+            self.record_address_failure(permit.health().0, fault);
         }
     }
 
@@ -176,19 +177,19 @@ impl Upstream {
 
     /// Records that an address could not be connected to, or (without an error) was slower than one that was tried later. A
     /// rejection of one listener's certificate affects that listener only and must not cost the others an address.
-    pub(super) fn could_not_connect(&self, address: SocketAddr, error: Option<&UpstreamError>) {
+    pub(super) fn record_connect_failure(&self, address: SocketAddr, error: Option<&UpstreamError>) {
         match error {
-            Some(UpstreamError::Dial(_)) => self.fails(address, Fault::Connect),
+            Some(UpstreamError::Dial(_)) => self.record_address_failure(address, Fault::Connect),
             _ if self.is_listener_variant() => {}
-            Some(_) => self.fails(address, Fault::Connect),
-            None => self.fails(address, Fault::Slow),
+            Some(_) => self.record_address_failure(address, Fault::Connect),
+            None => self.record_address_failure(address, Fault::Slow),
         }
     }
 
-    /// Records a successful connection. It says nothing about requests.
-    pub(super) fn connects(&self, address: SocketAddr) {
+    /// Records a successful connection, which does not count as a successful request.
+    pub(super) fn record_connected(&self, address: SocketAddr) {
         let health = self.addresses.health_of(address);
-        if health.out().is_some_and(|out| out.fault.is_about_connecting()) {
+        if health.ejection().is_some_and(|ejection| ejection.fault.is_about_connecting()) {
             self.record_response(&health);
         }
     }
@@ -199,7 +200,7 @@ impl Upstream {
         }
     }
 
-    /// The host that an HTTP/1.0 request without a `Host` header gets.
+    /// Host and port: the authority of requests without a `Host` header.
     pub(crate) fn authority(&self) -> String {
         let (host, port) = (self.endpoint.host(), self.endpoint.port());
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

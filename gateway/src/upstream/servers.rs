@@ -10,7 +10,7 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::telemetry::metrics::{MakeMetrics, UpstreamKind};
+use crate::telemetry::metrics::{ShardMetricsFactory, UpstreamKind};
 use crate::upstream::dial::grow;
 use crate::upstream::{
     ConcurrencyPermit, FlowKey, Lease, Overloaded, ShardReport, StreamPermit, Unreachable, Upstream,
@@ -24,7 +24,7 @@ pub(crate) struct Upstreams {
     /// For shards with their own credentials, by name.
     own: OwnCredentials,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
-    pub(super) metrics: MakeMetrics,
+    pub(super) metrics: ShardMetricsFactory,
     pub(super) names: NameResolver,
     pub(super) shards: ArcSwap<ByName>,
     pub(super) backends: ArcSwap<ByName>,
@@ -39,7 +39,7 @@ pub(crate) type OwnCredentials = FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCred
 /// A server that is not a shard, as a mapping describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct BackendSpec {
-    /// For metrics and logs. Another URL or credential under the same name replaces what there was.
+    /// The name in metrics and logs. A server with the same name and another URL or credential is replaced.
     pub(crate) name: Arc<str>,
     /// `https://…`, or `http://…`, which gets no client certificate. Its path is ignored.
     pub(crate) url: Arc<str>,
@@ -53,7 +53,7 @@ impl Upstreams {
         credential: Arc<Reloadable<UpstreamCredential>>,
         own: OwnCredentials,
         options: UpstreamOptions,
-        metrics: MakeMetrics,
+        metrics: ShardMetricsFactory,
         names: NameResolver,
     ) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Upstreams {
         let shared = self.credential.load();
         let credential = self.own.get(name).unwrap_or(&shared);
         if let Some(known) = self.shards.load().get(name)
-            && known.is(url, credential)
+            && known.matches(url, credential)
         {
             return Ok(Arc::clone(known));
         }
@@ -99,7 +99,7 @@ impl Upstreams {
         let shared = self.credential.load();
         let credential = spec.credential.as_ref().unwrap_or(&shared);
         if let Some(known) = self.backends.load().get(&spec.name)
-            && known.is(&spec.url, credential)
+            && known.matches(&spec.url, credential)
         {
             return Ok(Arc::clone(known));
         }
@@ -120,18 +120,18 @@ impl Upstreams {
         };
         let endpoint = Endpoint::parse(url)?;
         if server == UpstreamKind::Shard && !endpoint.prefix().is_empty() {
-            tracing::warn!(shard = %name, %url, "the path of a shard's base URL is left out, as kcp's shards have none");
+            tracing::warn!(shard = %name, %url, "the path of a shard's base URL is ignored");
         }
         let _adding = self.adding.lock();
         let all = servers.load();
         if let Some(known) = all.get(name)
-            && known.is(url, credential)
+            && known.matches(url, credential)
         {
             return Ok(Arc::clone(known));
         }
         // Shards are removed, and tenants add backends by mounts, some of which lead nowhere. The failure of a shard must be known
         // for as long as workspaces may be placed there.
-        let is_kept = |known: &Arc<Upstream>| !known.is_forgotten() || (known.is_shard && known.is_failing());
+        let is_kept = |known: &Arc<Upstream>| !known.is_unused() || (known.is_shard && known.is_failing());
         let kept = all.iter().filter(|(_, known)| is_kept(known));
         let mut by_name: ByName = kept.map(|(name, known)| (Arc::clone(name), Arc::clone(known))).collect();
         let added = Upstream::new(
@@ -148,7 +148,7 @@ impl Upstreams {
 
     /// Removes a shard. Open streams continue and keep what they need; the rest is dropped, including the probes of its
     /// addresses. A request that was routed before may add the shard once more; it is then removed like other unused servers.
-    pub(crate) fn forget(&self, shard: &str) {
+    pub(crate) fn remove_shard(&self, shard: &str) {
         let _adding = self.adding.lock();
         let mut by_name = ByName::clone(&self.shards.load());
         if by_name.remove(shard).is_some() {
@@ -179,17 +179,18 @@ impl Upstreams {
         upstream.admission.admit(flow_key, options).await
     }
 
-    /// The state of a server from the point of view of a new request.
-    pub(crate) fn outlook(&self, upstream: &Upstream) -> UpstreamStatus {
+    /// The state of a server for a new request.
+    pub(crate) fn status_of(&self, upstream: &Upstream) -> UpstreamStatus {
         let options = self.options();
-        let trouble = match (upstream.breaker.is_refusing(options.breaker), upstream.is_failing()) {
+        let connection_problem = match (upstream.breaker.is_refusing(options.breaker), upstream.is_failing())
+        {
             (true, _) => Some("the circuit breaker is open after failed connections"),
             (false, true) => Some("a connection attempt failed a moment ago, or all its addresses fail"),
             (false, false) => None,
         };
         let occupancy =
             self.limits_concurrency(upstream).then(|| upstream.admission.occupancy(options.admission));
-        UpstreamStatus { trouble, occupancy }
+        UpstreamStatus { connection_problem, occupancy }
     }
 
     /// The state of every shard, by name.
@@ -240,8 +241,8 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the server has received nothing then.
     pub(crate) async fn fresh_lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
-        let (wire, group_key) = Box::pin(self.dialled(upstream)).await?;
-        Ok(upstream.idle.begin(wire, group_key).await?)
+        let (transport, group_key) = Box::pin(self.dialled(upstream)).await?;
+        Ok(upstream.idle.begin(transport, group_key).await?)
     }
 
     /// A separate HTTP/1.1 connection, for a tunnel.
@@ -249,8 +250,8 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the shard has received nothing then.
     pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<UpstreamTransport, UpstreamError> {
-        let (wire, _) = self.dialled(upstream).await?;
-        Ok(wire)
+        let (transport, _) = self.dialled(upstream).await?;
+        Ok(transport)
     }
 
     async fn dialled(&self, upstream: &Upstream) -> Result<(UpstreamTransport, u64), UpstreamError> {
@@ -276,17 +277,17 @@ impl Upstreams {
 
     /// True if a request to `upstream` may be retried; counts the retry if so.
     pub(crate) fn may_retry(&self, upstream: &Upstream) -> bool {
-        self.options.load().repeat && upstream.retries.spend()
+        self.options.load().retries && upstream.retries.spend()
     }
 
     pub(super) fn options(&self) -> UpstreamOptions {
         **self.options.load()
     }
 
-    /// Number of reads and writes with a response from a shard since the process started, and their total waiting time
-    /// in seconds.
-    pub(crate) fn responses(&self, shard: &str) -> (u64, f64) {
-        self.shards.load().get(shard).map(|known| known.metrics.responses()).unwrap_or_default()
+    /// Number of reads and writes whose response a shard has begun since the process started, and their total time to the first
+    /// byte, in seconds.
+    pub(crate) fn response_times(&self, shard: &str) -> (u64, f64) {
+        self.shards.load().get(shard).map(|known| known.metrics.response_times()).unwrap_or_default()
     }
 
     /// True if the last attempt to connect to a shard has just failed; `None` for a shard that was never used.
@@ -296,6 +297,6 @@ impl Upstreams {
 
     /// True if so many of these shards fail that the cause is probably on the gateway's side.
     pub(crate) fn exceeds_panic_threshold(&self, failing: usize, asked: usize) -> bool {
-        self.options().health.panics(failing, asked)
+        self.options().health.exceeds_panic_threshold(failing, asked)
     }
 }

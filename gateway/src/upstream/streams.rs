@@ -1,8 +1,8 @@
 //! HTTP/2 connections to one server, and the streams on them.
 //!
 //! A stream on an open connection costs one atomic load of the list, one counter per connection, and a few acquisitions of
-//! the library's lock; this code allocates nothing. A stream goes to the connection of its worker with the fewest streams.
-//! Late frames for a stream that a client has left are expected and do not count as an error.
+//! h2's lock; this code allocates nothing. A stream goes to the connection of its worker with the fewest streams.
+//! Late frames for a stream whose client has disconnected are expected and do not count as an error.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ use crate::upstream::write_coalescer::coalesce;
 /// Streams per connection to a shard. Below the limit of every shard (Go servers and Fairlead: 250): a stream beyond the
 /// peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
 const MAX_STREAMS: usize = 200;
-/// Number of streams on the least busy connection from which another one is opened, up to [`MAX_BESIDE`] per worker.
-const BUSY: usize = 150;
-const MAX_BESIDE: usize = 4;
+/// Number of streams on the least busy connection from which another one is opened, up to [`MAX_CONNECTIONS_PER_WORKER`] per worker.
+const BUSY_STREAMS: usize = 150;
+const MAX_CONNECTIONS_PER_WORKER: usize = 4;
 /// The connection's window is the maximum: otherwise one client that stops reading would stall all others on the
 /// connection.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
@@ -77,25 +77,25 @@ struct Connection {
     opened: Instant,
     /// Time at which its last stream ended, in milliseconds since `opened`.
     idle_since: AtomicU64,
-    /// It takes streams only while there is no younger connection.
+    /// True if it takes streams only while there is no younger connection.
     old: AtomicBool,
-    /// It takes no new streams: it has ended, or the shard has sent GOAWAY.
+    /// True if it takes no new streams: it has ended, or the shard has sent GOAWAY.
     retired: AtomicBool,
-    /// The shard has not answered a ping.
+    /// True if the shard did not respond to a ping.
     silent: AtomicBool,
     /// The health record of its address.
     health: Arc<AddressHealth>,
-    /// Its failure has been counted at the address.
-    blamed: AtomicBool,
+    /// True once its failure has been counted for the address.
+    is_failure_counted: AtomicBool,
 }
 
-/// The right to one stream; released when dropped.
+/// The permit for one stream; released when dropped.
 pub(crate) struct StreamPermit {
     connection: Arc<Connection>,
     all: Weak<Connections>,
 }
 
-/// A connection that works: the server has answered a ping.
+/// An established connection: the server has responded to a ping.
 pub(super) struct Established {
     sender: SendRequest<Bytes>,
     pings: PingPong,
@@ -118,25 +118,25 @@ impl Connections {
         // A connection of another worker is used until this worker has one.
         let cost = |connection: &Arc<Connection>| {
             let is_old = connection.old.load(Ordering::Relaxed);
-            (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
+            (connection.is_of_another_worker(), is_old, connection.streams.load(Ordering::Relaxed))
         };
         // Equally loaded connections are used in rotation: otherwise all but the first would be idle, close, and be reopened.
-        let (turn, count) = (next_turn(), open.len().max(1));
+        let (turn, count) = (next_rotation(), open.len().max(1));
         let in_turn = |(place, _): &(usize, _)| place.wrapping_add(turn) % count;
         let best = usable().enumerate().min_by_key(|found| (cost(found.1), in_turn(found)));
         let Some((_, best)) = best else { return (None, false) };
         let (far, is_old, streams) = cost(best);
         let more = far || is_old || {
-            let near = || usable().filter(|connection| !connection.is_far());
+            let near = || usable().filter(|connection| !connection.is_of_another_worker());
             let count = near().count();
             // An endpoint may have several connections, and one that was ejected has none.
             let is_first = |(place, one): &(usize, &Arc<Connection>)| {
                 !near().take(*place).any(|other| other.origin.address == one.origin.address)
             };
-            let leads_to = || near().enumerate().filter(is_first).count();
-            (count < MAX_BESIDE && streams >= BUSY) || {
+            let connected_endpoints = || near().enumerate().filter(is_first).count();
+            (count < MAX_CONNECTIONS_PER_WORKER && streams >= BUSY_STREAMS) || {
                 let endpoints = endpoints();
-                endpoints > 1 && count < 2 * MAX_BESIDE && leads_to() < endpoints
+                endpoints > 1 && count < 2 * MAX_CONNECTIONS_PER_WORKER && connected_endpoints() < endpoints
             }
         };
         let taken = if best.take() { Some(best) } else { usable().find(|connection| connection.take()) };
@@ -154,13 +154,14 @@ impl Connections {
     /// balances its own connections.
     pub(super) fn load(&self, address: SocketAddr) -> usize {
         let open = self.open.load();
-        let there =
-            open.iter().filter(|connection| connection.origin.address == address && !connection.is_far());
+        let there = open
+            .iter()
+            .filter(|connection| connection.origin.address == address && !connection.is_of_another_worker());
         there.map(|connection| 1 + connection.streams.load(Ordering::Relaxed)).sum()
     }
 
     /// Stops new streams on connections to an address; open streams continue.
-    pub(super) fn leave(self: &Arc<Self>, address: SocketAddr) {
+    pub(super) fn retire_address(self: &Arc<Self>, address: SocketAddr) {
         let all = Arc::downgrade(self);
         for connection in self.open.load().iter().filter(|connection| connection.origin.address == address) {
             connection.retire(&all);
@@ -187,7 +188,7 @@ impl Connections {
             retired: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             health,
-            blamed: AtomicBool::new(false),
+            is_failure_counted: AtomicBool::new(false),
         });
         let permit = StreamPermit { connection: Arc::clone(&connection), all: Arc::downgrade(self) };
         self.open.rcu(|open| {
@@ -201,7 +202,7 @@ impl Connections {
             let mut driver = driver;
             tokio::select! {
                 _ = &mut driver => {}
-                () = watch_over(pings, lifetime, &this, &all) => driver.abort(),
+                () = check_periodically(pings, lifetime, &this, &all) => driver.abort(),
             }
             if let Some(connection) = this.upgrade() {
                 connection.retire(&all);
@@ -212,7 +213,7 @@ impl Connections {
 }
 
 /// A counter of this thread, for the rotation.
-fn next_turn() -> usize {
+fn next_rotation() -> usize {
     thread_local! {
         static TURN: Cell<usize> = const { Cell::new(0) };
     }
@@ -221,9 +222,12 @@ fn next_turn() -> usize {
 
 impl Established {
     /// Sends one request and ends the connection.
-    pub(super) async fn ask(mut self, question: http::Request<()>) -> Result<http::StatusCode, h2::Error> {
+    pub(super) async fn send_single(
+        mut self,
+        request: http::Request<()>,
+    ) -> Result<http::StatusCode, h2::Error> {
         let response = async {
-            let (response, _) = self.sender.send_request(question, true)?;
+            let (response, _) = self.sender.send_request(request, true)?;
             Ok(response.await?.status())
         };
         let response = response.await;
@@ -233,8 +237,8 @@ impl Established {
 
     /// Starts HTTP/2 and waits for the server's first frames. The server may send `window` bytes ahead on each
     /// stream.
-    pub(super) async fn over(wire: UpstreamTransport, window: u32) -> Result<Self, h2::Error> {
-        let (stream, mut writer) = coalesce(wire);
+    pub(super) async fn over(transport_stream: UpstreamTransport, window: u32) -> Result<Self, h2::Error> {
+        let (stream, mut writer) = coalesce(transport_stream);
         let (sender, mut transport) = client::Builder::new()
             .initial_window_size(window)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -256,7 +260,7 @@ impl Established {
                 }
             });
             if let Err(error) = ended.await {
-                tracing::debug!(%error, "a connection to a shard has broken");
+                tracing::debug!(%error, "a connection to a shard failed");
             }
         });
         let Some(mut pings) = pings else { return Err(h2::Reason::INTERNAL_ERROR.into()) };
@@ -274,7 +278,7 @@ impl Connection {
     }
 
     /// True if another worker reads and writes it.
-    fn is_far(&self) -> bool {
+    fn is_of_another_worker(&self) -> bool {
         let worker = WorkerId::current();
         worker.is_some() && self.origin.worker != worker
     }
@@ -299,7 +303,7 @@ impl StreamPermit {
     /// Waits until the connection accepts a request.
     ///
     /// # Errors
-    /// It accepts no more: the shard has received nothing, and another connection may work.
+    /// The connection accepts no more streams: the shard has received nothing, and another connection may work.
     pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
         let ready = self.connection.sender.clone().ready().await;
         ready.inspect_err(|_| self.connection.retire(&self.all))
@@ -311,11 +315,11 @@ impl StreamPermit {
     }
 
     /// Reports that the connection has broken. True for the first report: it is one failure, however many streams it had.
-    pub(super) fn record_connection_failure(&self) -> bool {
-        !self.connection.blamed.swap(true, Ordering::Relaxed)
+    pub(super) fn count_connection_failure(&self) -> bool {
+        !self.connection.is_failure_counted.swap(true, Ordering::Relaxed)
     }
 
-    /// True if the connection was closed because the shard did not answer pings.
+    /// True if the connection was closed because the shard did not respond to pings.
     pub(crate) fn is_silent(&self) -> bool {
         self.connection.silent.load(Ordering::Relaxed)
     }
@@ -330,9 +334,9 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Pings the server, and retires the connection when it has been idle or in use for too long. Returns when a ping was not
-/// answered in time; `silent` is set before the streams fail.
-async fn watch_over(
+/// Pings the server, and retires the connection when it has been idle or in use for too long. Returns when a ping got no
+/// response in time; `silent` is set before the streams fail.
+async fn check_periodically(
     mut pings: PingPong,
     lifetime: Lifetime,
     connection: &Weak<Connection>,
@@ -359,7 +363,7 @@ async fn watch_over(
             // The connection ends by itself.
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => {
-                tracing::warn!("a shard does not answer pings; its connection is closed");
+                tracing::warn!("a shard does not respond to pings: its connection is closed");
                 if let Some(connection) = connection.upgrade() {
                     connection.silent.store(true, Ordering::Relaxed);
                     connection.retire(all);
@@ -434,7 +438,7 @@ mod tests {
             }
             assert!(connections.permit(KEY + 1, || 2).0.is_none(), "of other credentials");
 
-            connections.leave(address(2));
+            connections.retire_address(address(2));
             open(&connections, address(3), here).await;
             assert!(!permit(1).1 && permit(2).1, "an endpoint that is back has none");
         });

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::routing::placement::UpstreamSignals;
 use crate::telemetry::metrics::{GatewayMetrics, shard_metrics};
-use crate::upstream::server::FORGOTTEN_AFTER;
+use crate::upstream::server::UNUSED_AFTER;
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -44,7 +44,7 @@ fn upstreams() -> Upstreams {
         max_age: MOMENT,
         stream_window: 64 << 10,
         unreachable: Unreachable::ServiceUnavailable,
-        repeat: false,
+        retries: false,
         admission: AdmissionOptions::new(&ConcurrencyConfig::default()),
         breaker: BreakerOptions::new(&CircuitBreakerConfig::default()),
         health: HealthOptions::new(&HealthConfig::default()),
@@ -63,7 +63,7 @@ async fn eject(server: &Upstream) -> SocketAddr {
     let options = server.options.load().health;
     let (host, port) = (server.endpoint.host(), server.endpoint.port());
     let address = server.addresses.in_order(host, port, |_| 0, &options).await[0];
-    server.fails(address, Fault::Connect);
+    server.record_address_failure(address, Fault::Connect);
     assert!(server.addresses.ejected_until(address).is_some());
     address
 }
@@ -75,10 +75,10 @@ async fn an_unused_backend_is_neither_probed_nor_kept() {
     let upstreams = upstreams();
     let server = backend(&upstreams, &url);
     let address = eject(&server).await;
-    sleep(FORGOTTEN_AFTER / 2).await;
+    sleep(UNUSED_AFTER / 2).await;
     assert!(server.addresses.ejected_until(address).is_some(), "a probe would have found it");
     let known = Arc::downgrade(&server);
-    sleep(FORGOTTEN_AFTER).await;
+    sleep(UNUSED_AFTER).await;
     assert!(server.addresses.ejected_until(address).is_none(), "a task still holds it");
     backend(&upstreams, "http://127.0.0.1:2");
     assert!(upstreams.backends.load().contains_key(&*url), "a reference exists");
@@ -99,12 +99,12 @@ async fn an_unused_shard_is_removed_unless_it_fails() {
         names
     };
     drop(get("alpha"));
-    *get("beta").failed.lock() = Some(Instant::now());
-    sleep(FORGOTTEN_AFTER - MOMENT).await;
+    *get("beta").last_failure.lock() = Some(Instant::now());
+    sleep(UNUSED_AFTER - MOMENT).await;
     drop(get("gamma"));
     assert_eq!(names(), ["alpha", "beta", "gamma"]);
     sleep(2 * MOMENT).await;
-    *get("beta").failed.lock() = Some(Instant::now());
+    *get("beta").last_failure.lock() = Some(Instant::now());
     drop(get("delta"));
     assert_eq!(names(), ["beta", "delta", "gamma"]);
 }
@@ -116,8 +116,8 @@ async fn a_deleted_shard_is_kept_only_by_its_users() {
     let upstreams = upstreams();
     let server = upstreams.get(&"alpha".into(), &url).unwrap();
     eject(&server).await;
-    upstreams.forget("alpha");
-    upstreams.forget("never-asked");
+    upstreams.remove_shard("alpha");
+    upstreams.remove_shard("never-asked");
     assert!(upstreams.shards().is_empty(), "it is still listed");
     let known = Arc::downgrade(&server);
     drop(server);
@@ -137,7 +137,7 @@ async fn a_failing_shard_is_probed_because_it_gets_no_workspaces() {
             sleep(MOMENT).await;
         }
     };
-    tokio::time::timeout(FORGOTTEN_AFTER / 2, back).await.unwrap();
+    tokio::time::timeout(UNUSED_AFTER / 2, back).await.unwrap();
     assert!(!server.is_failing());
 }
 
@@ -147,9 +147,10 @@ async fn deleted_shards_do_not_count_for_the_panic_threshold() {
     let names = ["gone-1", "gone-2", "gone-3", "alpha", "beta", "gamma"];
     for name in names {
         let shard = upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
-        *shard.failed.lock() = (name != "beta" && name != "gamma").then(Instant::now);
+        *shard.last_failure.lock() = (name != "beta" && name != "gamma").then(Instant::now);
     }
-    let panics = |names: &[&str]| UpstreamSignals::panics(&upstreams, &mut names.iter().copied());
+    let panics =
+        |names: &[&str]| UpstreamSignals::is_panic_threshold_exceeded(&upstreams, &mut names.iter().copied());
     assert!(panics(&names), "four of six");
     assert!(!panics(&names[3..]), "one of three");
     assert!(!panics(&["alpha", "gone-1"]), "too few to say");
@@ -165,7 +166,7 @@ async fn a_rejected_listener_certificate_does_not_affect_other_listeners() {
     let upstreams = upstreams();
     let breaker = upstreams.options().breaker;
     let server = upstreams.get(&"alpha".into(), &format!("https://{address}").into()).unwrap();
-    let listener = Arc::new(server.beside(credential()));
+    let listener = Arc::new(server.with_credential(credential()));
     while !listener.breaker.is_open(breaker) {
         assert!(upstreams.dial_http1(&listener).await.is_err());
     }
@@ -175,11 +176,11 @@ async fn a_rejected_listener_certificate_does_not_affect_other_listeners() {
 
     assert!(upstreams.dial_http1(&server).await.is_err());
     assert_eq!(server.addresses.status().ejected.len(), 1, "the address counts as failing");
-    server.addresses.put_back(address, &upstreams.options().health);
+    server.addresses.end_ejection(address, &upstreams.options().health);
 
     sends_away.abort();
     assert!(sends_away.await.is_err());
-    let listener = Arc::new(server.beside(credential()));
+    let listener = Arc::new(server.with_credential(credential()));
     assert!(upstreams.dial_http1(&listener).await.is_err());
     assert_eq!(server.addresses.status().ejected.len(), 1, "nothing listens, for any identity");
 }

@@ -19,7 +19,7 @@ pub(crate) enum UpstreamTransport {
 
 impl UpstreamTransport {
     /// True if both sides have agreed on HTTP/2.
-    pub(super) fn speaks_http2(&self) -> bool {
+    pub(super) fn is_http2(&self) -> bool {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),

@@ -14,17 +14,17 @@ use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Buffered bytes from which they are written at once: about a TLS record.
-const ENOUGH: usize = 16 << 10;
+/// Number of buffered bytes at which they are written at once: about a TLS record.
+const WRITE_THRESHOLD: usize = 16 << 10;
 /// Maximum number of buffered bytes; more is refused until some were written.
-const MOST: usize = 64 << 10;
-/// Consecutive reads before the task yields. Frames that were received and not yet processed count against the peer: the
+const MAX_BUFFERED: usize = 64 << 10;
+/// Number of consecutive reads before the task yields. Frames that were received and not yet processed count against the peer: the
 /// library closes a connection with some thousand small ones.
-const MOST_READS: u8 = 2;
+const MAX_CONSECUTIVE_READS: u8 = 2;
 /// Initial capacity of the buffer. An empty buffer keeps no memory, because most connections are quiet.
-const ROOM: usize = 4 << 10;
+const INITIAL_CAPACITY: usize = 4 << 10;
 
-/// The stream as the HTTP/2 library sees it.
+/// The stream for the HTTP/2 library, whose writes are buffered.
 #[derive(Debug)]
 pub(crate) struct WriteCoalescer<S>(Arc<Mutex<Shared<S>>>);
 
@@ -40,7 +40,7 @@ pub(crate) struct CoalescedWriter<S> {
 #[derive(Debug)]
 struct Shared<S> {
     stream: S,
-    collected: BytesMut,
+    buffered: BytesMut,
     /// The stream has accepted bytes that it has not flushed: TLS has its own buffer, which only a flush empties.
     unflushed: bool,
     /// Consecutive reads.
@@ -55,7 +55,7 @@ struct Shared<S> {
 pub(crate) fn coalesce<S>(stream: S) -> (WriteCoalescer<S>, CoalescedWriter<S>) {
     let shared = Arc::new(Mutex::new(Shared {
         stream,
-        collected: BytesMut::new(),
+        buffered: BytesMut::new(),
         unflushed: false,
         reads: 0,
         refused: false,
@@ -66,15 +66,15 @@ pub(crate) fn coalesce<S>(stream: S) -> (WriteCoalescer<S>, CoalescedWriter<S>) 
 
 impl<S: AsyncWrite + Unpin> Shared<S> {
     fn poll_write_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.collected.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.collected))?;
+        while !self.buffered.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.buffered))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.collected.advance(written);
+            self.buffered.advance(written);
             self.unflushed = true;
         }
-        self.collected = BytesMut::new();
+        self.buffered = BytesMut::new();
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.unflushed = false;
         Poll::Ready(Ok(()))
@@ -86,10 +86,10 @@ impl<S: AsyncWrite + Unpin> CoalescedWriter<S> {
     /// which the connection then notices.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.shared.lock();
-        if shared.collected.is_empty() && !shared.unflushed {
+        if shared.buffered.is_empty() && !shared.unflushed {
             return Poll::Pending;
         }
-        if !self.waited && !shared.unflushed && shared.collected.len() < ENOUGH {
+        if !self.waited && !shared.unflushed && shared.buffered.len() < WRITE_THRESHOLD {
             self.waited = true;
             // Polling it makes the runtime wake this task when no other task of this worker is ready, without waking another
             // thread for it.
@@ -100,7 +100,7 @@ impl<S: AsyncWrite + Unpin> CoalescedWriter<S> {
             Poll::Ready(outcome) => {
                 self.waited = false;
                 if outcome.is_err() {
-                    shared.collected.clear();
+                    shared.buffered.clear();
                     shared.unflushed = false;
                     shared.broken = true;
                 }
@@ -122,7 +122,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteCoalescer<S> {
         if shared.broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if shared.reads == MOST_READS {
+        if shared.reads == MAX_CONSECUTIVE_READS {
             shared.reads = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -139,14 +139,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         if shared.broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if shared.collected.len() >= MOST && shared.poll_write_out(context)?.is_pending() {
+        if shared.buffered.len() >= MAX_BUFFERED && shared.poll_write_out(context)?.is_pending() {
             shared.refused = true;
             return Poll::Pending;
         }
-        if shared.collected.is_empty() {
-            shared.collected.reserve(buffer.len().max(ROOM));
+        if shared.buffered.is_empty() {
+            shared.buffered.reserve(buffer.len().max(INITIAL_CAPACITY));
         }
-        shared.collected.extend_from_slice(buffer);
+        shared.buffered.extend_from_slice(buffer);
         Poll::Ready(Ok(buffer.len()))
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let mut taken = 0;
         while Pin::new(&mut stream).poll_write(&mut context, &chunk).is_ready() {
             taken += chunk.len();
-            assert!(taken < 2 * MOST, "it takes everything");
+            assert!(taken < 2 * MAX_BUFFERED, "it takes everything");
         }
         let mut left = taken;
         let mut read = vec![0; 1 << 10];

@@ -246,7 +246,7 @@ async fn the_program_reopens_its_log_and_applies_new_settings() {
     let moved = world.directory.path().join("moved.log");
     fs::rename(file(&world), &moved).unwrap();
     gateway.signal(Signal::USR1);
-    gateway.says("opened anew").await;
+    gateway.says("reopened").await;
     get("second").await;
     let paths = |all: &[Value]| all.iter().map(|line| line["path"].clone()).collect::<Vec<_>>();
     assert_eq!(paths(&lines(&file(&world), 1).await), ["/clusters/root:org/second"]);

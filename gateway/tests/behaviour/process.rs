@@ -171,7 +171,7 @@ async fn with_flags_the_index_snapshot_is_kept_in_the_root_directory() {
     gateway.signal(Signal::TERM);
     assert!(gateway.child.wait().await.unwrap().success());
     assert!(root.join("index.snapshot").exists());
-    Gateway::with(arguments).says("the index begins with what is on disk").await;
+    Gateway::with(arguments).says("the index was restored from its snapshot").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,7 +193,7 @@ async fn errors_in_a_command_line_or_mapping_file_are_one_sentence() {
         (
             with("--cors-allowed-origins=["),
             text.clone(),
-            r#"--cors-allowed-origins: "[" is no regular expression"#,
+            r#"--cors-allowed-origins: "[" is not a regular expression"#,
         ),
         (with(&format!("--root-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),
         (with(&format!("--shards-kubeconfig={no_context}")), text.clone(), kubeconfig_error.as_str()),

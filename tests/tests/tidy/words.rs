@@ -48,7 +48,7 @@ const MODULES: &[(&str, &str)] = &[
     ("ending", "stream_deadline"),
     ("flights", "single_flight"),
     ("gulp", "read_ahead"),
-    ("handed_on", "inherited_sockets"),
+    ("handed_on", "handed_over_sockets"),
     ("lanes", "workers"),
     ("life", "lifecycle"),
     ("moved", "resume"),

@@ -24,7 +24,7 @@ pub(crate) struct DryRun {
     /// The address of the client.
     pub(crate) client: IpAddr,
     /// The head of the upstream request.
-    pub(crate) sent: Option<Parts>,
+    pub(crate) upstream_head: Option<Parts>,
 }
 
 /// Processes a request up to the point where it would be sent to a server.
@@ -48,9 +48,9 @@ pub(crate) async fn dry_run(
         });
     }
     let is_http2 = head.version == Version::HTTP_2;
-    let fault =
+    let host_error =
         if is_http2 { host::host_error_over_http2(&head) } else { host::host_error_over_http1(&head) };
-    let decision = match refusal(&client_address, fault, &head.method) {
+    let decision = match refusal(&client_address, host_error, &head.method) {
         Some(response) => Action::Respond(response.into_accepted_format(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &head;
@@ -77,14 +77,14 @@ pub(crate) async fn dry_run(
         }
     };
     let Action::Forward(forward) = &decision else {
-        return DryRun { decision, class, client, sent: None };
+        return DryRun { decision, class, client, upstream_head: None };
     };
     match build_upstream_request(&admin.pipeline.forwarder, forward, &mut head, client, class) {
-        Ok(_) => DryRun { decision, class, client, sent: Some(head) },
+        Ok(_) => DryRun { decision, class, client, upstream_head: Some(head) },
         Err(failure) => {
             let response = failure.response(admin.pipeline.forwarder.upstreams.unreachable());
             let decision = Action::Respond(response.unwrap_or_else(LocalResponse::bad_gateway));
-            DryRun { decision, class, client, sent: None }
+            DryRun { decision, class, client, upstream_head: None }
         }
     }
 }

@@ -96,7 +96,7 @@ struct ExplainedResponse {
 }
 
 impl AdminApi {
-    /// Whether the client may call Explain.
+    /// Authorizes a call of Explain.
     pub(crate) fn may_explain(
         &self,
         view: &RequestView<'_>,
@@ -149,7 +149,7 @@ impl AdminApi {
         &self,
         open: &ListenerInfo,
         request: &ExplainRequest,
-        (requester, at): (IpAddr, &Connection),
+        (requester, requester_connection): (IpAddr, &Connection),
     ) -> Result<Explanation, request::InvalidExplainRequest> {
         let (log, stats) = (DecisionLog::default(), RequestStats::default());
         let head = request.head(&open.listener)?;
@@ -184,10 +184,10 @@ impl AdminApi {
                 });
             }
         }
-        let connection = request.connection(&open.listener, at.drain.clone(), peer)?;
+        let connection = request.connection(&open.listener, requester_connection.drain.clone(), peer)?;
         let dry_run_result = dry_run(self, &connection, head.clone(), &stats, &log).await;
         let request = explained(dry_run_result.class.as_str(), dry_run_result.client);
-        let (forward, response) = self.end(&dry_run_result, &log);
+        let (forward, response) = self.result(&dry_run_result, &log);
         let (identity, cluster) =
             stats.with(|annotations| (annotations.identity.clone(), annotations.cluster.clone()));
         let (steps, dropped_groups) = log.into_parts();
@@ -205,7 +205,7 @@ impl AdminApi {
         Ok(Explanation { request, steps, user, cluster, forward, response })
     }
 
-    fn end(
+    fn result(
         &self,
         dry_run_result: &DryRun,
         log: &DecisionLog,
@@ -213,7 +213,7 @@ impl AdminApi {
         match &dry_run_result.decision {
             Action::Forward(forward) => {
                 self.record_server(forward, dry_run_result, log);
-                let sent = dry_run_result.sent.as_ref();
+                let sent = dry_run_result.upstream_head.as_ref();
                 let destination = Destination {
                     url: format!("{}{}", forward.upstream.base(), forward.path_and_query),
                     server: Arc::clone(&forward.upstream.name),
@@ -240,29 +240,30 @@ impl AdminApi {
     }
 
     fn record_server(&self, forward: &Forward, dry_run_result: &DryRun, log: &DecisionLog) {
-        let root = self.pipeline.routing.table.load();
-        if let Some(shard) = root.shards().find(|shard| shard.spec.name == forward.upstream.name) {
-            let mirrors = self.index.of(shard.index, Instant::now());
-            let age = mirrors
-                .age
-                .map_or("never read".to_owned(), |age| format!("known as of {:.1} s ago", age.as_secs_f64()));
-            let watched = if mirrors.watching {
+        let view = self.pipeline.routing.table.load();
+        if let Some(shard) = view.shards().find(|shard| shard.spec.name == forward.upstream.name) {
+            let index_status = self.index.of(shard.index, Instant::now());
+            let age = index_status.age.map_or("never synced".to_owned(), |age| {
+                format!("last synced {:.1} s ago", age.as_secs_f64())
+            });
+            let watched = if index_status.watching {
                 "its workspaces are watched"
             } else {
                 "its workspaces are NOT watched"
             };
-            let outcome = if mirrors.watching { StageResult::Passed } else { StageResult::Info };
+            let outcome = if index_status.watching { StageResult::Passed } else { StageResult::Info };
             log.record(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
-        let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
-        let (outcome, message) = match outlook.trouble {
-            Some(trouble) => {
-                (StageResult::Info, format!("{trouble}: without an open connection the response is 503"))
-            }
-            None => (StageResult::Passed, "it can be connected to, as far as the gateway knows".to_owned()),
+        let status = self.pipeline.forwarder.upstreams.status_of(&forward.upstream);
+        let (outcome, message) = match status.connection_problem {
+            Some(connection_problem) => (
+                StageResult::Info,
+                format!("{connection_problem}: without an open connection the response is 503"),
+            ),
+            None => (StageResult::Passed, "no connection failure is known".to_owned()),
         };
         log.record(Stage::Shard, outcome, || message);
-        if let Some(occupancy) = outlook.occupancy {
+        if let Some(occupancy) = status.occupancy {
             let waits = if occupancy.waiting > 0 || occupancy.open >= occupancy.limit {
                 "would be queued"
             } else {
@@ -273,7 +274,7 @@ impl AdminApi {
                 format!("{open} of at most {limit} concurrent requests, {waiting} queued: {waits}")
             });
         }
-        let sent = dry_run_result.sent.as_ref();
+        let sent = dry_run_result.upstream_head.as_ref();
         if let Some(user) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
             log.record(Stage::Shard, StageResult::Info, || {
                 format!("impersonates {user:?}; the shard authorizes this")

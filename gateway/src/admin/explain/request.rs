@@ -59,7 +59,7 @@ pub(super) enum InvalidExplainRequest {
     HeaderValue(#[from] InvalidHeaderValue),
     #[error("the certificate is not PEM: {0}")]
     Certificate(rustls_pki_types::pem::Error),
-    #[error("the PEM has no certificate in it")]
+    #[error("the PEM text contains no certificate")]
     NoCertificate,
 }
 
@@ -96,7 +96,7 @@ impl ExplainRequest {
             Some(host) => host,
             None => {
                 default_host =
-                    listener.policy.load().request_filter.a_host().unwrap_or("localhost").to_owned();
+                    listener.policy.load().request_filter.any_host().unwrap_or("localhost").to_owned();
                 &default_host
             }
         };

@@ -1,8 +1,8 @@
 //! The admin page for operators, at listeners that enable it: three files without external resources.
 //!
-//! It shows the data of the gateway's other endpoints. Changes are requests to the shards as the page's user: the browser's
+//! The page shows the data of the gateway's other endpoints. Changes are requests to the shards as the page's user: the browser's
 //! certificate authenticates the user, and the shards authorize. A page of another site cannot send such requests in the user's
-//! name: browsers mark cross-site requests, and with a certificate these are refused (`request_filter::is_of_another_site`).
+//! name: browsers mark cross-site requests, and with a certificate these are refused (`request_filter::is_cross_site`).
 
 use bytes::Bytes;
 use fairlead_process::Status;

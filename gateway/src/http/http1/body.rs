@@ -76,11 +76,11 @@ pub(super) struct Body {
 #[derive(Debug)]
 enum State {
     Done,
-    /// Bytes that are missing.
+    /// Number of remaining bytes.
     Length(u64),
     /// A chunk-size line comes next.
     ChunkSize,
-    /// Bytes of the chunk that are missing.
+    /// Number of remaining bytes of the chunk.
     Chunk(u64),
     /// The line end after a chunk comes next.
     ChunkEnd,
@@ -96,8 +96,8 @@ pub(super) enum Progress {
     End,
 }
 
-/// A framing error; nothing after it on the connection can be parsed.
-pub(super) type Broken = &'static str;
+/// The reason of a framing error; nothing after it on the connection can be parsed.
+pub(super) type FramingError = &'static str;
 
 impl Body {
     pub(super) fn new(framing: BodyFraming) -> Self {
@@ -118,7 +118,7 @@ impl Body {
     }
 
     /// Takes the next part out of the bytes that were read.
-    pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
+    pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Progress, FramingError> {
         loop {
             match &mut self.state {
                 State::Done => return Ok(Progress::End),
@@ -141,7 +141,7 @@ impl Body {
                         return Ok(Progress::NeedMore);
                     }
                     if !input.starts_with(b"\r\n") {
-                        return Err("a chunk does not end where it should");
+                        return Err("a chunk does not end with CR LF");
                     }
                     input.advance(2);
                     self.state = State::ChunkSize;
@@ -173,7 +173,7 @@ fn part(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
 }
 
 /// Takes the next chunk-size line and returns the size; `None` if the line is incomplete.
-fn chunk_size(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
+fn chunk_size(input: &mut BytesMut) -> Result<Option<u64>, FramingError> {
     let Some(end) = memchr(b'\n', &input[..input.len().min(MAX_SIZE_LINE)]) else {
         return if input.len() < MAX_SIZE_LINE { Ok(None) } else { Err("a chunk has no size") };
     };
@@ -189,7 +189,7 @@ fn chunk_size(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
 }
 
 /// Takes the trailers; `None` if they are incomplete.
-fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
+fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, FramingError> {
     if input.starts_with(b"\r\n") {
         input.advance(2);
         return Ok(Some(HeaderMap::new()));
@@ -220,7 +220,7 @@ mod tests {
     type Read = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
     /// Reads a chunked body that arrives in pieces of `size` bytes.
-    fn read(text: &[u8], size: usize) -> Result<Read, Broken> {
+    fn read(text: &[u8], size: usize) -> Result<Read, FramingError> {
         let mut body = Body::new(BodyFraming::Chunked);
         let (mut input, mut whole) = (BytesMut::new(), Vec::new());
         let mut pieces = text.chunks(size);

@@ -10,11 +10,11 @@ use bytes::{Buf, BytesMut};
 use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-/// Bytes read at once.
-const SCRATCH: usize = 16 << 10;
-/// Bytes read ahead while a response is in progress, for clients that pipeline requests.
+/// Maximum number of bytes per read.
+const READ_SIZE: usize = 16 << 10;
+/// Maximum number of bytes read ahead while a response is in progress, for clients that pipeline requests.
 const MAX_AHEAD: usize = 64 << 10;
-/// Buffered output from which on it is written without waiting for more, in bytes.
+/// Size of the buffered output, in bytes, at which it is written without waiting for more.
 const FLUSH_THRESHOLD: usize = 32 << 10;
 
 /// A connection. It holds memory only for buffered bytes: an idle one has empty buffers.
@@ -22,7 +22,7 @@ pub(super) struct Http1Connection {
     pub(super) stream: Stream,
     pub(super) input: BytesMut,
     pub(super) output: BytesMut,
-    /// The client has closed its side.
+    /// True if the client has closed its side.
     pub(super) ended: bool,
 }
 
@@ -41,7 +41,7 @@ impl Http1Connection {
             return Poll::Ready(Ok(0));
         }
         // On the stack, so that a waiting connection holds no buffer.
-        let mut scratch = [MaybeUninit::uninit(); SCRATCH];
+        let mut scratch = [MaybeUninit::uninit(); READ_SIZE];
         let mut buffer = ReadBuf::uninit(&mut scratch);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
         let read = buffer.filled();
@@ -54,13 +54,13 @@ impl Http1Connection {
         Poll::Ready(Ok(read.len()))
     }
 
-    /// Returns when the client has disconnected. Input that arrives meanwhile is buffered up to [`MAX_AHEAD`]; of a client that
-    /// sends more, disconnection is no longer noticed.
+    /// Returns when the client has disconnected. Input that arrives meanwhile is buffered up to [`MAX_AHEAD`]; if the client
+    /// sends more, its disconnection is not noticed.
     pub(super) async fn closed(&mut self) {
         poll_fn(|context| {
             while self.input.len() < MAX_AHEAD {
                 match ready!(self.poll_fill(context)) {
-                    // The client has half-closed, and requests of it are still buffered.
+                    // The client has half-closed the connection, and its buffered requests are still to be served.
                     Ok(0) if !self.input.is_empty() => return Poll::Pending,
                     Ok(0) | Err(_) => return Poll::Ready(()),
                     Ok(_) => {}
@@ -71,7 +71,7 @@ impl Http1Connection {
         .await;
     }
 
-    /// Whether the output should be written now.
+    /// True if the output should be written now.
     pub(super) fn is_full(&self) -> bool {
         self.output.len() >= FLUSH_THRESHOLD
     }

@@ -1,4 +1,4 @@
-//! Field sections of HTTP/1.1: header fields and trailers, where they end, and what makes them invalid.
+//! Field sections of HTTP/1.1 (header fields and trailers): finds their end and validates them.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -7,11 +7,11 @@ use memchr::memchr_iter;
 /// A request that cannot be served. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum HeadError {
-    /// 400.
+    /// The request is malformed: 400.
     #[error("{0}")]
     Malformed(&'static str),
-    /// 431.
-    #[error("the request has too much header")]
+    /// The headers are too large: 431.
+    #[error("the request headers are too large")]
     TooLarge,
 }
 

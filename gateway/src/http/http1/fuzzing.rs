@@ -1,4 +1,4 @@
-//! A second opinion on HTTP/1.1: every request that our parser accepts, pingora's accepts too, with the same method, target,
+//! Differential test of the HTTP/1.1 parser: pingora accepts every request that ours accepts, with the same method, target,
 //! fields and body, and with the same bytes left for the next request.
 //!
 //! The reverse does not hold: ours is stricter (both framings at once, bare LF, control characters in the target). Two things that
@@ -15,11 +15,11 @@ use crate::http::http1::body::{Body, Progress};
 use crate::http::http1::{fields, request_head};
 use crate::request::host;
 
-/// A request as a parser sees it.
+/// A parsed request.
 #[derive(Debug, PartialEq)]
 struct Parsed {
     method: Method,
-    /// The target as it stands in the request line.
+    /// The target, as in the request line.
     target: Vec<u8>,
     /// Lower-case names and values, sorted.
     fields: Vec<(String, Vec<u8>)>,
@@ -39,13 +39,13 @@ pub fn http1(input: &[u8]) {
     let theirs = runtime.block_on(parse_with_pingora(input));
     assert!(theirs.is_ok(), "pingora refuses what we accept: {theirs:?}: {}", input.escape_ascii());
     let Ok(theirs) = theirs else { return };
-    // pingora may close the connection where we do not; where both continue, the next request begins at the same byte.
+    // pingora may close connections that we keep. If both keep one, the next request must begin at the same byte.
     let ours = Parsed { rest: ours.rest.filter(|_| theirs.rest.is_some()), ..ours };
     let theirs = Parsed { rest: theirs.rest.filter(|_| ours.rest.is_some()), ..theirs };
     assert_eq!(ours, theirs, "{}", input.escape_ascii());
 }
 
-/// What our server makes of the beginning of a connection; `None` if it refuses it, or waits for more.
+/// Parses the first request of a connection with our parser; `None` if it is refused or incomplete.
 fn parse(input: &[u8]) -> Option<Parsed> {
     let begin = request_head::blank_lines(input);
     // pingora does not skip empty lines before a request.

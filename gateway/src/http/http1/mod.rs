@@ -1,7 +1,7 @@
 //! HTTP/1.1 with clients: one task per connection, which serves one request after the other.
 //!
-//! An implementation of our own: available servers answer malformed requests without a `Status`, or need a task and a
-//! channel per request and buffers for idle connections (docs/decisions has the figures).
+//! An own implementation: available servers respond to malformed requests without a `Status`, or need a task and a
+//! channel per request and buffers for idle connections (measurements: docs/decisions/0026-own-http1-server.md).
 //!
 //! Cost of an ordinary GET: one read, one copy of its head, one write.
 
@@ -41,8 +41,8 @@ use fields::HeadError;
 use request_head::Head;
 use response::{ResponseContext, ResponseFraming};
 
-/// Time for which a connection is kept open for a client that has its response and still sends, so that it can read the response
-/// before it sees the reset (RFC 9112, 9.6).
+/// Time for which a closed connection is still read while the client sends, because a reset could destroy the response before the
+/// client has read it (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 << 20;
 
@@ -75,7 +75,7 @@ pub(super) async fn serve_connection(
             Err(error) => refuse(server, &connection, &mut wire, error).await,
         };
         match outcome {
-            AfterRequest::Next => {}
+            AfterRequest::NextRequest => {}
             AfterRequest::Close => return close(wire).await,
             // Without a close_notify: the response must not look complete.
             AfterRequest::Abort => return,
@@ -87,9 +87,9 @@ pub(super) async fn serve_connection(
 async fn drained_and_idle(shutdown: &mut ShutdownWatch, connection: &Connection) {
     // Without a sender the process ends anyway.
     let _ = shutdown.wait_for(|draining| *draining).await;
-    let lull = DRAIN_IDLE_TIME.min(connection.drain.window() / 2);
+    let idle_time = DRAIN_IDLE_TIME.min(connection.drain.window() / 2);
     loop {
-        let left = lull.saturating_sub(connection.activity.idle_for());
+        let left = idle_time.saturating_sub(connection.activity.idle_for());
         if left.is_zero() {
             return;
         }
@@ -97,11 +97,14 @@ async fn drained_and_idle(shutdown: &mut ShutdownWatch, connection: &Connection)
     }
 }
 
-/// State of the connection after a request.
+/// The next step of a connection after a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AfterRequest {
-    Next,
+    /// The next request is read.
+    NextRequest,
+    /// The connection is closed after the response.
     Close,
+    /// The connection is closed at once, because the response is incomplete.
     Abort,
 }
 
@@ -113,7 +116,7 @@ async fn next_head(
     wire: &mut Http1Connection,
 ) -> Result<Option<Head>, HeadError> {
     // Heads up to twice the limit are read and get the same 431 as over HTTP/2.
-    let most = server.pipeline.header_limits.load().bytes.saturating_mul(2);
+    let max = server.pipeline.header_limits.load().bytes.saturating_mul(2);
     let mut seen = 0;
     let mut deadline = None;
     loop {
@@ -126,7 +129,7 @@ async fn next_head(
             return Ok(Some(head));
         }
         seen = wire.input.len();
-        if seen > most {
+        if seen > max {
             return Err(HeadError::TooLarge);
         }
         if seen == 0 {
@@ -189,7 +192,7 @@ async fn one_request(
     }
 }
 
-/// Responds to bytes that are no request.
+/// Responds to a malformed request head.
 async fn refuse(
     server: &HttpServer,
     connection: &Arc<Connection>,
@@ -197,7 +200,7 @@ async fn refuse(
     error: HeadError,
 ) -> AfterRequest {
     let forwarder = server.forwarder();
-    tracing::debug!(peer = %connection.peer, %error, "a request is malformed");
+    tracing::debug!(peer = %connection.peer, %error, "a client sent a malformed request");
     let mut context = RequestContext::begin(
         RequestClass::Read,
         connection.peer.ip(),
@@ -216,10 +219,10 @@ async fn refuse(
     };
     let (head, body) = own_head(forwarder, &context, response);
     let code = head.status.as_u16();
-    // Whatever is wrong with the request, the response to HEAD has no body.
+    // The response to HEAD has no body, also if the request is malformed.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
-    let question = ResponseContext { method: &method, version: Version::HTTP_11, keep_alive: false };
-    let (mut framing, _) = response::write_head(&mut wire.output, &head, question, body.is_empty());
+    let response_context = ResponseContext { method: &method, version: Version::HTTP_11, keep_alive: false };
+    let (mut framing, _) = response::write_head(&mut wire.output, &head, response_context, body.is_empty());
     if method != Method::HEAD {
         framing.write(&mut wire.output, &body);
     }
@@ -257,7 +260,7 @@ struct Http1<'w> {
     /// Status code of the response, and the framing of its body.
     response: Option<(u16, ResponseFraming)>,
     aborted: bool,
-    /// Whether the response gets `Cache-Control: no-store`.
+    /// True if the response gets `Cache-Control: no-store`.
     no_store: bool,
 }
 
@@ -269,8 +272,8 @@ impl Http1<'_> {
         if self.wire.flush().await.is_err() {
             return AfterRequest::Abort;
         }
-        // The rest of an unread body would be taken for the next request.
-        if self.keep_alive && self.body.is_done() { AfterRequest::Next } else { AfterRequest::Close }
+        // The rest of an unread body would be parsed as the next request.
+        if self.keep_alive && self.body.is_done() { AfterRequest::NextRequest } else { AfterRequest::Close }
     }
 
     /// Sends 100 if the client waits for it.
@@ -333,8 +336,8 @@ impl DownstreamExchange for Http1<'_> {
         // A client that got no 100 may or may not send the body, so the beginning of the next request is unknown.
         let keep_alive = self.keep_alive && !self.expects_continue;
         let method = if self.is_head { &Method::HEAD } else { &Method::GET };
-        let question = ResponseContext { method, version: self.version, keep_alive };
-        let (framing, keep) = response::write_head(&mut self.wire.output, &head, question, ended);
+        let response_context = ResponseContext { method, version: self.version, keep_alive };
+        let (framing, keep) = response::write_head(&mut self.wire.output, &head, response_context, ended);
         self.keep_alive = keep;
         self.response = Some((head.status.as_u16(), framing));
         if ended && !framing.end(&mut self.wire.output, None) {

@@ -14,7 +14,7 @@ use crate::http::http1::body::BodyFraming;
 use crate::http::http1::fields::HeadError::{self, Malformed};
 use crate::http::http1::fields::headers;
 
-/// Header fields that are parsed; more are refused, whatever the configured limit.
+/// Maximum number of header fields, whatever the configured limit.
 const MAX_FIELDS: usize = 512;
 
 /// The head of a request.
@@ -22,13 +22,13 @@ const MAX_FIELDS: usize = 512;
 pub(super) struct Head {
     pub(super) parts: Parts,
     pub(super) framing: BodyFraming,
-    /// The client can send another request afterwards.
+    /// True if the client can send another request afterwards.
     pub(super) keep_alive: bool,
-    /// The client waits for 100 before it sends the body.
+    /// True if the client waits for 100 before it sends the body.
     pub(super) expects_continue: bool,
 }
 
-/// Length of the empty lines before a request, which some clients send after a body (RFC 9112, 2.2).
+/// Number of bytes of the empty lines before a request, which some clients send after a body (RFC 9112, 2.2).
 pub(super) fn blank_lines(input: &[u8]) -> usize {
     input.chunks_exact(2).take_while(|line| *line == b"\r\n").count() * 2
 }
@@ -36,7 +36,7 @@ pub(super) fn blank_lines(input: &[u8]) -> usize {
 /// Parses a complete head. It is copied once; the fields are slices of that copy.
 ///
 /// # Errors
-/// [`HeadError`], which is the client's fault.
+/// [`HeadError`], which is an error of the client.
 pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
     let text = Bytes::copy_from_slice(input);
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -44,7 +44,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
     match request.parse_with_uninit_headers(&text, &mut fields) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Err(Malformed("the head is not complete")),
-        Err(error) => return Err(because(error)),
+        Err(error) => return Err(head_error(error)),
     }
     let version = match request.version {
         Some(0) => Version::HTTP_10,
@@ -69,7 +69,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
     Ok(Head { parts, framing, keep_alive, expects_continue: expects && framing != BodyFraming::None })
 }
 
-fn because(error: httparse::Error) -> HeadError {
+fn head_error(error: httparse::Error) -> HeadError {
     match error {
         httparse::Error::TooManyHeaders => HeadError::TooLarge,
         httparse::Error::HeaderName => Malformed("a header name is not a token"),
@@ -84,23 +84,23 @@ fn because(error: httparse::Error) -> HeadError {
 const ENCODED: &AsciiSet = &percent_encoding::CONTROLS.add(b'"').add(b'<').add(b'>').add(b'`');
 
 fn target(text: &Bytes, raw: &str, method: &Method) -> Result<Uri, HeadError> {
-    const WHY: HeadError = Malformed("the request target is malformed");
+    const MALFORMED_TARGET: HeadError = Malformed("the request target is malformed");
     if *method == Method::CONNECT {
-        let authority = Authority::try_from(raw).map_err(|_| WHY)?;
+        let authority = Authority::try_from(raw).map_err(|_| MALFORMED_TARGET)?;
         return Ok(Uri::from(authority));
     }
     if raw.bytes().any(|byte| byte <= b' ' || byte == 0x7f || byte == b'#') {
-        return Err(WHY);
+        return Err(MALFORMED_TARGET);
     }
     if raw.starts_with('/') || raw == "*" {
         return Ok(Uri::from(path_and_query(text.slice_ref(raw.as_bytes()))?));
     }
     // Clients of a proxy send the absolute form, which every server must accept (RFC 9112, 3.2.2).
-    let (scheme, rest) = raw.split_once("://").ok_or(WHY)?;
+    let (scheme, rest) = raw.split_once("://").ok_or(MALFORMED_TARGET)?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "https" => Scheme::HTTPS,
         "http" => Scheme::HTTP,
-        _ => return Err(WHY),
+        _ => return Err(MALFORMED_TARGET),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let path = match path {
@@ -110,9 +110,9 @@ fn target(text: &Bytes, raw: &str, method: &Method) -> Result<Uri, HeadError> {
     };
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(scheme);
-    parts.authority = Some(Authority::try_from(authority).map_err(|_| WHY)?);
+    parts.authority = Some(Authority::try_from(authority).map_err(|_| MALFORMED_TARGET)?);
     parts.path_and_query = Some(path);
-    Uri::from_parts(parts).map_err(|_| WHY)
+    Uri::from_parts(parts).map_err(|_| MALFORMED_TARGET)
 }
 
 fn path_and_query(raw: Bytes) -> Result<PathAndQuery, HeadError> {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_refused() {
+    fn ambiguous_requests_are_refused() {
         for text in [
             "GET / HTTP/1.1\n\n",
             "GET / HTTP/1.1\r\nA: b\n\r\n",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_is_kept_if_both_want_it() {
+    fn the_connection_is_kept_if_version_and_header_allow_it() {
         for (text, expected) in [
             ("GET / HTTP/1.1\r\n\r\n", true),
             ("GET / HTTP/1.1\r\nConnection: foo, Close\r\n\r\n", false),

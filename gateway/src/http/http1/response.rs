@@ -12,7 +12,7 @@ use crate::request::is_hop_by_hop;
 pub(super) enum ResponseFraming {
     /// There is no body, or it must not be sent.
     Bodiless,
-    /// Bytes that are missing.
+    /// Number of remaining bytes.
     Length(u64),
     Chunked,
     /// Until the connection is closed, for HTTP/1.0 clients.
@@ -21,10 +21,10 @@ pub(super) enum ResponseFraming {
 
 /// The request that a response belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ResponseContext<'q> {
-    pub(super) method: &'q Method,
+pub(super) struct ResponseContext<'r> {
+    pub(super) method: &'r Method,
     pub(super) version: Version,
-    /// Whether the connection is kept afterwards, if the response allows it.
+    /// True if the connection is kept afterwards, provided that the response allows it.
     pub(super) keep_alive: bool,
 }
 
@@ -32,29 +32,30 @@ pub(super) struct ResponseContext<'q> {
 pub(super) fn write_head(
     output: &mut BytesMut,
     head: &Parts,
-    question: ResponseContext<'_>,
+    context: ResponseContext<'_>,
     ended: bool,
 ) -> (ResponseFraming, bool) {
     let length =
         head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let none = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
-    let framing = if none || *question.method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED {
+    let has_no_body = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
+    let framing = if has_no_body || *context.method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED
+    {
         ResponseFraming::Bodiless
     } else if let Some(length) = length {
         ResponseFraming::Length(length)
     } else if ended {
         ResponseFraming::Length(0)
-    } else if question.version == Version::HTTP_11 {
+    } else if context.version == Version::HTTP_11 {
         ResponseFraming::Chunked
     } else {
         ResponseFraming::UntilClose
     };
-    let keep = question.keep_alive && framing != ResponseFraming::UntilClose;
+    let keep = context.keep_alive && framing != ResponseFraming::UntilClose;
 
     output.reserve(64 + head.headers.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum::<usize>());
     write_status_line(output, head.status);
     for (name, value) in &head.headers {
-        let kept = if *name == header::CONTENT_LENGTH { !none } else { !is_hop_by_hop(name) };
+        let kept = if *name == header::CONTENT_LENGTH { !has_no_body } else { !is_hop_by_hop(name) };
         if kept {
             write_field(output, name, value.as_bytes());
         }
@@ -66,7 +67,7 @@ pub(super) fn write_head(
     }
     if !keep {
         output.put_slice(b"connection: close\r\n");
-    } else if question.version == Version::HTTP_10 {
+    } else if context.version == Version::HTTP_10 {
         output.put_slice(b"connection: keep-alive\r\n");
     }
     output.put_slice(b"\r\n");
@@ -157,7 +158,7 @@ mod tests {
     fn written(
         status: u16,
         fields: &[(&'static str, &str)],
-        question: ResponseContext<'_>,
+        context: ResponseContext<'_>,
         parts: &[&str],
     ) -> String {
         let (mut head, ()) = Response::new(()).into_parts();
@@ -166,7 +167,7 @@ mod tests {
             head.headers.append(*name, value.parse().unwrap());
         }
         let mut output = BytesMut::new();
-        let (mut framing, _) = write_head(&mut output, &head, question, parts.is_empty());
+        let (mut framing, _) = write_head(&mut output, &head, context, parts.is_empty());
         for part in parts {
             assert!(framing.write(&mut output, part.as_bytes()));
         }
@@ -179,7 +180,7 @@ mod tests {
         let get = ResponseContext { method: &Method::GET, version: Version::HTTP_11, keep_alive: true };
         let old = ResponseContext { version: Version::HTTP_10, ..get };
         let head = ResponseContext { method: &Method::HEAD, ..get };
-        for (status, fields, question, parts, expected) in [
+        for (status, fields, context, parts, expected) in [
             (200, &[][..], get, &[][..], "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
             (
                 200,
@@ -207,12 +208,12 @@ mod tests {
             (204, &[("content-length", "0")], get, &[], "HTTP/1.1 204 No Content\r\n\r\n"),
             (304, &[], get, &[], "HTTP/1.1 304 Not Modified\r\n\r\n"),
         ] {
-            assert_eq!(written(status, fields, question, parts), expected);
+            assert_eq!(written(status, fields, context, parts), expected);
         }
     }
 
     #[test]
-    fn a_response_has_its_announced_length() {
+    fn a_body_must_match_its_content_length() {
         let mut output = BytesMut::new();
         assert!(!ResponseFraming::Length(2).write(&mut output, b"abc"));
         assert!(!ResponseFraming::Length(2).end(&mut output, None));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub(super) struct ChallengeResponses(PathBuf);
 
-/// A challenge response that exists until this is dropped.
+/// The file of a challenge response, removed on drop.
 #[derive(Debug)]
 pub(super) struct ChallengeResponse(PathBuf);
 

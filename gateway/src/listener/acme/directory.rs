@@ -1,4 +1,4 @@
-//! Communication with an ACME directory, with the HTTP client of the index, one per origin.
+//! The ACME account, and the HTTP client for requests to the servers of an ACME directory.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::listener::acme::AcmeError;
 use crate::listener::acme::state::Folder;
 
 /// Time limit for one response of the authority.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The account in the folder, or a new one, which is stored before it is used.
 pub(super) async fn account(
@@ -77,7 +77,7 @@ fn read(file: &Path) -> Result<Vec<u8>, AcmeError> {
     std::fs::read(file).map_err(|error| AcmeError::Read(file.to_owned(), error))
 }
 
-/// Clients for the servers that a directory names; mostly one.
+/// Clients for the servers that an ACME directory names, by origin; mostly there is one.
 #[derive(Clone)]
 struct Directory {
     credentials: Credentials,
@@ -97,10 +97,10 @@ impl Directory {
         }
         let endpoint = Endpoint::parse(origin).map_err(|error| Error::Other(Box::new(error)))?;
         if !endpoint.is_tls() {
-            return Err(Error::Str("an authority is spoken to over https only"));
+            return Err(Error::Str("the URLs of an ACME directory must be https"));
         }
         let options = ClientOptions {
-            request_timeout: PATIENCE,
+            request_timeout: REQUEST_TIMEOUT,
             resolver: self.names.clone(),
             ..ClientOptions::default()
         };
@@ -111,7 +111,7 @@ impl Directory {
 
     async fn send(&self, request: http::Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         let (head, body) = request.into_parts();
-        let authority = head.uri.authority().ok_or(Error::Str("a URL of the authority names no server"))?;
+        let authority = head.uri.authority().ok_or(Error::Str("a URL of the ACME directory has no host"))?;
         let scheme = head.uri.scheme_str().unwrap_or("https");
         let server = self.server(&format!("{scheme}://{authority}"))?;
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());

@@ -29,7 +29,7 @@ use tokio::task::AbortHandle;
 
 use crate::listener::bound::Sockets;
 use challenge_responses::ChallengeResponses;
-pub(crate) use responder::{BindPatience, Responder};
+pub(crate) use responder::{AddressInUse, Responder};
 use state::Folder;
 
 /// Orders and renews certificates.
@@ -39,11 +39,11 @@ pub(crate) struct Acme {
     folder: Folder,
     challenge_responses: ChallengeResponses,
     names: NameResolver,
-    /// Makes a listener reload its file.
+    /// Triggers a reload of the certificate files.
     trigger: ReloadTrigger,
     metrics: AcmeMetrics,
-    /// One order at a time, because orders share an account.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held during an order: orders share an account, so only one runs at a time.
+    order_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The metrics of orders.
@@ -51,31 +51,31 @@ pub(crate) struct Acme {
 pub(crate) struct AcmeMetrics {
     attempts: IntCounterVec,
     last_attempt: GaugeVec,
-    ends: GaugeVec,
+    not_after: GaugeVec,
 }
 
 /// A certificate cannot be ordered; another attempt may succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum AcmeError {
-    /// A file of the folder.
+    /// A file of the ACME folder cannot be read or written.
     #[error(transparent)]
     Certificates(#[from] fairlead_certs::Error),
-    /// A file that the configuration names.
+    /// A configured file cannot be read.
     #[error("{0} cannot be read: {1}")]
     Read(PathBuf, std::io::Error),
-    /// The key of the external account.
-    #[error("{0} holds no key in base64url")]
+    /// The key of the external account is not base64url.
+    #[error("{0} does not contain a base64url key")]
     ExternalKey(PathBuf),
-    /// The lock by which gateways that share the folder take turns to order.
+    /// The lock that serializes the orders of gateways that share the folder.
     #[error("{0} cannot be locked: {1}")]
     Lock(PathBuf, std::io::Error),
     /// The stored account is damaged.
-    #[error("the account in {0} cannot be read: {1}; without the file a new one is made")]
+    #[error("the account in {0} cannot be read: {1}; if the file is removed, a new account is created")]
     Account(PathBuf, serde_json::Error),
-    /// The certificate authorities of the directory's server.
+    /// The CA certificates for the directory's server cannot be used.
     #[error(transparent)]
     Trust(#[from] CredentialsError),
-    /// The directory's address.
+    /// The directory's address is invalid.
     #[error(transparent)]
     Address(#[from] EndpointError),
     /// An error of the authority, or of the connection to it.
@@ -84,7 +84,7 @@ pub enum AcmeError {
     /// The authority could not validate a name.
     #[error("the authority could not validate {name}: {reason}")]
     Refused {
-        /// The name.
+        /// The DNS name or IP address.
         name: String,
         /// The authority's reason.
         reason: String,
@@ -119,7 +119,7 @@ impl Acme {
             names: names.clone(),
             trigger: reloads.trigger(),
             metrics: AcmeMetrics::new(metrics)?,
-            turn: Arc::default(),
+            order_lock: Arc::default(),
         })
     }
 
@@ -141,7 +141,7 @@ impl Acme {
             self.folder.make()?;
         }
         let file = self.folder.certificate(&listener.name);
-        let provisional = match state::AuthorityLock::read(&file) {
+        let provisional = match state::StoredCertificate::read(&file) {
             Some(_) => None,
             None => {
                 Some(ProvisionalCertificate::new(&fairlead_certs::provisional_certificate(&listener.hosts)?))
@@ -158,14 +158,18 @@ impl Acme {
     }
 
     /// Renews a listener's certificate until the returned value is dropped or the process drains.
-    pub(crate) fn keep(&self, listener: &ListenerConfig, shutdown: &Shutdown) -> Option<RenewalState> {
+    pub(crate) fn start_renewal(
+        &self,
+        listener: &ListenerConfig,
+        shutdown: &Shutdown,
+    ) -> Option<RenewalState> {
         let acme = listener.tls.acme.as_ref()?;
-        let wanted = order::OrderRequest {
+        let request = order::OrderRequest {
             listener: listener.name.clone(),
             names: listener.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             challenge: acme.challenge,
         };
-        let task = tokio::spawn(renewal::keep(self.clone(), wanted, shutdown.clone())).abort_handle();
+        let task = tokio::spawn(renewal::run(self.clone(), request, shutdown.clone())).abort_handle();
         Some(RenewalState { task, listener: listener.name.clone(), metrics: self.metrics.clone() })
     }
 
@@ -175,10 +179,10 @@ impl Acme {
     /// The system's error for the address.
     pub(crate) fn responder(
         &self,
-        patience: BindPatience,
+        address_in_use: AddressInUse,
     ) -> Result<Option<Responder>, (SocketAddr, io::Error)> {
         let Some(address) = self.config.http_address else { return Ok(None) };
-        let responder = Responder::at(address, self.challenge_responses.clone(), patience);
+        let responder = Responder::at(address, self.challenge_responses.clone(), address_in_use);
         responder.map(Some).map_err(|error| (address, error))
     }
 }
@@ -193,49 +197,49 @@ pub(crate) struct RenewalState {
 impl Drop for RenewalState {
     fn drop(&mut self) {
         self.task.abort();
-        self.metrics.forget(&self.listener);
+        self.metrics.remove(&self.listener);
     }
 }
 
 impl AcmeMetrics {
-    /// Registers them. Once per process.
+    /// Registers the metrics; called once per process.
     pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             attempts: metrics.counters(
                 "fairlead_gateway_acme_attempts_total",
-                "ACME orders for the certificate of a listener, by result (success, failure).",
+                "Attempts to order a listener's certificate from an ACME authority, by result (success or failure).",
                 &["listener", "result"],
             )?,
             last_attempt: metrics.gauges(
                 "fairlead_gateway_acme_last_attempt_timestamp_seconds",
-                "Time of the last ACME order for a listener, in seconds since the epoch.",
+                "Time of the last attempt to order a listener's certificate, in seconds since the epoch.",
                 &["listener"],
             )?,
-            ends: metrics.gauges(
+            not_after: metrics.gauges(
                 "fairlead_gateway_acme_certificate_end_timestamp_seconds",
-                "Expiry of a listener's ACME certificate, in seconds since the epoch; 0 without a certificate.",
+                "Expiry of the certificate that a listener has from an ACME authority, in seconds since the epoch; 0 while it has none.",
                 &["listener"],
             )?,
         })
     }
 
-    /// Removes the series of a removed listener. Events that did not occur have no series.
-    fn forget(&self, listener: &str) {
+    /// Removes the series of a removed listener. A result that did not occur has no series.
+    fn remove(&self, listener: &str) {
         for result in ["success", "failure"] {
             let _ = self.attempts.remove_label_values(&[listener, result]);
         }
-        for times in [&self.last_attempt, &self.ends] {
+        for times in [&self.last_attempt, &self.not_after] {
             let _ = times.remove_label_values(&[listener]);
         }
     }
 
-    /// Whatever a listener can make of them.
+    /// Creates all series of a listener.
     #[cfg(test)]
-    pub(crate) fn everything(&self, listener: &str) {
+    pub(crate) fn create_all_series(&self, listener: &str) {
         for result in ["success", "failure"] {
             self.attempts.with_label_values(&[listener, result]).inc();
         }
         self.last_attempt.with_label_values(&[listener]).set(1.0);
-        self.ends.with_label_values(&[listener]).set(1.0);
+        self.not_after.with_label_values(&[listener]).set(1.0);
     }
 }

@@ -17,7 +17,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::listener::acme::AcmeError;
 use crate::listener::acme::challenge_responses::{ChallengeResponse, ChallengeResponses};
-use crate::listener::acme::state::AuthorityLock;
+use crate::listener::acme::state::StoredCertificate;
 
 /// The certificate that a listener needs.
 #[derive(Clone, Debug)]
@@ -27,13 +27,13 @@ pub(super) struct OrderRequest {
     pub(super) challenge: AcmeChallenge,
 }
 
-/// Interval of polling the state of an order.
-const ASKING: RetryPolicy = RetryPolicy::new()
+/// Intervals and time limit of polling the state of an order.
+const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// Key, certificate and intermediates as one PEM text, checked to match.
+/// Orders a certificate. Returns key, certificate and intermediates as one PEM text, checked to match.
 pub(super) async fn order(
     account: &Account,
     wanted: &OrderRequest,
@@ -51,14 +51,14 @@ pub(super) async fn order(
     }
     let mut order = account.new_order(&new).await?;
     // Kept until the authority has validated the challenges.
-    let _given = respond(&mut order, wanted, challenge_responses).await?;
-    if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
+    let _responses = respond(&mut order, wanted, challenge_responses).await?;
+    if order.poll_ready(&POLL_POLICY).await? != OrderStatus::Ready {
         return Err(reason(&mut order).await);
     }
     let names: Vec<String> = wanted.names.iter().cloned().collect();
     let request = CertificateRequest::new(&names)?;
     order.finalize_csr(&request.request).await?;
-    let chain = order.poll_certificate(&ASKING).await?;
+    let chain = order.poll_certificate(&POLL_POLICY).await?;
     is_usable(&request.key, &chain, wanted)?;
     Ok(format!("{}{chain}", request.key))
 }
@@ -69,7 +69,7 @@ async fn respond(
     wanted: &OrderRequest,
     challenge_responses: &ChallengeResponses,
 ) -> Result<Vec<Option<ChallengeResponse>>, AcmeError> {
-    let (way, mut given) = (wanted.challenge, Vec::new());
+    let (challenge_type, mut responses) = (wanted.challenge, Vec::new());
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -80,17 +80,17 @@ async fn respond(
         let name = authorization.identifier().to_string();
         // The name becomes part of a file name, and only configured names may be validated.
         if !wanted.names.contains(&name.to_ascii_lowercase()) {
-            return Err(AcmeError::Unusable(format!("a challenge for {name:?}, which was not asked for")));
+            return Err(AcmeError::Unusable(format!("a challenge for {name:?}, which was not ordered")));
         }
-        let kind = match way {
+        let kind = match challenge_type {
             AcmeChallenge::Http01 => ChallengeType::Http01,
             AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
         };
         let Some(mut challenge) = authorization.challenge(kind) else {
-            return Err(AcmeError::NoSuchChallenge(way.name(), name));
+            return Err(AcmeError::NoSuchChallenge(challenge_type.name(), name));
         };
         let proof = challenge.key_authorization();
-        given.push(match way {
+        responses.push(match challenge_type {
             AcmeChallenge::Http01 => challenge_responses.put_token(&challenge.token, proof.as_str())?,
             AcmeChallenge::TlsAlpn01 => {
                 Some(challenge_responses.put_certificate(&name, proof.digest().as_ref())?)
@@ -98,7 +98,7 @@ async fn respond(
         });
         challenge.set_ready().await?;
     }
-    Ok(given)
+    Ok(responses)
 }
 
 /// The authority's reason for a failed order.
@@ -110,10 +110,10 @@ async fn reason(order: &mut Order) -> AcmeError {
             continue;
         }
         let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
-        let reason = problem.map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+        let reason = problem.map_or_else(|| "the authority gives no reason".to_owned(), ToString::to_string);
         return AcmeError::Refused { name: state.identifier().to_string(), reason };
     }
-    AcmeError::Unusable("the order came to nothing".to_owned())
+    AcmeError::Unusable("the order failed without a reason".to_owned())
 }
 
 /// Checks the new certificate, because it replaces the last valid one.
@@ -122,16 +122,16 @@ fn is_usable(key: &str, chain: &str, wanted: &OrderRequest) -> Result<(), AcmeEr
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(error.to_string()))?;
-    let leaf = chain.first().cloned().and_then(|leaf| AuthorityLock::of(leaf.into_owned()));
-    let Some(leaf) = leaf else { return Err(unusable("it holds no certificate".to_owned())) };
+    let leaf = chain.first().cloned().and_then(|leaf| StoredCertificate::of(leaf.into_owned()));
+    let Some(leaf) = leaf else { return Err(unusable("it contains no certificate".to_owned())) };
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unusable(error.to_string()))?;
     CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
         .map_err(|error| unusable(error.to_string()))?;
     if leaf.names != wanted.names {
         return Err(unusable(format!("it is for {:?}", leaf.names)));
     }
-    if leaf.ends <= std::time::SystemTime::now() {
-        return Err(unusable("it has ended".to_owned()));
+    if leaf.not_after <= std::time::SystemTime::now() {
+        return Err(unusable("it has expired".to_owned()));
     }
     Ok(())
 }

@@ -10,34 +10,35 @@ use fairlead_process::Shutdown;
 use instant_acme::{Account, CertificateIdentifier};
 
 use crate::listener::acme::order::OrderRequest;
-use crate::listener::acme::state::AuthorityLock;
+use crate::listener::acme::state::StoredCertificate;
 use crate::listener::acme::{Acme, AcmeError, directory, order};
 
-/// Interval of checking the time and the file, which another gateway may have replaced.
-const LOOK: Duration = Duration::from_secs(3600);
-/// Time limit for an order as a whole.
+/// Maximum interval of checking the file, which another gateway may have replaced.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
+/// Time limit for a complete order.
 const MAX_ORDER: Duration = Duration::from_secs(300);
 /// Maximum pause between two attempts, as a multiple of the minimum.
-const MOST: u32 = 100;
-/// Part of a certificate's lifetime after which it is renewed even if the authority advises a later time.
-const LATEST: f64 = 0.9;
+const MAX_BACKOFF_FACTOR: u32 = 100;
+/// Fraction of a certificate's lifetime after which it is renewed even if the authority advises a later time.
+const MAX_RENEWAL_AGE: f64 = 0.9;
 
 /// The authority's renewal information for a certificate.
-struct Advice {
-    about: Vec<u8>,
-    at: SystemTime,
-    /// Time of the next query.
-    again: SystemTime,
+struct RenewalAdvice {
+    /// The certificate in DER.
+    certificate: Vec<u8>,
+    renew_at: SystemTime,
+    /// Time of the next query to the authority.
+    next_query: SystemTime,
 }
 
 /// Renews a listener's certificate until the process drains.
-pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
+pub(super) async fn run(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
     let first = acme.config.retry_after.get();
-    let mut backoff = Backoff::new(first, first.saturating_mul(MOST));
-    let mut keeper = RenewalTask { acme, wanted, advice: None, renewed: None, lot: fastrand::f64() };
+    let mut backoff = Backoff::new(first, first.saturating_mul(MAX_BACKOFF_FACTOR));
+    let mut task = RenewalTask { acme, wanted, advice: None, renewed: None, jitter: fastrand::f64() };
     loop {
         let outcome = tokio::select! {
-            outcome = keeper.look() => outcome,
+            outcome = task.check() => outcome,
             () = shutdown.draining() => return,
         };
         let pause = match outcome {
@@ -46,8 +47,8 @@ pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
                 next
             }
             Err(error) => {
-                let (listener, pause) = (&keeper.wanted.listener, backoff.next_delay());
-                tracing::warn!(%listener, %error, again_in = ?pause, "no certificate could be ordered; the last one stays");
+                let (listener, pause) = (&task.wanted.listener, backoff.next_delay());
+                tracing::warn!(%listener, %error, again_in = ?pause, "the certificate order failed; the last certificate stays");
                 pause
             }
         };
@@ -61,20 +62,20 @@ pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
 struct RenewalTask {
     acme: Acme,
     wanted: OrderRequest,
-    advice: Option<Advice>,
-    /// Time of this gateway's last renewal: an authority that advises immediate renewal each time is ignored for a while.
+    advice: Option<RenewalAdvice>,
+    /// Time of this gateway's last renewal. For [`CHECK_INTERVAL`] after it, advice to renew at once is ignored.
     renewed: Option<SystemTime>,
     /// A random number from 0 to 1, which spreads the renewals of listeners.
-    lot: f64,
+    jitter: f64,
 }
 
 impl RenewalTask {
     /// Renews the certificate if it is due. Returns the time until the next check.
-    async fn look(&mut self) -> Result<Duration, AcmeError> {
+    async fn check(&mut self) -> Result<Duration, AcmeError> {
         let file = self.acme.folder.certificate(&self.wanted.listener);
-        let turn = std::sync::Arc::clone(&self.acme.turn);
-        let _turn = turn.lock().await;
-        let wait = self.wait(&file).await;
+        let order_lock = std::sync::Arc::clone(&self.acme.order_lock);
+        let _ordering = order_lock.lock().await;
+        let wait = self.time_until_due(&file).await;
         if !wait.is_zero() {
             return Ok(wait);
         }
@@ -85,12 +86,12 @@ impl RenewalTask {
             Err(error) => Err(error),
         };
         // The other gateway may have completed its order meanwhile.
-        if lock.is_ok() && !self.wait(&file).await.is_zero() {
+        if lock.is_ok() && !self.time_until_due(&file).await.is_zero() {
             return Ok(Duration::ZERO);
         }
         // Held until the order is complete.
         let outcome = match lock {
-            Ok(_held) => self.renew(&file).await,
+            Ok(_lock) => self.renew(&file).await,
             Err(error) => Err(error),
         };
         let (metrics, listener) = (&self.acme.metrics, self.wanted.listener.as_str());
@@ -98,49 +99,57 @@ impl RenewalTask {
         metrics.attempts.with_label_values(&[listener, result]).inc();
         metrics.last_attempt.with_label_values(&[listener]).set(seconds(SystemTime::now()));
         outcome?;
-        tracing::info!(%listener, names = ?self.wanted.names, "a new certificate");
+        tracing::info!(%listener, names = ?self.wanted.names, "the listener has a new certificate");
         self.renewed = Some(SystemTime::now());
         self.acme.trigger.fire();
         Ok(Duration::ZERO)
     }
 
     /// Time until the certificate is due, at most until the next check.
-    async fn wait(&mut self, file: &Path) -> Duration {
-        let held = AuthorityLock::read(file);
-        let ends = held.as_ref().filter(|held| !held.is_provisional).map_or(UNIX_EPOCH, |held| held.ends);
-        self.acme.metrics.ends.with_label_values(&[&self.wanted.listener]).set(seconds(ends));
-        let Some(held) = held else { return Duration::ZERO };
-        let mut due = held.due(&self.wanted.names, self.lot);
+    async fn time_until_due(&mut self, file: &Path) -> Duration {
+        let current = StoredCertificate::read(file);
+        let not_after = current
+            .as_ref()
+            .filter(|current| !current.is_provisional)
+            .map_or(UNIX_EPOCH, |current| current.not_after);
+        self.acme.metrics.not_after.with_label_values(&[&self.wanted.listener]).set(seconds(not_after));
+        let Some(current) = current else { return Duration::ZERO };
+        let mut due = current.due(&self.wanted.names, self.jitter);
         let now = SystemTime::now();
         if due > now
-            && let Some(advised) = self.advised(&held, now).await
+            && let Some(advised) = self.advised(&current, now).await
         {
-            let obeyed = self.renewed.map(|renewed| renewed + LOOK);
-            // Never later than it is due anyway.
-            due = obeyed.filter(|obeyed| advised < *obeyed).map_or(advised, |obeyed| due.min(obeyed));
+            let earliest = self.renewed.map(|renewed| renewed + CHECK_INTERVAL);
+            // Never later than the certificate is due without advice.
+            due =
+                earliest.filter(|earliest| advised < *earliest).map_or(advised, |earliest| due.min(earliest));
         }
-        due.duration_since(now).unwrap_or_default().min(LOOK)
+        due.duration_since(now).unwrap_or_default().min(CHECK_INTERVAL)
     }
 
     /// The renewal time that the authority advises, if any.
-    async fn advised(&mut self, held: &AuthorityLock, now: SystemTime) -> Option<SystemTime> {
-        let is_asked = self
+    async fn advised(&mut self, current: &StoredCertificate, now: SystemTime) -> Option<SystemTime> {
+        let is_current = self
             .advice
             .as_ref()
-            .is_some_and(|advice| advice.about == held.leaf.as_ref() && advice.again > now);
-        if !is_asked {
-            let life = held.ends.duration_since(held.begins).unwrap_or_default();
-            let latest = held.begins + life.mul_f64(LATEST);
+            .is_some_and(|advice| advice.certificate == current.leaf.as_ref() && advice.next_query > now);
+        if !is_current {
+            let lifetime = current.not_after.duration_since(current.not_before).unwrap_or_default();
+            let latest = current.not_before + lifetime.mul_f64(MAX_RENEWAL_AGE);
             // If the authority does not respond, it is queried again later.
-            let unknown = (held.due(&self.wanted.names, self.lot), now + LOOK * 6);
-            let (at, again) = self.ask(held).await.unwrap_or(unknown);
-            self.advice = Some(Advice { about: held.leaf.to_vec(), at: at.min(latest), again });
+            let unknown = (current.due(&self.wanted.names, self.jitter), now + CHECK_INTERVAL * 6);
+            let (renew_at, next_query) = self.query_renewal_info(current).await.unwrap_or(unknown);
+            self.advice = Some(RenewalAdvice {
+                certificate: current.leaf.to_vec(),
+                renew_at: renew_at.min(latest),
+                next_query,
+            });
         }
-        self.advice.as_ref().map(|advice| advice.at)
+        self.advice.as_ref().map(|advice| advice.renew_at)
     }
 
-    async fn ask(&self, held: &AuthorityLock) -> Option<(SystemTime, SystemTime)> {
-        let identifier = CertificateIdentifier::try_from(&held.leaf).ok()?;
+    async fn query_renewal_info(&self, current: &StoredCertificate) -> Option<(SystemTime, SystemTime)> {
+        let identifier = CertificateIdentifier::try_from(&current.leaf).ok()?;
         // Only with an existing account; an order creates one.
         let account = self.account().await.ok()?;
         let (info, pause) = account.renewal_info(&identifier).await.ok()?;
@@ -148,14 +157,15 @@ impl RenewalTask {
         let (begin, end) = (SystemTime::from(window.start), SystemTime::from(window.end));
         let length = end.duration_since(begin).unwrap_or_default();
         let pause = pause.clamp(Duration::from_secs(60), Duration::from_secs(86_400));
-        Some((begin + length.mul_f64(self.lot), SystemTime::now() + pause))
+        Some((begin + length.mul_f64(self.jitter), SystemTime::now() + pause))
     }
 
     async fn renew(&self, file: &Path) -> Result<(), AcmeError> {
         let renewing = async {
             let account = self.account().await?;
-            let held = AuthorityLock::read(file).filter(|held| !held.is_provisional);
-            let replaced = held.as_ref().and_then(|held| CertificateIdentifier::try_from(&held.leaf).ok());
+            let current = StoredCertificate::read(file).filter(|current| !current.is_provisional);
+            let replaced =
+                current.as_ref().and_then(|current| CertificateIdentifier::try_from(&current.leaf).ok());
             let challenge_responses = &self.acme.challenge_responses;
             let ordered = match replaced {
                 // Some authorities do not accept `replaces`, or not twice.

@@ -1,4 +1,4 @@
-//! Serves http-01 challenge responses over plain HTTP on a separate address: files of one folder by token, nothing else.
+//! Serves http-01 challenge responses over plain HTTP on a separate address: only the files of one folder, by token.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,26 +21,26 @@ use tokio::time::timeout;
 
 use crate::listener::acme::challenge_responses::ChallengeResponses;
 
-/// An authority validates from several places at once.
-const MOST_CONNECTIONS: usize = 64;
-/// No address can take all connections.
-const MOST_OF_AN_ADDRESS: u32 = 32;
+/// Maximum number of open connections; an authority validates from several addresses at once.
+const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of open connections per client address, so that no address can use all of them.
+const MAX_CONNECTIONS_PER_ADDRESS: u32 = 32;
 /// Time limit for a whole connection: one request and its response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of attempts to bind an address that is in use.
-const UNTIL_FREE: Duration = Duration::from_millis(500);
+const BIND_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How to handle an address that is in use.
+/// The handling of an address that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BindPatience {
-    /// The challenge fails.
-    None,
-    /// Wait: a predecessor is about to release it.
-    UntilFree,
+pub(crate) enum AddressInUse {
+    /// Binding fails.
+    Fail,
+    /// Binding is retried, because a predecessor is about to release the address.
+    Wait,
 }
 
-/// A listening socket that is not yet served.
+/// The HTTP server for http-01 challenges, not yet serving.
 pub(crate) struct Responder {
     address: SocketAddr,
     /// `None` while the address is in use.
@@ -52,10 +52,12 @@ impl Responder {
     pub(super) fn at(
         address: SocketAddr,
         challenge_responses: ChallengeResponses,
-        patience: BindPatience,
+        address_in_use: AddressInUse,
     ) -> io::Result<Self> {
         let listener = match bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience == BindPatience::UntilFree => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && address_in_use == AddressInUse::Wait =>
+            {
                 None
             }
             bound => Some(bound?),
@@ -72,22 +74,24 @@ impl Responder {
             // No event is sent when an address becomes free.
             tokio::select! {
                 () = shutdown.draining() => return,
-                () = tokio::time::sleep(UNTIL_FREE) => self.listener = bind(self.address).ok(),
+                () = tokio::time::sleep(BIND_RETRY_INTERVAL) => self.listener = bind(self.address).ok(),
             }
         };
-        let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let limits =
-            AddressQuotaConfig { connections: Some(MOST_OF_AN_ADDRESS), ..AddressQuotaConfig::default() };
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let limits = AddressQuotaConfig {
+            connections: Some(MAX_CONNECTIONS_PER_ADDRESS),
+            ..AddressQuotaConfig::default()
+        };
         let addresses = AddressQuotas::new(&limits);
         loop {
             let accepted = tokio::select! {
                 () = shutdown.draining() => return,
                 accepted = async {
-                    let slot = Arc::clone(&slots).acquire_owned().await;
-                    (slot, listener.accept().await)
+                    let permit = Arc::clone(&permits).acquire_owned().await;
+                    (permit, listener.accept().await)
                 } => accepted,
             };
-            let (Ok(slot), Ok((stream, peer))) = accepted else {
+            let (Ok(permit), Ok((stream, peer))) = accepted else {
                 // Mostly out of file descriptors, whose release sends no event.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -101,13 +105,13 @@ impl Responder {
             tokio::spawn(async move {
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
+                    .header_read_timeout(CONNECTION_TIMEOUT)
                     .keep_alive(false)
                     .max_header_size(16 << 10)
                     .serve_connection(TokioIo::new(stream), service);
                 // Errors of a connection do not matter.
-                let _ = timeout(PATIENCE, connection).await;
-                drop((slot, connected));
+                let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+                drop((permit, connected));
             });
         }
     }

@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::listener::acme::AcmeError;
 
-/// The path of the folder.
+/// The folder of certificates, by its path.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -73,18 +73,18 @@ impl Folder {
     }
 }
 
-/// A certificate read from a file.
+/// A certificate that was read from its file.
 #[derive(Clone, Debug)]
-pub(super) struct AuthorityLock {
+pub(super) struct StoredCertificate {
     pub(super) names: BTreeSet<String>,
-    pub(super) begins: SystemTime,
-    pub(super) ends: SystemTime,
-    /// It is self-signed.
+    pub(super) not_before: SystemTime,
+    pub(super) not_after: SystemTime,
+    /// True if it is self-signed.
     pub(super) is_provisional: bool,
     pub(super) leaf: CertificateDer<'static>,
 }
 
-impl AuthorityLock {
+impl StoredCertificate {
     /// `None` if the file does not exist or cannot be parsed.
     pub(super) fn read(file: &Path) -> Option<Self> {
         Self::of(CertificateDer::from_pem_file(file).ok()?)
@@ -100,21 +100,21 @@ impl AuthorityLock {
             |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         Some(Self {
             names,
-            begins: time(parsed.validity().not_before.timestamp()),
-            ends: time(parsed.validity().not_after.timestamp()),
+            not_before: time(parsed.validity().not_before.timestamp()),
+            not_after: time(parsed.validity().not_after.timestamp()),
             is_provisional: parsed.subject().as_raw() == parsed.issuer().as_raw(),
             leaf: leaf.clone(),
         })
     }
 
-    /// Time at which it should be replaced: after two thirds of its lifetime. `lot`, from 0 to 1, spreads certificates of equal
+    /// Time at which it should be replaced: after two thirds of its lifetime. `jitter`, from 0 to 1, spreads certificates of equal
     /// age over a twentieth of it, towards an earlier time.
-    pub(super) fn due(&self, wanted: &BTreeSet<String>, lot: f64) -> SystemTime {
+    pub(super) fn due(&self, wanted: &BTreeSet<String>, jitter: f64) -> SystemTime {
         if self.is_provisional || self.names != *wanted {
             return UNIX_EPOCH;
         }
-        let life = self.ends.duration_since(self.begins).unwrap_or_default();
-        self.begins + life.mul_f64(2.0 / 3.0 - lot / 20.0)
+        let lifetime = self.not_after.duration_since(self.not_before).unwrap_or_default();
+        self.not_before + lifetime.mul_f64(2.0 / 3.0 - jitter / 20.0)
     }
 }
 
@@ -139,21 +139,22 @@ mod tests {
     fn a_certificate_is_due_when_a_third_of_its_life_is_left() {
         let day = Duration::from_secs(86_400);
         let names: BTreeSet<_> = ["a.example".to_owned()].into();
-        let begins = UNIX_EPOCH + day * 1000;
-        let held = AuthorityLock {
+        let not_before = UNIX_EPOCH + day * 1000;
+        let held = StoredCertificate {
             names: names.clone(),
-            begins,
-            ends: begins + day * 90,
+            not_before,
+            not_after: not_before + day * 90,
             is_provisional: false,
             leaf: Vec::new().into(),
         };
-        let days =
-            |lot| held.due(&names, lot).duration_since(begins).unwrap().as_secs_f64() / day.as_secs_f64();
-        for (lot, expected) in [(0.0, 60.0), (0.5, 57.75), (1.0, 55.5)] {
-            assert!((days(lot) - expected).abs() < 0.001, "{lot}: {}", days(lot));
+        let days = |jitter| {
+            held.due(&names, jitter).duration_since(not_before).unwrap().as_secs_f64() / day.as_secs_f64()
+        };
+        for (jitter, expected) in [(0.0, 60.0), (0.5, 57.75), (1.0, 55.5)] {
+            assert!((days(jitter) - expected).abs() < 0.001, "{jitter}: {}", days(jitter));
         }
         assert_eq!(held.due(&BTreeSet::new(), 0.0), UNIX_EPOCH, "of other names");
-        assert_eq!(AuthorityLock { is_provisional: true, ..held }.due(&names, 0.0), UNIX_EPOCH);
+        assert_eq!(StoredCertificate { is_provisional: true, ..held }.due(&names, 0.0), UNIX_EPOCH);
     }
 
     #[test]

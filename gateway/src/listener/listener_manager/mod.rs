@@ -4,7 +4,7 @@
 //! cannot fail, so either all listeners match the configuration or none has changed. Closing means draining: of a removed
 //! listener, or of the old address of a moved one.
 
-mod inherited_sockets;
+mod handed_over_sockets;
 mod prepare;
 
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) use prepare::ListenerError;
 /// Time limit for writing the access log at the end of the process.
 const MAX_FLUSH: Duration = Duration::from_secs(2);
 
-/// What all listeners use.
+/// The dependencies that all listeners share.
 pub(crate) struct ListenerParts {
     /// Metrics, access log and traces.
     pub(crate) telemetry: Arc<Telemetry>,
@@ -57,7 +57,7 @@ pub(crate) struct ListenerParts {
     pub(crate) tasks: Tasks,
     /// Sockets that were open before the process started.
     pub(crate) inherited: Arc<InheritedSockets>,
-    /// Nothing is accepted before this is true.
+    /// Connections are accepted once this is true.
     pub(crate) may_accept: watch::Receiver<bool>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ListenerManager {
     parts: ListenerParts,
     open: Vec<OpenListener>,
     /// Number of served sockets, including those that drain.
-    serving: Arc<AtomicUsize>,
+    served_sockets: Arc<AtomicUsize>,
 }
 
 /// All listeners of a configuration, which can be applied without failure.
@@ -91,7 +91,7 @@ struct OpenListener {
     authentication: Arc<ListenerAuthentication>,
     listening: ServedSocket,
     /// The renewal of its certificate, if it uses ACME.
-    keeping: Option<RenewalState>,
+    renewal: Option<RenewalState>,
 }
 
 /// A served socket.
@@ -104,14 +104,14 @@ struct ServedSocket {
     socket: Weak<BoundListener>,
     /// The limit of open connections.
     connection_limit: Arc<ConnectionLimit>,
-    /// Ends it before the process ends.
+    /// Drains and closes the socket, also before the process ends.
     end: Shutdown,
 }
 
 impl ListenerManager {
     /// A manager without listeners.
     pub(crate) fn new(parts: ListenerParts) -> Self {
-        Self { parts, open: Vec::new(), serving: Arc::default() }
+        Self { parts, open: Vec::new(), served_sockets: Arc::default() }
     }
 
     /// Opens, changes and closes listeners as prepared. New ones are opened before old ones are closed.
@@ -121,10 +121,10 @@ impl ListenerManager {
         for PreparedListener { config, wanted, bound, change } in prepared {
             let known = before.iter().position(|open| open.config.name == config.name);
             let mut known = known.map(|at| before.swap_remove(at));
-            let asked = |config: &ListenerConfig| (config.tls.acme.clone(), config.hosts.clone());
-            let kept = known.as_mut().and_then(|known| {
-                let keeping = known.keeping.take();
-                keeping.filter(|_| asked(&known.config) == asked(&config))
+            let acme_settings = |config: &ListenerConfig| (config.tls.acme.clone(), config.hosts.clone());
+            let kept_renewal = known.as_mut().and_then(|known| {
+                let renewal = known.renewal.take();
+                renewal.filter(|_| acme_settings(&known.config) == acme_settings(&config))
             });
             let (listener, authentication) = match (change, &known) {
                 (Change::Known(policy, connection_policy), Some(known)) => {
@@ -149,14 +149,15 @@ impl ListenerManager {
                 }
                 (None, None) => continue,
             };
-            let keeping = kept.or_else(|| self.parts.acme.keep(&config, &self.parts.shutdown));
-            self.open.push(OpenListener { config, listener, authentication, listening, keeping });
+            let renewal =
+                kept_renewal.or_else(|| self.parts.acme.start_renewal(&config, &self.parts.shutdown));
+            self.open.push(OpenListener { config, listener, authentication, listening, renewal });
         }
         closing.extend(before);
         for closed in closing {
             self.close(&closed);
         }
-        self.tell();
+        self.publish_listeners();
     }
 
     /// Starts to accept connections.
@@ -165,26 +166,26 @@ impl ListenerManager {
         tracing::info!(listener = %listener.name, %address, "listening");
         // The file of an inherited socket belongs to the predecessor until the hand-over is complete.
         if !bound.is_inherited() {
-            bound.own();
+            bound.own_file();
         }
         let (bound, end) = (Arc::new(bound), self.parts.shutdown.part());
         let connection_limit =
             Arc::new(ConnectionLimit::new(listener.connection_policy.load().limits.max_connections));
         let socket = Arc::downgrade(&bound);
-        let serving = ListenerRuntime {
+        let runtime = ListenerRuntime {
             listener: Arc::clone(listener),
             shutdown: end.clone(),
             workers: Arc::clone(&self.parts.workers),
             connection_limit: Arc::clone(&connection_limit),
             may_accept: self.parts.may_accept.clone(),
         };
-        self.serving.fetch_add(1, Ordering::AcqRel);
-        let (left, shutdown) = (Arc::clone(&self.serving), self.parts.shutdown.clone());
+        self.served_sockets.fetch_add(1, Ordering::AcqRel);
+        let (served_sockets, shutdown) = (Arc::clone(&self.served_sockets), self.parts.shutdown.clone());
         let (app, telemetry) = (Arc::clone(&self.parts.app), Arc::clone(&self.parts.telemetry));
         self.parts.tasks.spawn("listener", async move {
-            serve(bound, serving, app).await;
+            serve(bound, runtime, app).await;
             // The last socket that closes during the drain: no more requests follow.
-            if left.fetch_sub(1, Ordering::AcqRel) == 1 && shutdown.is_draining() {
+            if served_sockets.fetch_sub(1, Ordering::AcqRel) == 1 && shutdown.is_draining() {
                 telemetry.traces.finish();
                 let log = Arc::clone(&telemetry.access_log);
                 let _ = tokio::task::spawn_blocking(move || log.flush(MAX_FLUSH)).await;
@@ -196,9 +197,9 @@ impl ListenerManager {
     /// Stops accepting, and drains the open connections.
     fn close(&self, OpenListener { listener, listening, .. }: &OpenListener) {
         let ServedSocket { address, socket, end, .. } = listening;
-        let taken_over = self.open.iter().any(|open| open.listening.address.is_same_place(address));
+        let taken_over = self.open.iter().any(|open| open.listening.address.is_same_socket(address));
         if let Some(socket) = socket.upgrade().filter(|_| taken_over) {
-            socket.leave();
+            socket.release();
         }
         tracing::info!(listener = %listener.name, %address, "closing");
         let end = end.clone();
@@ -206,8 +207,8 @@ impl ListenerManager {
         tokio::spawn(async move { end.run_now().await });
     }
 
-    /// Takes over the files of sockets that a predecessor has left.
-    pub(crate) fn own(&self, inheritance: &Inheritance) {
+    /// Takes over the files of the sockets that a predecessor has released.
+    pub(crate) fn own_files(&self, inheritance: &Inheritance) {
         for open in &self.open {
             let Some(socket) = open.listening.socket.upgrade() else { continue };
             let is_own_socket = match inheritance.files.as_slice() {
@@ -215,7 +216,7 @@ impl ListenerManager {
                 files => socket.number().is_some_and(|number| files.contains(&number)),
             };
             if is_own_socket {
-                socket.own();
+                socket.own_file();
             }
         }
     }
@@ -230,7 +231,7 @@ impl ListenerManager {
     }
 
     /// Updates the admin API's list of listeners.
-    fn tell(&self) {
+    fn publish_listeners(&self) {
         let shown = self.open.iter().map(|open| ListenerInfo {
             listener: Arc::clone(&open.listener),
             address: open.listening.address.to_string(),

@@ -1,4 +1,4 @@
-//! The preparation of listeners: everything that can fail, before anything has changed.
+//! Prepares listeners: every step that can fail, before any listener is changed.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum ListenerError {
     Tls(LoadError),
     /// The listener's client certificate for shards cannot be loaded.
     #[error(transparent)]
-    Sender(LoadError),
+    UpstreamIdentity(LoadError),
     /// An authentication file cannot be loaded.
     #[error(transparent)]
     Credentials(LoadError),
@@ -47,11 +47,11 @@ pub enum ListenerError {
         /// The reason.
         reason: String,
     },
-    /// The configuration of its peers is invalid.
+    /// The listener's `peers` setting is invalid.
     #[error(transparent)]
     PeerPolicy(#[from] PeersError),
-    /// There is no certificate for it, and none can be created.
-    #[error("listener {0} cannot show a certificate: {1}")]
+    /// The listener has no certificate, and none can be created.
+    #[error("listener {0} has no certificate: {1}")]
     Acme(String, #[source] Box<AcmeError>),
     /// Too many listeners, including closed ones that still drain.
     #[error("there are too many listeners, including those that still drain")]
@@ -68,10 +68,10 @@ impl ListenerError {
                     _ => "another process listens there".to_owned(),
                 })
             }
-            Self::TooMany => Some("it is tried again in a moment".to_owned()),
+            Self::TooMany => Some("the change is tried again automatically".to_owned()),
             Self::Bind { .. }
             | Self::Tls(_)
-            | Self::Sender(_)
+            | Self::UpstreamIdentity(_)
             | Self::Credentials(_)
             | Self::NewCredentials { .. }
             | Self::PeerPolicy(_)
@@ -85,7 +85,7 @@ impl ListenerError {
             Self::Bind { address, .. } if address.starts_with("unix:") => ".socket",
             Self::Bind { .. } => ".serving.address",
             Self::Tls(_) => ".serving",
-            Self::Sender(_) => ".upstreamIdentity",
+            Self::UpstreamIdentity(_) => ".upstreamIdentity",
             Self::Credentials(_) | Self::NewCredentials { .. } => ".authentication",
             Self::PeerPolicy(_) => ".peers",
             Self::Acme(..) => ".tls.acme",
@@ -95,7 +95,7 @@ impl ListenerError {
 }
 
 impl ListenerManager {
-    /// Does everything that can fail for this configuration.
+    /// Performs every step of applying the configuration that can fail.
     ///
     /// # Errors
     /// [`ListenerError`] with the configuration key; all listeners are unchanged.
@@ -104,13 +104,13 @@ impl ListenerManager {
         config: &GatewayConfig,
         sockets: Sockets,
     ) -> Result<PreparedListeners, (String, ListenerError)> {
-        let prepared = config.listeners.iter().enumerate().map(|(place, listener)| {
+        let prepared = config.listeners.iter().enumerate().map(|(index, listener)| {
             let known = self.open.iter().find(|open| open.config.name == listener.name);
             let prepared = match known {
                 Some(known) => self.prepare_change(known, listener, config),
                 None => self.prepare_new(listener, config, sockets),
             };
-            prepared.map_err(|error| (format!("listeners[{place}]{}", error.key()), error))
+            prepared.map_err(|error| (format!("listeners[{index}]{}", error.key()), error))
         });
         Ok(PreparedListeners(prepared.collect::<Result<_, _>>()?))
     }
@@ -169,9 +169,9 @@ impl ListenerManager {
 
     /// A socket for a listener. If another listener is about to release the address, its socket is shared until then.
     fn socket(&self, name: &str, wanted: &ListenAddress) -> Result<BoundListener, ListenerError> {
-        let there = self.open.iter().find(|open| open.listening.address.is_same_place(wanted));
-        let shared = there.and_then(|open| open.listening.socket.upgrade());
-        let inherited = || self.parts.inherited.take(name, |socket| wanted.is_of(socket));
+        let current = self.open.iter().find(|open| open.listening.address.is_same_socket(wanted));
+        let shared = current.and_then(|open| open.listening.socket.upgrade());
+        let inherited = || self.parts.inherited.take(name, |socket| wanted.is_bound_by(socket));
         let bound = match shared {
             Some(socket) => socket.share(wanted),
             None => match inherited() {
@@ -218,7 +218,7 @@ impl ListenerManager {
             challenges: self.parts.acme.challenges(listener),
             limits: Arc::new(config.limits.clone()),
             upstream_identity: ListenerUpstreamIdentity::of(listener, config, &reloads)
-                .map_err(ListenerError::Sender)?,
+                .map_err(ListenerError::UpstreamIdentity)?,
             _files: kept,
         })
     }
@@ -233,7 +233,7 @@ fn address_of(listener: &ListenerConfig) -> ListenAddress {
     }
 }
 
-/// The settings that a connection policy is made of.
+/// The settings that a connection policy depends on.
 fn connection_settings(listener: &ListenerConfig) -> impl PartialEq + use<> {
     (
         (listener.serving.certificate.clone(), listener.serving.private_key.clone()),

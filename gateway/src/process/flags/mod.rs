@@ -21,8 +21,8 @@ use fairlead_config::{
 };
 use fairlead_process::FatalError;
 
-use crate::policy::cors::{Cors, InvalidOriginExpression};
-use table::{FLAGS, Kind, Use};
+use crate::policy::cors::{Cors, InvalidOrigin};
+use table::{FLAGS, Kind, Support};
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub enum FlagError {
     },
     /// An expression for origins is invalid.
     #[error("--cors-allowed-origins: {0}")]
-    Origin(#[source] InvalidOriginExpression),
+    Origin(#[source] InvalidOrigin),
     /// An earlier name of a flag.
     #[error("--{0} is now --{1}")]
     Renamed(&'static str, &'static str),
@@ -114,14 +114,14 @@ impl FrontProxyFlags {
         };
         if let Some(file) = matches.get_one::<String>("check") {
             let file = PathBuf::from(file);
-            return ParsedFlags(matches).nothing_beside(file).map(Parsed::Check);
+            return ParsedFlags(matches).only_file(file).map(Parsed::Check);
         }
         let file = matches.get_many::<String>("config").and_then(Iterator::last);
         let file = file.map(PathBuf::from);
         let given = ParsedFlags(matches);
         match file {
             None => given.flags().map(|flags| Parsed::Flags(Box::new(flags))),
-            Some(file) => given.nothing_beside(file).map(Parsed::File),
+            Some(file) => given.only_file(file).map(Parsed::File),
         }
     }
 }
@@ -187,7 +187,7 @@ impl ParsedFlags {
         Ok(FrontProxyFlags { config, self_signed, warnings: self.warnings() })
     }
 
-    fn nothing_beside(&self, file: PathBuf) -> Result<PathBuf, FlagError> {
+    fn only_file(&self, file: PathBuf) -> Result<PathBuf, FlagError> {
         if let Some(flag) = FLAGS.iter().find(|flag| self.is_given(flag.name)) {
             return Err(FlagError::Mixed(flag.name));
         }
@@ -198,7 +198,7 @@ impl ParsedFlags {
     fn check_values(&self) -> Result<(), FlagError> {
         for flag in FLAGS {
             for text in self.repeated(flag.name) {
-                if let Some(wanted) = flag.kind.unlike(text) {
+                if let Some(wanted) = flag.kind.invalid(text) {
                     return Err(value(flag.name, text, wanted));
                 }
             }
@@ -392,7 +392,8 @@ impl ParsedFlags {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let ignored = FLAGS.iter().filter(|flag| flag.use_ == Use::Ignored && self.is_given(flag.name));
+        let ignored =
+            FLAGS.iter().filter(|flag| flag.support == Support::Ignored && self.is_given(flag.name));
         let names: Vec<String> = ignored.map(|flag| format!("--{}", flag.name)).collect();
         let without_effect =
             (!names.is_empty()).then(|| format!("accepted and without effect here: {}", names.join(", ")));

@@ -37,7 +37,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The name of this kind if `text` is not a valid value; `None` if it is valid.
-    pub(super) fn unlike(self, text: &str) -> Option<&'static str> {
+    pub(super) fn invalid(self, text: &str) -> Option<&'static str> {
         let (is_one, wanted) = match self {
             Self::Text | Self::Repeated => return None,
             Self::Switch => (values::boolean(text).is_some(), "true or false"),
@@ -58,12 +58,12 @@ impl Kind {
 
 /// The effect of a flag in the gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Use {
+pub(super) enum Support {
     /// The same as in kcp.
-    Obeyed,
-    /// None, and no warning is needed: it has no effect in kcp's front proxy either.
-    Idle,
-    /// None; a warning names it.
+    Supported,
+    /// No effect, as in kcp's front proxy, so that no warning is needed.
+    NoEffect,
+    /// No effect; a warning names the flag.
     Ignored,
 }
 
@@ -72,135 +72,145 @@ pub(super) enum Use {
 pub(super) struct Flag {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    pub(super) use_: Use,
+    pub(super) support: Support,
     help: &'static str,
 }
 
-const fn flag(name: &'static str, kind: Kind, use_: Use, help: &'static str) -> Flag {
-    Flag { name, kind, use_, help }
+const fn flag(name: &'static str, kind: Kind, support: Support, help: &'static str) -> Flag {
+    Flag { name, kind, support, help }
 }
 
 use Kind::{
     Address, Duration, Gates, Level, Levels, List, Number, Numbers, Pair, Repeated, Size, Switch, Text,
 };
-use Use::{Idle, Ignored, Obeyed};
+use Support::{Ignored, NoEffect, Supported};
 
 /// All flags: those of the recorded version, those announced since, and one of Fairlead's own.
 pub(super) const FLAGS: &[Flag] = &[
     flag(
         "kcp-compatibility",
         List,
-        Obeyed,
+        Supported,
         "Behaviours of kcp-front-proxy to keep, by name, as kcpCompatibility of the configuration",
     ),
-    flag("mapping-file", Text, Obeyed, "Path mapping file (required)"),
+    flag("mapping-file", Text, Supported, "Path mapping file (required)"),
     flag(
         "root-kubeconfig",
         Text,
-        Obeyed,
+        Supported,
         "Kubeconfig of the root shard; the pod's own configuration without it",
     ),
-    flag("shards-kubeconfig", Text, Obeyed, "Kubeconfig with the credentials for every shard (required)"),
+    flag("shards-kubeconfig", Text, Supported, "Kubeconfig with the credentials for every shard (required)"),
     flag(
         "shard-peer-kubeconfig",
         Repeated,
-        Obeyed,
+        Supported,
         "Kubeconfig of any shard, through which all shards are found",
     ),
     flag(
         "root-directory",
         Text,
-        Obeyed,
+        Supported,
         "Where relative --cert-dir starts, and, if it is given, where index.snapshot is kept [default: .kcp]",
     ),
-    flag("cert-dir", Text, Obeyed, "Where a self-signed certificate is kept if no other is given"),
+    flag("cert-dir", Text, Supported, "Where a self-signed certificate is kept if no other is given"),
     flag("profiler-address", Text, Ignored, "Address of kcp's profiler"),
     flag(
         "cors-allowed-origins",
         List,
-        Obeyed,
+        Supported,
         "Origins allowed to use the API from browsers, as regular expressions",
     ),
-    flag("authentication-pass-on-groups", List, Obeyed, "Groups that may reach shards"),
-    flag("authentication-drop-groups", List, Obeyed, "Groups that never reach shards"),
-    flag("client-ca-file", Text, Obeyed, "Authorities of client certificates"),
+    flag("authentication-pass-on-groups", List, Supported, "Groups that may reach shards"),
+    flag("authentication-drop-groups", List, Supported, "Groups that never reach shards"),
+    flag("client-ca-file", Text, Supported, "CA certificates for client certificates"),
     flag(
         "requestheader-client-ca-file",
         Text,
-        Obeyed,
-        "Authorities of proxies whose identity headers are believed",
+        Supported,
+        "CA certificates of proxies whose identity headers are trusted",
     ),
-    flag("requestheader-allowed-names", List, Obeyed, "Common names of those proxies"),
-    flag("requestheader-username-headers", List, Obeyed, "Headers with the user's name"),
-    flag("requestheader-uid-headers", List, Obeyed, "Headers with the user's UID"),
-    flag("requestheader-group-headers", List, Obeyed, "Headers with the user's groups"),
-    flag("requestheader-extra-headers-prefix", List, Obeyed, "How headers with further attributes begin"),
-    flag("service-account-key-file", Repeated, Obeyed, "Keys of service-account tokens"),
-    flag("service-account-issuer", Repeated, Obeyed, "Issuers of service-account tokens"),
-    flag("service-account-lookup", Switch, Obeyed, "Whether the account must still exist [default: true]"),
-    flag("api-audiences", List, Obeyed, "Audiences of service-account tokens"),
-    flag("service-account-jwks-uri", Text, Idle, "No effect"),
-    flag("service-account-max-token-expiration", Duration, Idle, "No effect"),
-    flag("service-account-extend-token-expiration", Switch, Idle, "No effect"),
-    flag("service-account-signing-endpoint", Text, Idle, "No effect"),
-    flag("oidc-issuer-url", Text, Obeyed, "URL of an OpenID Connect issuer"),
-    flag("oidc-client-id", Text, Obeyed, "Audience of its tokens"),
-    flag("oidc-ca-file", Text, Obeyed, "Authorities of its certificate"),
-    flag("oidc-username-claim", Text, Obeyed, "Claim with the user's name [default: sub]"),
-    flag("oidc-username-prefix", Text, Obeyed, "Put before user names"),
-    flag("oidc-groups-claim", Text, Obeyed, "Claim with the user's groups"),
-    flag("oidc-groups-prefix", Text, Obeyed, "Put before groups"),
-    flag("oidc-signing-algs", List, Obeyed, "Accepted algorithms [default: RS256]"),
-    flag("oidc-required-claim", Pair, Obeyed, "Claims that tokens must have, as key=value"),
-    flag("authentication-config", Text, Obeyed, "File with an AuthenticationConfiguration"),
-    flag("token-auth-file", Text, Obeyed, "CSV file with static tokens"),
+    flag("requestheader-allowed-names", List, Supported, "Common names of those proxies"),
+    flag("requestheader-username-headers", List, Supported, "Headers with the user's name"),
+    flag("requestheader-uid-headers", List, Supported, "Headers with the user's UID"),
+    flag("requestheader-group-headers", List, Supported, "Headers with the user's groups"),
+    flag("requestheader-extra-headers-prefix", List, Supported, "Prefixes of headers with extra attributes"),
+    flag("service-account-key-file", Repeated, Supported, "Keys of service-account tokens"),
+    flag("service-account-issuer", Repeated, Supported, "Issuers of service-account tokens"),
+    flag("service-account-lookup", Switch, Supported, "Whether the account must still exist [default: true]"),
+    flag("api-audiences", List, Supported, "Audiences of service-account tokens"),
+    flag("service-account-jwks-uri", Text, NoEffect, "No effect"),
+    flag("service-account-max-token-expiration", Duration, NoEffect, "No effect"),
+    flag("service-account-extend-token-expiration", Switch, NoEffect, "No effect"),
+    flag("service-account-signing-endpoint", Text, NoEffect, "No effect"),
+    flag("oidc-issuer-url", Text, Supported, "URL of an OpenID Connect issuer"),
+    flag("oidc-client-id", Text, Supported, "Audience of the issuer's tokens"),
+    flag("oidc-ca-file", Text, Supported, "CA certificates for the issuer's serving certificate"),
+    flag("oidc-username-claim", Text, Supported, "Claim with the user's name [default: sub]"),
+    flag("oidc-username-prefix", Text, Supported, "Prefix added to user names"),
+    flag("oidc-groups-claim", Text, Supported, "Claim with the user's groups"),
+    flag("oidc-groups-prefix", Text, Supported, "Prefix added to groups"),
+    flag("oidc-signing-algs", List, Supported, "Accepted algorithms [default: RS256]"),
+    flag("oidc-required-claim", Pair, Supported, "Claims that tokens must have, as key=value"),
+    flag("authentication-config", Text, Supported, "File with an AuthenticationConfiguration"),
+    flag("token-auth-file", Text, Supported, "CSV file with static tokens"),
     flag(
         "authentication-token-webhook-config-file",
         Text,
-        Obeyed,
+        Supported,
         "Kubeconfig of a service that reviews tokens",
     ),
     flag(
         "authentication-token-webhook-version",
         Text,
-        Obeyed,
-        "Version of its TokenReview [default: v1beta1]",
+        Supported,
+        "Version of TokenReview [default: v1beta1]",
     ),
     flag(
         "authentication-token-webhook-cache-ttl",
         Duration,
-        Obeyed,
-        "How long its word is kept [default: 2m]",
+        Supported,
+        "Lifetime of cached responses of the webhook [default: 2m]",
     ),
-    flag("bind-address", Address, Obeyed, "IP address to listen on [default: 0.0.0.0, all of both families]"),
-    flag("secure-port", Number, Obeyed, "Port to listen on [default: 443]"),
-    flag("tls-cert-file", Text, Obeyed, "Serving certificate"),
-    flag("tls-private-key-file", Text, Obeyed, "Its key"),
-    flag("tls-sni-cert-key", Repeated, Obeyed, "Further certificates: cert,key or cert,key:name,name"),
+    flag(
+        "bind-address",
+        Address,
+        Supported,
+        "IP address to listen on [default: 0.0.0.0, all of both families]",
+    ),
+    flag("secure-port", Number, Supported, "Port to listen on [default: 443]"),
+    flag("tls-cert-file", Text, Supported, "Serving certificate"),
+    flag("tls-private-key-file", Text, Supported, "Private key of the serving certificate"),
+    flag("tls-sni-cert-key", Repeated, Supported, "Further certificates: cert,key or cert,key:name,name"),
     flag(
         "tls-min-version",
         Text,
-        Obeyed,
+        Supported,
         "VersionTLS12 or VersionTLS13; older ones are accepted and mean VersionTLS12, the oldest spoken",
     ),
-    flag("tls-cipher-suites", List, Obeyed, "Cipher suites for TLS 1.2"),
+    flag("tls-cipher-suites", List, Supported, "Cipher suites for TLS 1.2"),
     flag("tls-curve-preferences", Numbers, Ignored, "Key exchange groups"),
-    flag("disable-http2-serving", Switch, Obeyed, "Offer HTTP/1.1 only"),
-    flag("http2-max-streams-per-connection", Number, Obeyed, "Streams per HTTP/2 connection [default: 100]"),
+    flag("disable-http2-serving", Switch, Supported, "Offer HTTP/1.1 only"),
+    flag(
+        "http2-max-streams-per-connection",
+        Number,
+        Supported,
+        "Streams per HTTP/2 connection [default: 100]",
+    ),
     flag("permit-port-sharing", Switch, Ignored, "SO_REUSEPORT"),
-    flag("permit-address-sharing", Switch, Idle, "SO_REUSEADDR, which is always set"),
-    flag("v", Level, Obeyed, "Verbosity: 0 to 3 is info, 4 and 5 debug, more trace"),
+    flag("permit-address-sharing", Switch, NoEffect, "SO_REUSEADDR, which is always set"),
+    flag("v", Level, Supported, "Verbosity: 0 to 3 is info, 4 and 5 debug, more trace"),
     flag("vmodule", Levels, Ignored, "Verbosity by source file of kcp"),
-    flag("logging-format", Text, Obeyed, "text or json"),
-    flag("log-flush-frequency", Duration, Idle, "Nothing is held back"),
-    flag("log-text-split-stream", Switch, Ignored, "Errors apart from the rest"),
-    flag("log-text-info-buffer-size", Size, Idle, "Nothing is held back"),
-    flag("log-json-split-stream", Switch, Ignored, "Errors apart from the rest"),
-    flag("log-json-info-buffer-size", Size, Idle, "Nothing is held back"),
+    flag("logging-format", Text, Supported, "text or json"),
+    flag("log-flush-frequency", Duration, NoEffect, "No effect: logs are not buffered"),
+    flag("log-text-split-stream", Switch, Ignored, "Separate stream for errors"),
+    flag("log-text-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
+    flag("log-json-split-stream", Switch, Ignored, "Separate stream for errors"),
+    flag("log-json-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
     flag(
         "feature-gates",
         Gates,
-        Obeyed,
+        Supported,
         "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
     ),
 ];
@@ -255,7 +265,7 @@ fn check() -> Arg {
         .num_args(1)
         .value_name("FILE")
         .conflicts_with("config")
-        .help("Load this configuration as --config would, say what is wrong with it, and end")
+        .help("Check this configuration as --config would load it, report its errors, and exit")
 }
 
 /// Replaces underscores in the names of flags by dashes, as Kubernetes does.

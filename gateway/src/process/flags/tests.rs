@@ -172,7 +172,7 @@ fn wrong_command_lines_are_refused_in_one_sentence() {
         ),
         (
             &["--cors-allowed-origins=//fine,["],
-            r#"--cors-allowed-origins: "[" is no regular expression: unclosed character class"#,
+            r#"--cors-allowed-origins: "[" is not a regular expression: unclosed character class"#,
         ),
         (
             &["--config=x"],

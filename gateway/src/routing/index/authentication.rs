@@ -2,7 +2,7 @@
 //! objects in the same logical cluster.
 //!
 //! This module builds no authenticators. It stores the configurations per type. The caller builds authenticators from them on
-//! demand; the generation tells whether an authenticator is still current.
+//! demand; the generation shows whether an authenticator is current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ impl WorkspaceAuthentication {
 
     /// Publishes the state.
     ///
-    /// Each type belongs to one logical cluster. If two logical clusters have a type of the same name, the configurations of
-    /// neither are used, because the wrong ones could admit strangers. The same logical cluster on two shards is being
+    /// Each type belongs to one logical cluster. If two logical clusters have a type of the same name, the configurations
+    /// of neither are used, because the wrong issuers would be trusted. The same logical cluster on two shards is being
     /// migrated; the first shard by name takes precedence.
     fn publish(&self, state: &State) {
         let mut homes: FxHashMap<&Arc<str>, (&Arc<str>, Vec<Configuration>)> = FxHashMap::default();

@@ -76,7 +76,7 @@ impl ShardList {
             tokio::time::sleep_until(self.pause_until).await;
             let event = tokio::select! {
                 event = self.reflector.next() => event,
-                () = has_failed(&mut self.status), if self.peers.has_others() => {
+                () = wait_for_failure(&mut self.status), if self.peers.has_others() => {
                     self.fail_over();
                     continue;
                 }
@@ -131,8 +131,8 @@ impl ShardList {
     }
 }
 
-/// Waits until the mirror fails. A watch that ends normally is no failure.
-async fn has_failed(status: &mut watch::Receiver<ReflectorStatus>) {
+/// Waits until the reflector fails. A watch that ends normally is no failure.
+async fn wait_for_failure(status: &mut watch::Receiver<ReflectorStatus>) {
     let failed = status
         .wait_for(|status| status.phase != Phase::Watching && status.last_error.is_some())
         .await
@@ -172,11 +172,11 @@ impl Peers {
 
     /// The next peer in rotation, and the earliest time of a request to it: a cooldown limits requests when all peers fail.
     fn next(&mut self) -> (Client, Instant) {
-        let at = self.next % (self.seeds.len() + self.found.len());
-        self.next = at + 1;
-        let client = match self.seeds.get(at) {
+        let index = self.next % (self.seeds.len() + self.found.len());
+        self.next = index + 1;
+        let client = match self.seeds.get(index) {
             Some(client) => client.clone(),
-            None => self.found[at - self.seeds.len()].1.clone(),
+            None => self.found[index - self.seeds.len()].1.clone(),
         };
         let now = Instant::now();
         let last = self.last_request.insert(client.endpoint().to_string(), now);

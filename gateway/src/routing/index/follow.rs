@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::routing::index::objects::{LogicalClusterObject, WorkspaceObject};
-use crate::routing::index::report::{Mirror, Mirrors};
+use crate::routing::index::report::{ReflectorState, ShardReflectors};
 use crate::routing::table::{Change, Page, ShardIndex};
 
 /// Maximum number of objects queued between all followers and the table; beyond it the watches wait. About 150 bytes each.
@@ -31,7 +31,7 @@ pub(super) struct ShardEvent {
 /// Acknowledged when the event has been applied to the table.
 #[derive(Debug)]
 pub(super) struct Ack {
-    /// Counter of the mirror whose list this event completes.
+    /// Counter of the reflector whose list this event completes.
     completes: Option<Arc<AtomicU64>>,
     read_at: Instant,
     /// Space in the queue.
@@ -83,7 +83,7 @@ pub(super) struct Follower {
     client: Client,
     options: ReflectorOptions,
     clusters: Reflector<LogicalClusterObject>,
-    mirrors: Mirrors,
+    reflectors: ShardReflectors,
     identity: watch::Receiver<Option<Arc<str>>>,
     event_queue: EventQueue,
 }
@@ -101,12 +101,13 @@ impl Follower {
         let client = client.with_prefix("/clusters/*");
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
         let clusters = Reflector::new(client.clone(), source, options.clone());
-        let mirrors = Mirrors { clusters: Mirror::new(clusters.status()), workspaces: Arc::default() };
-        Self { shard, number, client, options, clusters, mirrors, identity, event_queue }
+        let reflectors =
+            ShardReflectors { clusters: ReflectorState::new(clusters.status()), workspaces: Arc::default() };
+        Self { shard, number, client, options, clusters, reflectors, identity, event_queue }
     }
 
-    pub(super) fn mirrors(&self) -> Mirrors {
-        self.mirrors.clone()
+    pub(super) fn reflectors(&self) -> ShardReflectors {
+        self.reflectors.clone()
     }
 
     pub(super) async fn run(mut self) {
@@ -114,7 +115,7 @@ impl Follower {
         self.identity.mark_changed();
         loop {
             let reported = tokio::select! {
-                piece = self.clusters.next_piece() => cluster_change(piece, &self.mirrors.clusters.applied),
+                piece = self.clusters.next_piece() => cluster_change(piece, &self.reflectors.clusters.applied),
                 (piece, applied) = next(&mut workspaces) => workspace_change(piece, &applied),
                 changed = self.identity.changed() => match changed {
                     Ok(()) => {
@@ -150,9 +151,9 @@ impl Follower {
     fn follow_workspaces(&self, identity: &str) -> (Reflector<WorkspaceObject>, Arc<AtomicU64>) {
         let source = ListWatch::new(format!("/apis/tenancy.kcp.io/v1alpha1/workspaces:{identity}"));
         let reflector = Reflector::new(self.client.clone(), source, self.options.clone());
-        let mirror = Mirror::new(reflector.status());
-        let applied = Arc::clone(&mirror.applied);
-        *self.mirrors.workspaces.lock() = Some(mirror);
+        let state = ReflectorState::new(reflector.status());
+        let applied = Arc::clone(&state.applied);
+        *self.reflectors.workspaces.lock() = Some(state);
         (reflector, applied)
     }
 }

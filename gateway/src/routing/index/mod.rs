@@ -2,7 +2,7 @@
 //! workspaces.
 //!
 //! One task owns the table's writer and applies the changes of all followers in batches. When a connection breaks, the
-//! mirror resumes its watch and the table stays as it is. With a snapshot on disk, a gateway starts with the records of its
+//! reflector resumes its watch and the table stays as it is. With a snapshot on disk, a gateway starts with the records of its
 //! predecessor: known workspaces are routed, others get 503 until their shard has been read.
 //!
 //! A gateway is ready when every shard has been read once, when it started from a snapshot, or, if it has the list of shards,
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use crate::routing::placement::Scheduler;
 use crate::routing::resolver::WorkspaceResolver;
-use crate::routing::table::{Root, ShardIndex, ShardSpec, TableWriter};
+use crate::routing::table::{ShardIndex, ShardSpec, TableView, TableWriter};
 use crate::upstream::Upstreams;
 use authentication::AuthenticationFollower;
 use discover::{ShardList, ShardListChange, ShardSource};
@@ -53,7 +53,7 @@ const MAX_BATCH: usize = 4096;
 /// Settings of the index.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexOptions {
-    /// Settings of the mirrors.
+    /// Settings of the reflectors.
     pub(crate) reflector: ReflectorOptions,
     /// Maximum time for which an unreadable shard delays readiness.
     pub(crate) sync_deadline: Duration,
@@ -141,7 +141,7 @@ pub(crate) struct IndexParts {
     pub(crate) resolver: Arc<WorkspaceResolver>,
     /// Receives the workspaces that were placed.
     pub(crate) scheduler: Arc<Scheduler>,
-    /// Receives the shards that are gone.
+    /// Receives the shards that were removed.
     pub(crate) upstreams: Arc<Upstreams>,
     /// Clients for shards.
     pub(crate) clients: ShardClients,
@@ -215,7 +215,7 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
             () = &mut deadline, if !index.is_ready() => {
                 // Without the list of shards no request can be routed; with it, the records read so far can be used.
                 if index.view().is_listed() {
-                    tracing::warn!("not all shards could be read in time; serving what is known");
+                    tracing::warn!("not all shards could be read in time; the workspaces of the others are served");
                     index.parts.ready.send_replace(true);
                 } else {
                     deadline.as_mut().reset(Instant::now() + Duration::from_secs(1));
@@ -247,15 +247,16 @@ impl Index {
         let (empty, selection) = (self.parts.writer.restoration(), options.selection.to_string());
         let path = file.path().to_owned();
         let began = Instant::now();
-        let (header, restoration) =
-            match tokio::task::spawn_blocking(move || file.read(empty, &selection)).await {
-                Ok(Ok(Some(found))) => found,
-                Ok(Ok(None)) => return,
-                Ok(Err(error)) => {
-                    return tracing::warn!(file = %path.display(), %error, "the index on disk is not used");
-                }
-                Err(error) => return tracing::error!(%error, "reading the index from disk was aborted"),
-            };
+        let (header, restoration) = match tokio::task::spawn_blocking(move || file.read(empty, &selection))
+            .await
+        {
+            Ok(Ok(Some(found))) => found,
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => {
+                return tracing::warn!(file = %path.display(), %error, "the snapshot of the index cannot be used");
+            }
+            Err(error) => return tracing::error!(%error, "reading the snapshot of the index was aborted"),
+        };
         self.parts.writer.restore(restoration);
         let age = SystemTime::now().duration_since(header.written_at).unwrap_or_default();
         self.parts.report.restored(age);
@@ -263,7 +264,7 @@ impl Index {
         let shards: Vec<ShardSpec> = self.view().shards().map(|shard| shard.spec.clone()).collect();
         let count = shards.len();
         shards.into_iter().for_each(|shard| self.follow(shard));
-        tracing::info!(shards = count, age = ?age, took = ?began.elapsed(), "the index begins with what is on disk");
+        tracing::info!(shards = count, age = ?age, took = ?began.elapsed(), "the index was restored from its snapshot");
         if count > 0 {
             self.parts.ready.send_replace(true);
         }
@@ -293,7 +294,7 @@ impl Index {
         }
     }
 
-    fn view(&self) -> Arc<Root> {
+    fn view(&self) -> Arc<TableView> {
         self.parts.writer.table().load_full()
     }
 
@@ -330,15 +331,15 @@ impl Index {
                 let known = view.shards().map(|shard| &shard.spec.name);
                 let gone: Vec<Arc<str>> = known.filter(|name| !present.contains(name)).cloned().collect();
                 self.lost_urls.retain(|name| present.contains(name));
-                gone.iter().for_each(|name| self.forget(name));
+                gone.iter().for_each(|name| self.remove_shard(name));
                 shards.into_iter().for_each(|shard| self.follow(shard));
-                self.parts.writer.shards_listed();
+                self.parts.writer.mark_shards_listed();
                 self.listed = true;
             }
             ShardListChange::Updated(shard) => self.follow(shard),
             ShardListChange::Removed(name) => {
                 self.lost_urls.remove(&name);
-                self.forget(&name);
+                self.remove_shard(&name);
             }
         }
     }
@@ -347,7 +348,7 @@ impl Index {
         self.parts.kcp_compatibility.load().contains(&behaviour)
     }
 
-    /// Whether kcp would have lost the shard's URL: it differs from the previous one, and this process has seen both.
+    /// True if kcp would have lost the shard's URL: the URL differs from the previous one, and this process has read both.
     fn has_lost_url(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
         if !self.emulates(KcpBehaviour::BaseUrls) {
             self.lost_urls.remove(name);
@@ -355,7 +356,7 @@ impl Index {
         }
         let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
         if self.listed && has_moved() {
-            tracing::warn!(shard = %name, "its base URL has changed, and kcpCompatibility is baseUrls: its workspaces are unknown");
+            tracing::warn!(shard = %name, "the shard's base URL has changed and kcpCompatibility has baseUrls: its workspaces are not served");
             self.lost_urls.insert(Arc::clone(name));
         }
         self.lost_urls.contains(name)
@@ -365,22 +366,22 @@ impl Index {
     fn follow(&mut self, spec: ShardSpec) {
         let (name, url) = (Arc::clone(&spec.name), Arc::clone(&spec.url));
         if !self.parts.options.selection.includes(&spec) {
-            return self.forget(&name);
+            return self.remove_shard(&name);
         }
         let client = match self.parts.clients.of(&name, &url) {
             Ok(client) => client,
             Err(error) => {
                 tracing::warn!(shard = %name, %error, "a shard without a usable base URL is not followed");
-                return self.forget(&name);
+                return self.remove_shard(&name);
             }
         };
-        // It is read at its new URL, but no requests are routed there.
+        // The shard is read at its new URL, but no requests are routed there.
         let spec = match self.has_lost_url(&name, &url) {
             true => ShardSpec { url: "".into(), cordoned: true, ..spec },
             false => spec,
         };
         let Some(shard) = self.parts.writer.put_shard(spec) else {
-            tracing::error!(shard = %name, "too many shards; this one is not followed");
+            tracing::error!(shard = %name, "there are too many shards: the shard is not followed");
             return;
         };
         if let Some(followed) = self.followed.get(&name) {
@@ -394,7 +395,7 @@ impl Index {
         }
         self.next_follower += 1;
         let (follower, reflector) = (self.next_follower, &self.parts.options.reflector);
-        let mirror = Follower::new(
+        let shard_follower = Follower::new(
             shard,
             follower,
             &client,
@@ -402,18 +403,19 @@ impl Index {
             self.identity.clone(),
             self.event_queue.clone(),
         );
-        self.parts.report.insert(shard, mirror.mirrors());
-        let mut tasks = vec![self.followers.spawn(mirror.run())];
+        self.parts.report.insert(shard, shard_follower.reflectors());
+        let mut tasks = vec![self.followers.spawn(shard_follower.run())];
         if let Some(authentication) = &self.parts.authentication {
             let (reflector, identity) = (reflector.clone(), self.identity.clone());
             let target = Arc::clone(authentication);
-            let mirror = AuthenticationFollower::new(Arc::clone(&name), &client, reflector, identity, target);
-            tasks.push(self.followers.spawn(mirror.run()));
+            let authentication_follower =
+                AuthenticationFollower::new(Arc::clone(&name), &client, reflector, identity, target);
+            tasks.push(self.followers.spawn(authentication_follower.run()));
         }
         self.followed.insert(name, FollowedShard { shard, follower, url, tasks });
     }
 
-    fn forget(&mut self, name: &str) {
+    fn remove_shard(&mut self, name: &str) {
         if let Some(followed) = self.followed.remove(name) {
             followed.tasks.iter().for_each(AbortHandle::abort);
             self.parts.report.remove(followed.shard);
@@ -423,11 +425,11 @@ impl Index {
         }
         let known = self.view().shards().find(|shard| &*shard.spec.name == name).map(|shard| shard.index);
         if let Some(shard) = known {
-            tracing::info!(shard = %name, "the shard is gone");
+            tracing::info!(shard = %name, "the shard was removed");
             self.parts.writer.remove_shard(shard);
         }
         // Last, after the table no longer routes to it.
-        self.parts.upstreams.forget(name);
+        self.parts.upstreams.remove_shard(name);
     }
 
     fn on_shard_events(&mut self, batch: &mut Vec<ShardEvent>) {
@@ -448,13 +450,13 @@ impl Index {
         let touched = self.parts.writer.apply(changes);
         let lag = acks.into_iter().map(Ack::applied).max();
         self.parts.report.applied(lag.unwrap_or_default());
-        self.parts.resolver.appeared(&touched);
+        self.parts.resolver.wake_waiters(&touched);
         self.parts.scheduler.placed(placed.iter().map(|uid| &**uid));
     }
 }
 
 /// The reason why the gateway is not ready, for the readiness check of the index.
-pub(crate) fn describe_missing_lists(view: &Root) -> String {
+pub(crate) fn describe_missing_lists(view: &TableView) -> String {
     if !view.is_listed() {
         return "the list of shards has not been read yet".to_owned();
     }

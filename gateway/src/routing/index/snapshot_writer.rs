@@ -55,7 +55,7 @@ impl SnapshotWriter {
                         failed = true;
                     }
                     Ok(Err(_)) => {}
-                    Err(error) => tracing::error!(%error, "writing the index was aborted"),
+                    Err(error) => tracing::error!(%error, "writing the snapshot of the index was aborted"),
                 }
             }
             if is_last {

@@ -1,4 +1,4 @@
-//! The path mappings in force. They are replaced as a whole when the mapping file or a certificate that it names changes.
+//! The current path mappings. They are replaced as a whole when the mapping file or a certificate that it names changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCre
 
 use crate::routing::mapping::file;
 use crate::routing::mapping::file::{Entry, MappingFileError, SourceLocation};
-use crate::routing::mapping::{Backend, Mapping, Paths, Target};
+use crate::routing::mapping::{Backend, Mapping, PathMappings, Target};
 
-/// The path mappings in force.
+/// The current path mappings.
 #[derive(Debug)]
-pub(crate) struct LivePaths {
-    current: ArcSwap<Paths>,
+pub(crate) struct LivePathMappings {
+    current: ArcSwap<PathMappings>,
     /// Headers that listeners trust for identity.
     listener_trusted_headers: Mutex<TrustedIdentityHeaders>,
     /// Credentials of the entries of a mapping file. A rotated certificate replaces the credential of the same entry.
@@ -32,10 +32,10 @@ type CredentialPaths = [PathBuf; 3];
 /// The mapping file, or a file that it names, cannot be used; the operator has to fix it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MappingsError {
-    /// The mapping file itself.
+    /// The mapping file cannot be used.
     #[error(transparent)]
     File(#[from] MappingFileError),
-    /// A certificate or key that the mapping file names.
+    /// A certificate or key that the mapping file names cannot be used.
     #[error("{location}: {error}")]
     Credential {
         /// The location of the entry.
@@ -65,28 +65,28 @@ pub(crate) enum RootPathPolicy {
 
 /// The entries of a mapping file with their loaded credentials.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedMappings {
     entries: Vec<(Entry, UpstreamCredential)>,
 }
 
-impl LivePaths {
+impl LivePathMappings {
     /// The mappings without a mapping file.
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         Self {
-            current: ArcSwap::from_pointee(Paths::built_in(services)),
+            current: ArcSwap::from_pointee(PathMappings::built_in(services)),
             listener_trusted_headers: Mutex::default(),
             credentials: Mutex::default(),
         }
     }
 
     /// The current mappings.
-    pub(crate) fn load(&self) -> Guard<Arc<Paths>> {
+    pub(crate) fn load(&self) -> Guard<Arc<PathMappings>> {
         self.current.load()
     }
 
     /// Sets the target of `/services/` for the case without a mapping file.
     pub(crate) fn set_built_in(&self, services: ServicesPolicy) {
-        self.put(Paths::built_in(services));
+        self.put(PathMappings::built_in(services));
     }
 
     /// Sets the headers that listeners trust for identity.
@@ -94,17 +94,17 @@ impl LivePaths {
         let mut listeners = self.listener_trusted_headers.lock();
         *listeners = trusted;
         // Under the lock, so that a concurrent update of the mappings is not lost.
-        let paths = Paths::clone(&self.current.load());
+        let paths = PathMappings::clone(&self.current.load());
         self.replace(paths, &listeners);
     }
 
-    fn put(&self, paths: Paths) {
+    fn put(&self, paths: PathMappings) {
         let listeners = self.listener_trusted_headers.lock();
         self.replace(paths, &listeners);
     }
 
     /// The caller holds the lock of `listener_trusted_headers`.
-    fn replace(&self, paths: Paths, listeners: &TrustedIdentityHeaders) {
+    fn replace(&self, paths: PathMappings, listeners: &TrustedIdentityHeaders) {
         let paths = paths.with_listener_headers(listeners).with_history_of(&self.current.load());
         self.current.store(Arc::new(paths));
     }
@@ -119,7 +119,7 @@ impl LivePaths {
         path: &Path,
         root_path: RootPathPolicy,
     ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
-        let loaded = Loaded::read(path)?;
+        let loaded = LoadedMappings::read(path)?;
         // A combination that is already in force stays allowed: a certificate that the file names may have been rotated.
         if root_path == RootPathPolicy::Refuse
             && !self.current.load().has_root_beside_clusters()
@@ -137,7 +137,7 @@ impl LivePaths {
         Ok((for_shards, files))
     }
 
-    fn apply(&self, loaded: Loaded) {
+    fn apply(&self, loaded: LoadedMappings) {
         let mut previous = self.credentials.lock();
         let mut in_use = Vec::new();
         let mut clusters = ClusterPaths::Ordinary;
@@ -170,11 +170,11 @@ impl LivePaths {
             mappings.push(Mapping { pattern: entry.pattern, target, identity_header_names });
         }
         *previous = in_use;
-        self.put(Paths::new(clusters, shard_identity_header_names, mappings));
+        self.put(PathMappings::new(clusters, shard_identity_header_names, mappings));
     }
 }
 
-impl Loaded {
+impl LoadedMappings {
     fn read(path: &Path) -> Result<Self, MappingsError> {
         let load = |entry: Entry| {
             let [authorities, certificate, private_key] = entry.files();

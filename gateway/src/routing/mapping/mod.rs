@@ -18,16 +18,16 @@ use crate::request::ClusterPaths;
 use crate::request::identity_headers::{IdentityHeaderNames, TrustedIdentityHeaders};
 use crate::upstream::BackendSpec;
 pub(crate) use file::BackendUrl;
-pub(crate) use live::{LivePaths, RootPathPolicy};
+pub(crate) use live::{LivePathMappings, RootPathPolicy};
 use pattern::{Pattern, PatternMatch};
 
 /// Earlier sets of trusted headers kept separately. Older ones are merged into the oldest kept set. The merge only strips more
 /// headers from requests that began before that many changes.
 const MAX_EARLIER_SETS: usize = 64;
 
-/// All path mappings in force. Immutable: a changed file creates a new value.
+/// All current path mappings. Immutable: a changed file creates a new value.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+pub(crate) struct PathMappings {
     /// Whether `/clusters/` is routed to shards.
     pub(crate) clusters: ClusterPaths,
     /// Names of the identity headers for shards, if they differ from the defaults.
@@ -67,7 +67,7 @@ pub(crate) struct Backend {
     url: BackendUrl,
 }
 
-impl Paths {
+impl PathMappings {
     /// The mappings without a mapping file.
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         let mut mappings = Vec::new();
@@ -140,7 +140,7 @@ impl Paths {
         let target = self.find("/services/").map(|(mapping, _)| &mapping.target);
         let Some(Target::Backend(backend)) = target else { return false };
         Endpoint::parse(&backend.spec.url)
-            .is_ok_and(|there| (there.host(), there.port()) == (server.host(), server.port()))
+            .is_ok_and(|backend| (backend.host(), backend.port()) == (server.host(), server.port()))
     }
 
     fn has_root_beside_clusters(&self) -> bool {
@@ -217,7 +217,7 @@ mod tests {
             trusted.add_name(name);
             trusted
         };
-        let paths = LivePaths::built_in(ServicesPolicy::Refuse);
+        let paths = LivePathMappings::built_in(ServicesPolicy::Refuse);
         let is_trusted = |began, name: &'static str| {
             let trusted = paths.load().trusted_headers_since(began);
             trusted.is_some_and(|trusted| trusted.contains(&http::HeaderName::from_static(name)))
@@ -252,7 +252,7 @@ mod tests {
             target: backend(path, "https://x"),
             identity_header_names: None,
         });
-        let paths = Paths::new(ClusterPaths::Ordinary, None, mappings.into());
+        let paths = PathMappings::new(ClusterPaths::Ordinary, None, mappings.into());
         for (path, expected) in [
             ("/", "/"),
             ("/x", "/"),
@@ -283,10 +283,10 @@ mod tests {
         ] {
             let pattern = Pattern::parse(path).unwrap();
             let mapping = Mapping { pattern, target: backend(path, url), identity_header_names: None };
-            let paths = Paths::new(ClusterPaths::Resolved, None, vec![mapping]);
+            let paths = PathMappings::new(ClusterPaths::Resolved, None, vec![mapping]);
             assert_eq!(paths.maps_services_to(&root), expected, "{path} to {url}");
         }
-        assert!(!Paths::built_in(ServicesPolicy::OwningShard).maps_services_to(&root));
+        assert!(!PathMappings::built_in(ServicesPolicy::OwningShard).maps_services_to(&root));
     }
 
     #[test]

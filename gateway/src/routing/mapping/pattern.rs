@@ -93,7 +93,7 @@ impl Pattern {
         for segment in &self.segments {
             let below = rest.strip_prefix('/')?;
             let end = below.find('/').unwrap_or(below.len());
-            let (given, with_history_of) = below.split_at(end);
+            let (given, after) = below.split_at(end);
             match segment {
                 Segment::Literal(name) if percent_decode_str(given).eq(name.bytes()) => {}
                 Segment::Literal(_) => return None,
@@ -101,7 +101,7 @@ impl Pattern {
                 Segment::Cluster => cluster = Some(percent_decode_str(given).decode_utf8_lossy()),
                 Segment::Any => {}
             }
-            rest = with_history_of;
+            rest = after;
         }
         Some(PatternMatch { cluster, rest })
     }

@@ -1,4 +1,4 @@
-//! Load of shards, as far as this gateway observes it.
+//! Load of shards by the requests of this gateway.
 //!
 //! Requests pay nothing for it: it is derived from sums that metrics keep anyway, at most once a second and only when
 //! a placement is requested.
@@ -13,7 +13,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Time constant of the exponential average: a reading of this age weighs a third of a current one.
 const TIME_CONSTANT: Duration = Duration::from_secs(10);
 
-/// Work of a shard for this gateway since the process began.
+/// Requests of this gateway that a shard has served since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ShardWork {
     /// Reads and writes whose response has begun.
@@ -27,11 +27,11 @@ pub(crate) trait UpstreamSignals: Send + Sync {
     /// Work of a shard; zero for a shard that has got no requests.
     fn work(&self, shard: &str) -> ShardWork;
 
-    /// Whether the latest attempt to open a connection to it failed.
+    /// True if the latest attempt to open a connection to the shard failed.
     fn is_failing(&self, shard: &str) -> bool;
 
-    /// Whether so many of all shards fail that the fault is probably on this side.
-    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
+    /// True if so many of all shards fail that the fault is probably on the side of the gateway.
+    fn is_panic_threshold_exceeded(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
         let _ = shards;
         false
     }
@@ -42,7 +42,7 @@ pub(crate) trait UpstreamSignals: Send + Sync {
 pub(crate) struct Load {
     /// Reads and writes per second.
     pub(crate) rate: f64,
-    /// Reads and writes that wait for it, on average: their rate times their time to the first byte.
+    /// Average number of reads and writes in progress at the shard: their rate times their time to the first byte.
     pub(crate) busy: f64,
 }
 

@@ -38,7 +38,7 @@ impl Outcome {
 
 /// Metrics of placement.
 pub(crate) struct PlacementMetrics {
-    picks: IntCounterVec,
+    placements: IntCounterVec,
     excluded: IntGaugeVec,
     reserved: IntGaugeVec,
     busy: GaugeVec,
@@ -51,26 +51,26 @@ impl PlacementMetrics {
     /// When called twice with the same registry.
     pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
-            picks: registry.counters(
+            placements: registry.counters(
                 "fairlead_gateway_shard_picks_total",
-                "Questions of shards where a workspace should live, by policy and outcome: picked, repeated, no_shard_fits, \
+                "Placement requests of shards, by policy and outcome: picked, repeated, no_shard_fits, \
                  not_now, not_listed, invalid.",
                 &["policy", "outcome"],
             )?,
             excluded: registry.int_gauges(
                 "fairlead_gateway_shard_excluded",
-                "1 for why a shard gets no new workspaces now: cordoned, draining, not_read, out_of_reach, full, filling.",
+                "1 for the reason why a shard gets no new workspaces: cordoned, draining, not_read, out_of_reach, full, filling.",
                 &["shard", "reason"],
             )?,
             reserved: registry.int_gauges(
                 "fairlead_gateway_shard_reserved",
-                "Workspaces that this gateway placed on a shard and that the index does not contain yet.",
+                "Workspaces that this gateway has placed on a shard and that the index does not show yet.",
                 &["shard"],
             )?,
             busy: registry.gauges(
                 "fairlead_gateway_shard_busy",
-                "Reads and writes of this gateway that wait for a shard at any moment, over some ten seconds; kept up to date \
-                 where picks are asked for.",
+                "Average number of reads and writes of this gateway in progress at a shard, over about ten seconds; updated \
+                 where placements are requested.",
                 &["shard"],
             )?,
         })
@@ -78,7 +78,7 @@ impl PlacementMetrics {
 
     /// Creates every possible series for these shards.
     #[cfg(test)]
-    pub(crate) fn everything(&self, shards: impl Iterator<Item = String>) {
+    pub(crate) fn create_all_series(&self, shards: impl Iterator<Item = String>) {
         use Outcome::{Invalid, NoShardFits, NotListed, NotNow, Picked, Repeated};
         for policy in [PlacementPolicy::Random, PlacementPolicy::LeastWorkspaces, PlacementPolicy::PowerOfTwo]
         {
@@ -90,7 +90,7 @@ impl PlacementMetrics {
     }
 
     pub(super) fn record_outcome(&self, policy: PlacementPolicy, outcome: Outcome) {
-        self.picks.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
+        self.placements.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
     }
 
     /// Removes the series of all shards, so that removed shards leave none.

@@ -25,7 +25,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::routing::resolver::IndexStatus;
-use crate::routing::table::{Root, RoutingTable, ShardEntry, ShardIndex};
+use crate::routing::table::{RoutingTable, ShardEntry, ShardIndex, TableView};
 use load::Loads;
 use metrics::Outcome;
 use policy::{Candidate, Decision, Exclusion, Reachability, decide};
@@ -59,7 +59,7 @@ pub(crate) struct PlacementRequest {
 pub(crate) struct Placement {
     /// The name of the shard.
     pub(crate) shard: Arc<str>,
-    /// The policy that picked it.
+    /// The policy that chose it.
     pub(crate) policy: &'static str,
     /// The reason for the choice, as text.
     pub(crate) reason: String,
@@ -80,7 +80,7 @@ pub(crate) enum PlacementError {
     /// No shard may take it now, but some may soon: a retry helps.
     #[error("no shard fits now: {0}")]
     NotNow(String),
-    /// The list of shards has not been read yet: a retry helps, and a caller that knows the shards may choose without the gateway.
+    /// The list of shards has not been read yet: a retry helps, and a caller with a list of shards may choose without the gateway.
     #[error("the list of shards has not been read yet")]
     NotListed,
 }
@@ -90,7 +90,7 @@ pub(crate) enum PlacementError {
 pub(crate) struct ShardPlacementStatus {
     /// The reason why it gets no new workspaces.
     pub(crate) exclusion: Option<&'static str>,
-    /// Its weight relative to other shards.
+    /// The weight relative to other shards.
     pub(crate) weight: u32,
     /// Its maximum number of workspaces.
     pub(crate) capacity: Option<u32>,
@@ -98,7 +98,7 @@ pub(crate) struct ShardPlacementStatus {
     pub(crate) reserved: u32,
     /// Reads and writes per second through this gateway.
     pub(crate) rate: f64,
-    /// Reads and writes that wait for it, on average.
+    /// Average number of reads and writes in progress at the shard.
     pub(crate) busy: f64,
 }
 
@@ -122,7 +122,7 @@ struct SchedulerState {
 }
 
 impl Scheduler {
-    /// A scheduler for a table; `index_status` and `signals` tell which shards can be reached, and how busy they are.
+    /// A scheduler for a table. `index_status` and `signals` report the reachability and the load of shards.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
         index_status: Arc<dyn IndexStatus>,
@@ -156,7 +156,7 @@ impl Scheduler {
     /// Chooses a shard at the time `now`. Linear in the number of shards.
     ///
     /// # Errors
-    /// [`PlacementError`] tells whether a retry helps.
+    /// [`PlacementError`]; its variants state whether a retry helps.
     pub(crate) fn pick(&self, request: &PlacementRequest, now: Instant) -> Result<Placement, PlacementError> {
         let settings = self.settings.load();
         let result = self.choose(request, &settings, now);
@@ -168,7 +168,7 @@ impl Scheduler {
                     shard = %pick.shard,
                     policy = pick.policy,
                     reason = pick.reason,
-                    "a shard was picked"
+                    "a workspace was placed"
                 );
                 *outcome
             }
@@ -178,7 +178,7 @@ impl Scheduler {
                     parent = request.parent_cluster,
                     selector = ?request.selector.to_string(),
                     %error,
-                    "no shard was picked"
+                    "a workspace could not be placed"
                 );
                 error.outcome()
             }
@@ -195,10 +195,10 @@ impl Scheduler {
 
     /// Placement status of a shard, for a request whose selector matches it.
     pub(crate) fn status(&self, shard: ShardIndex) -> Option<ShardPlacementStatus> {
-        let (settings, root) = (self.settings.load(), self.table.load());
-        let entry = root.shard(shard)?;
+        let (settings, view) = (self.settings.load(), self.table.load());
+        let entry = view.shard(shard)?;
         let state = self.state.lock();
-        let candidate = self.candidate(&root, entry, &LabelSelector::default(), &state, &settings);
+        let candidate = self.candidate(&view, entry, &LabelSelector::default(), &state, &settings);
         let load = state.loads.of(shard);
         Some(ShardPlacementStatus {
             exclusion: candidate.exclusion(settings.gateways()).map(Exclusion::as_str),
@@ -212,12 +212,12 @@ impl Scheduler {
 
     /// Updates the metrics of shards.
     pub(crate) fn update_shard_metrics(&self, now: Instant) {
-        let (settings, root) = (self.settings.load(), self.table.load());
+        let (settings, view) = (self.settings.load(), self.table.load());
         let mut state = self.state.lock();
-        state.catch_up(&root, &*self.signals, now);
+        state.refresh(&view, &*self.signals, now);
         self.metrics.reset_shards();
-        for entry in root.shards() {
-            let candidate = self.candidate(&root, entry, &LabelSelector::default(), &state, &settings);
+        for entry in view.shards() {
+            let candidate = self.candidate(&view, entry, &LabelSelector::default(), &state, &settings);
             let exclusion = candidate.exclusion(settings.gateways());
             self.metrics.shard(candidate.name, exclusion, candidate.reserved, candidate.busy);
         }
@@ -233,16 +233,16 @@ impl Scheduler {
             return Err(PlacementError::Invalid("workspaceUID is missing"));
         }
         request.selector.validate()?;
-        let root = self.table.load();
-        if !root.is_listed() {
+        let view = self.table.load();
+        if !view.is_listed() {
             return Err(PlacementError::NotListed);
         }
         let mut state = self.state.lock();
-        state.catch_up(&root, &*self.signals, now);
-        let entries: Vec<&ShardEntry> = root.shards().collect();
+        state.refresh(&view, &*self.signals, now);
+        let entries: Vec<&ShardEntry> = view.shards().collect();
         let candidates: Vec<Candidate<'_>> = entries
             .iter()
-            .map(|entry| self.candidate(&root, entry, &request.selector, &state, settings))
+            .map(|entry| self.candidate(&view, entry, &request.selector, &state, settings))
             .collect();
         let pick = |entry: &ShardEntry, reason| Placement {
             shard: Arc::clone(&entry.spec.name),
@@ -280,7 +280,7 @@ impl Scheduler {
 
     fn candidate<'t>(
         &self,
-        root: &Root,
+        view: &TableView,
         entry: &'t ShardEntry,
         selector: &LabelSelector,
         state: &SchedulerState,
@@ -289,7 +289,8 @@ impl Scheduler {
         let ShardEntry { index, spec, .. } = entry;
         let shard_settings = settings.shard_settings(spec);
         let tally = state.reservations.tally(*index);
-        let all_fail = || self.signals.panics(&mut root.shards().map(|entry| &*entry.spec.name));
+        let all_fail =
+            || self.signals.is_panic_threshold_exceeded(&mut view.shards().map(|entry| &*entry.spec.name));
         let fails = || self.signals.is_failing(&spec.name) && !all_fail();
         let is_reachable = || self.index_status.is_watching(Some(*index)) && !fails();
         Candidate {
@@ -302,7 +303,7 @@ impl Scheduler {
                 () if is_reachable() => Reachability::Reachable,
                 () => Reachability::Unreachable,
             },
-            workspaces: root.counts(*index).clusters,
+            workspaces: view.counts(*index).clusters,
             reserved: tally.open,
             settled: tally.settled,
             weight: shard_settings.weight,
@@ -313,9 +314,9 @@ impl Scheduler {
 }
 
 impl SchedulerState {
-    fn catch_up(&mut self, root: &Root, signals: &dyn UpstreamSignals, now: Instant) {
+    fn refresh(&mut self, view: &TableView, signals: &dyn UpstreamSignals, now: Instant) {
         self.reservations.expire(now);
-        let shards = root.shards().map(|shard| (shard.index, &*shard.spec.name));
+        let shards = view.shards().map(|shard| (shard.index, &*shard.spec.name));
         self.loads.read(shards, signals, now);
     }
 

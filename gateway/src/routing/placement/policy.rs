@@ -57,7 +57,7 @@ pub(crate) enum Reachability {
 pub(crate) enum Exclusion {
     /// The selector does not match.
     NotSelected,
-    /// It is cordoned.
+    /// The shard is cordoned.
     Cordoned,
     /// The shard is being drained.
     Draining,
@@ -168,11 +168,11 @@ pub(crate) struct Decision {
 /// The reason for the choice among the fitting shards. Other shards are given by their index among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ChoiceReason {
-    /// It is the only one that fits.
+    /// The chosen shard is the only one that fits.
     Only,
     /// Chosen at random.
     Random,
-    /// It is the emptiest.
+    /// The chosen shard is the emptiest.
     Emptiest,
     /// The emptier one of two chosen at random.
     EmptierThan(usize),
@@ -251,22 +251,22 @@ impl Candidate<'_> {
     }
 }
 
-/// Chooses one of the fitting shards except `besides` at random, in proportion to the weights.
+/// Chooses one of the fitting shards, not `except`, at random, in proportion to the weights.
 fn choose_weighted(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
-    besides: Option<usize>,
+    except: Option<usize>,
     random: &mut fastrand::Rng,
 ) -> usize {
-    let others = || fitting.iter().copied().filter(|place| Some(*place) != besides);
+    let others = || fitting.iter().copied().filter(|place| Some(*place) != except);
     let weight = |place: usize| u64::from(candidates[place].weight);
     let mut number = random.u64(..others().map(weight).sum::<u64>().max(1));
-    let drawn = others().find(|place| {
+    let chosen = others().find(|place| {
         let mine = number < weight(*place);
         number = number.saturating_sub(weight(*place));
         mine
     });
-    drawn.unwrap_or(fitting[0])
+    chosen.unwrap_or(fitting[0])
 }
 
 fn emptiest(candidates: &[Candidate<'_>], fitting: &[usize]) -> usize {
@@ -364,7 +364,7 @@ mod tests {
                 1,
                 Some(Exclusion::OutOfReach),
             ),
-            // One gateway knows all placements: all free capacity can be used.
+            // A single gateway has placed all workspaces: all free capacity can be used.
             (with(0, 0, 0, 0), 1, Some(Exclusion::Full)),
             (with(9, 0, 0, 10), 1, None),
             (with(9, 0, 9, 10), 1, None),

@@ -57,7 +57,7 @@ impl World {
                 (index, Change::ListWorkspaces(Page::whole(Vec::new()))),
             ]);
         }
-        writer.shards_listed();
+        writer.mark_shards_listed();
         let unreachable = Arc::new(UnreachableShards::default());
         let registry = Metrics::new("gateway", "test").unwrap();
         let scheduler = Scheduler::new(

@@ -9,7 +9,7 @@ const MIN_SHARDS: usize = 3;
 /// Requests pay nothing for this: the load comes from existing metrics, and a failure is recorded where a dial fails.
 impl UpstreamSignals for Upstreams {
     fn work(&self, shard: &str) -> ShardWork {
-        let (responses, waited) = self.responses(shard);
+        let (responses, waited) = self.response_times(shard);
         ShardWork { responses, waited }
     }
 
@@ -18,7 +18,7 @@ impl UpstreamSignals for Upstreams {
     }
 
     /// Only existing shards count, because a removed shard fails permanently; and of these only shards that have been used.
-    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
+    fn is_panic_threshold_exceeded(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
         let (mut used, mut failing) = (0, 0);
         for is_failing in shards.filter_map(|shard| Self::is_failing(self, shard)) {
             used += 1;

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::routing::table::Root;
+use crate::routing::table::TableView;
 use crate::routing::table::bucket::{Flags, Kind, SEPARATOR};
 
 /// Maximum depth of workspaces.
@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 32;
 /// The parent of a workspace, and its name there.
 type ParentAndName<'t> = (&'t str, &'t str);
 
-impl Root {
+impl TableView {
     /// The paths of the logical clusters to which a workspace leads. A path begins at the highest known parent, mostly `root`.
     /// Reads the whole table once per level: tens of milliseconds for a million workspaces.
     pub(crate) fn paths<'i>(&self, ids: impl IntoIterator<Item = &'i str>) -> FxHashMap<&'i str, String> {

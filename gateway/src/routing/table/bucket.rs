@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// The kind of a record. Records of both kinds share buckets; a flag tells them apart.
+/// The kind of a record. Records of both kinds share buckets and differ in a flag.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Kind {
     /// A logical cluster on a shard: id → workspace type.
@@ -75,7 +75,7 @@ pub(super) struct Entry<'b> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'k> {
     pub(super) kind: Kind,
-    /// The whole hash: its upper bits select the bucket, its lower ones the position in the bucket.
+    /// The hash of the key: its upper bits select the bucket, its lower ones the position in the bucket.
     pub(super) number: u64,
     /// The id of the logical cluster, or of the parent.
     pub(super) first: &'k str,
@@ -130,7 +130,7 @@ pub(super) fn is_counted(kind: Kind, key: &[u8]) -> bool {
 }
 
 /// Whether a stored record counts towards the load of its shard.
-pub(super) fn is_load(flags: Flags, key: &[u8]) -> bool {
+pub(super) fn is_counted_record(flags: Flags, key: &[u8]) -> bool {
     is_counted(flags.kind(), key)
 }
 
@@ -212,6 +212,7 @@ pub(super) struct Bucket {
     block: Arc<[u8]>,
 }
 
+/// Length of a cell, in bytes.
 const CELL: usize = 256;
 /// Header of a cell: the offset from the beginning of the cell to its first record, two bytes, little-endian;
 /// [`EMPTY_BYTE`] if there is none.

@@ -89,7 +89,7 @@ impl BucketBuilder {
         self.bytes.extend_from_slice(value);
         self.changed = true;
         let record = Record { hash: key.hash(), offset, key_length, value_length, shard, flags };
-        let moved = match found {
+        let count_change = match found {
             Some(at) => {
                 let owner =
                     if self.records[at].flags.has(Flags::OWNER) { Flags::OWNER } else { Flags::default() };
@@ -103,7 +103,7 @@ impl BucketBuilder {
             }
         };
         self.elect(key, None);
-        moved
+        count_change
     }
 
     /// Updates the flags of a mount, and removes any other record.

@@ -21,7 +21,7 @@ pub(crate) fn table_of(count: usize) -> (TableWriter, ShardIndex) {
         constraints: crate::routing::table::PlacementConstraints::default(),
     };
     let shard = writer.put_shard(spec).unwrap();
-    writer.shards_listed();
+    writer.mark_shards_listed();
     const PAGE: usize = 2000;
     for first in (0..count).step_by(PAGE) {
         let last = (first + PAGE).min(count);

@@ -1,8 +1,8 @@
 //! The routing table: maps logical clusters to shards, and workspace paths to logical clusters.
 //!
-//! One `ArcSwap` holds a root of 128 shared pages of 128 shared buckets. A reader loads the root once and resolves a whole
+//! One `ArcSwap` holds a view: 128 shared pages of 128 shared buckets. A reader loads the view once and resolves a whole
 //! path on that view, without a lock or an allocation. The single writer copies, per batch, the two pointer arrays above each
-//! changed bucket and the changed buckets, then swaps the root. A workspace costs about 130 bytes (a test keeps it below 200).
+//! changed bucket and the changed buckets, then swaps the view. A workspace costs about 130 bytes (a test keeps it below 200).
 
 mod ancestry;
 mod bucket;
@@ -37,17 +37,17 @@ const BUCKETS: usize = 1 << BUCKET_BITS;
 /// The current view, shared by all requests.
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
-    root: ArcSwap<Root>,
+    root: ArcSwap<TableView>,
 }
 
 impl RoutingTable {
     /// The current view. Keep it for one resolution, not across an await.
-    pub(crate) fn load(&self) -> Guard<Arc<Root>> {
+    pub(crate) fn load(&self) -> Guard<Arc<TableView>> {
         self.root.load()
     }
 
     /// The current view, to be kept for longer: it keeps the memory of replaced buckets alive.
-    pub(crate) fn load_full(&self) -> Arc<Root> {
+    pub(crate) fn load_full(&self) -> Arc<TableView> {
         self.root.load_full()
     }
 }
@@ -56,22 +56,22 @@ type BucketPage = [Bucket];
 
 /// One immutable view of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Root {
+pub(crate) struct TableView {
     pages: Box<[Arc<BucketPage>]>,
     shards: Arc<shards::Shards>,
     counts: Box<[ShardCounts]>,
     types: types::TypeNames,
-    moved: relocations::RecentRelocations,
+    relocations: relocations::RecentRelocations,
     hasher: DefaultHashBuilder,
     version: u64,
 }
 
-/// Identity of a record that the table has or may get: equal keys have equal numbers for the life of the process.
+/// The hash of a record's key, whether the table has the record or not. Equal keys have equal hashes for the life of the process.
 /// [`Missing`] names it, and a batch reports the keys that it touched.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct TableKey(u64);
 
-impl Root {
+impl TableView {
     fn empty() -> Self {
         let page: Arc<BucketPage> = vec![Bucket::default(); BUCKETS_PER_PAGE].into();
         Self {
@@ -79,7 +79,7 @@ impl Root {
             shards: Arc::default(),
             counts: Box::default(),
             types: Arc::default(),
-            moved: Arc::default(),
+            relocations: Arc::default(),
             hasher: DefaultHashBuilder::default(),
             version: 0,
         }
@@ -123,22 +123,22 @@ impl Root {
     }
 
     fn cluster_key(&self, id: &str) -> u64 {
-        self.number(Kind::Cluster, id.as_bytes(), &[])
+        self.key_hash(Kind::Cluster, id.as_bytes(), &[])
     }
 
     fn workspace_key(&self, parent: &str, name: &str) -> u64 {
-        self.number(Kind::Workspace, parent.as_bytes(), name.as_bytes())
+        self.key_hash(Kind::Workspace, parent.as_bytes(), name.as_bytes())
     }
 
     /// The hash of a key as a bucket stores it.
-    fn stored_number(&self, kind: Kind, stored: &[u8]) -> u64 {
+    fn stored_key_hash(&self, kind: Kind, stored: &[u8]) -> u64 {
         match (kind, stored.iter().position(|byte| *byte == SEPARATOR)) {
-            (Kind::Workspace, Some(at)) => self.number(kind, &stored[..at], &stored[at + 1..]),
-            _ => self.number(Kind::Cluster, stored, &[]),
+            (Kind::Workspace, Some(at)) => self.key_hash(kind, &stored[..at], &stored[at + 1..]),
+            _ => self.key_hash(Kind::Cluster, stored, &[]),
         }
     }
 
-    fn number(&self, kind: Kind, first: &[u8], second: &[u8]) -> u64 {
+    fn key_hash(&self, kind: Kind, first: &[u8], second: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(first);
         if kind == Kind::Workspace {

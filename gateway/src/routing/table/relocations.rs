@@ -13,13 +13,13 @@ pub(super) const RELOCATION_TTL: Duration = Duration::from_secs(90);
 /// Maximum number of relocations kept; beyond it the oldest are dropped early.
 const MAX_RELOCATIONS: usize = 16_384;
 
-/// The relocations that a view knows: key numbers of clusters, and when each expires.
+/// The relocations in a view: the key hashes of logical clusters, and the expiry of each relocation.
 pub(super) type RecentRelocations = Arc<FxHashMap<u64, Instant>>;
 
 /// A logical cluster got another owner shard, or lost it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct OwnerChange {
-    /// The number of the cluster's key.
+    /// The hash of the cluster's key.
     pub(super) cluster: u64,
     pub(super) before: Option<u16>,
     pub(super) after: Option<u16>,
@@ -37,16 +37,16 @@ pub(super) struct Relocations {
 
 impl Relocations {
     /// Records the owner changes of one batch.
-    pub(super) fn record(&mut self, moved: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
+    pub(super) fn record(&mut self, recent: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
         let until = now + RELOCATION_TTL;
         for OwnerChange { cluster, before, after } in changes.iter().copied() {
             match (before, after) {
-                (Some(_), Some(_)) => self.add(moved, cluster, until),
+                (Some(_), Some(_)) => self.add(recent, cluster, until),
                 (Some(shard), None) => self.departed(cluster, shard, until),
                 (None, Some(shard)) => {
                     let departure = self.departed.remove(&cluster);
                     if departure.is_some_and(|(from, expires)| from != shard && now < expires) {
-                        self.add(moved, cluster, until);
+                        self.add(recent, cluster, until);
                     }
                 }
                 (None, None) => {}
@@ -54,33 +54,33 @@ impl Relocations {
         }
     }
 
-    /// When the next relocation expires.
+    /// The time when the next relocation expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.by_expiry.front().map(|(until, _)| *until)
     }
 
     /// Removes expired relocations.
-    pub(super) fn expire(&mut self, moved: &mut RecentRelocations, now: Instant) {
+    pub(super) fn expire(&mut self, recent: &mut RecentRelocations, now: Instant) {
         while self.by_expiry.front().is_some_and(|(until, _)| *until <= now) {
-            self.drop_oldest(moved);
+            self.drop_oldest(recent);
         }
     }
 
-    fn add(&mut self, moved: &mut RecentRelocations, cluster: u64, until: Instant) {
+    fn add(&mut self, recent: &mut RecentRelocations, cluster: u64, until: Instant) {
         if self.by_expiry.len() >= MAX_RELOCATIONS {
-            self.drop_oldest(moved);
+            self.drop_oldest(recent);
         }
         self.by_expiry.push_back((until, cluster));
-        Arc::make_mut(moved).insert(cluster, until);
+        Arc::make_mut(recent).insert(cluster, until);
     }
 
-    fn drop_oldest(&mut self, moved: &mut RecentRelocations) {
+    fn drop_oldest(&mut self, recent: &mut RecentRelocations) {
         let Some((until, cluster)) = self.by_expiry.pop_front() else {
             return;
         };
         // The cluster may have been relocated again since.
-        if moved.get(&cluster) == Some(&until) {
-            Arc::make_mut(moved).remove(&cluster);
+        if recent.get(&cluster) == Some(&until) {
+            Arc::make_mut(recent).remove(&cluster);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::request::Reference;
 use crate::routing::table::bucket::{Entry, Flags, SEPARATOR};
-use crate::routing::table::{Root, ShardEntry, ShardIndex, TableKey, cluster, types, workspace};
+use crate::routing::table::{ShardEntry, ShardIndex, TableKey, TableView, cluster, types, workspace};
 
 /// The result of a look-up, borrowed from one view.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct FoundCluster<'t> {
     /// The workspace's type, `path:name`.
     pub(crate) workspace_type: Option<&'t Arc<str>>,
     /// Whether another shard owned it recently: a watch must not resume from a revision of that shard.
-    pub(crate) recently_moved: bool,
+    pub(crate) recently_relocated: bool,
 }
 
 /// A workspace that another server serves.
@@ -51,22 +51,22 @@ pub(crate) struct Mount<'t> {
 pub(crate) struct Missing {
     /// The key of the record that a later batch would have to add.
     pub(crate) key: TableKey,
-    /// Whether its parents are known, so that it may be created at this moment.
-    pub(crate) below_known: bool,
+    /// True if its parent is in the table, so that the record may be about to appear.
+    pub(crate) is_parent_known: bool,
     /// The shard that would have to report it; `None` for any shard.
     pub(crate) shard: Option<ShardIndex>,
 }
 
-/// A step of the resolution, for the trace.
+/// One step of a resolution, for the trace.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ResolvedPrefix<'t> {
+pub(crate) enum ResolutionStep<'t> {
     /// A shard owns a logical cluster.
     Cluster { id: &'t str, shard: &'t str, workspace_type: Option<&'t Arc<str>> },
     /// A workspace exists.
     Workspace { key: &'t [u8], leads_to: &'t str, is_mount: bool, unavailable: bool },
 }
 
-impl fmt::Display for ResolvedPrefix<'_> {
+impl fmt::Display for ResolutionStep<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster { id, shard, workspace_type } => {
@@ -86,7 +86,7 @@ impl fmt::Display for ResolvedPrefix<'_> {
     }
 }
 
-impl Root {
+impl TableView {
     /// Resolves a reference on this view. Each label costs two look-ups in buckets, of a few adjacent cache lines each. The two
     /// memory accesses of one label overlap. No lock, no allocation.
     ///
@@ -97,15 +97,15 @@ impl Root {
         self.resolve_with_trace(reference, &mut |_| {})
     }
 
-    /// As [`Root::resolve`], with a callback for each step.
+    /// As [`TableView::resolve`], with a callback for each step.
     pub(crate) fn resolve_with_trace<'t>(
         &'t self,
         reference: &'t Reference<'_>,
-        on_step: &mut impl FnMut(ResolvedPrefix<'t>),
+        on_step: &mut impl FnMut(ResolutionStep<'t>),
     ) -> Resolution<'t> {
         let (mut id, mut names) = reference.labels();
         let mut unavailable = false;
-        let mut below_known = false;
+        let mut is_parent_known = false;
         loop {
             // The key uses the id from the path or from the record above, so the prefetch does not wait for the memory of the
             // cluster's own record.
@@ -114,9 +114,9 @@ impl Root {
                 self.bucket(below.number).prefetch(below);
             }
             let Some(current) = self.owner(id) else {
-                return self.missing_cluster(id, below_known);
+                return self.missing_cluster(id, is_parent_known);
             };
-            on_step(ResolvedPrefix::Cluster {
+            on_step(ResolutionStep::Cluster {
                 id,
                 shard: &current.shard.spec.name,
                 workspace_type: current.workspace_type,
@@ -135,7 +135,7 @@ impl Root {
                 return self.missing_workspace(below.number, current);
             };
             let (is_mount, is_unavailable) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
-            on_step(ResolvedPrefix::Workspace {
+            on_step(ResolutionStep::Workspace {
                 key: found.key,
                 leads_to: value,
                 is_mount,
@@ -144,12 +144,12 @@ impl Root {
             if flags.has(Flags::MOUNT) {
                 let missing_behind = names.next().map(|_| Missing {
                     key: TableKey(below.number),
-                    below_known: false,
+                    is_parent_known: false,
                     shard: Some(current.shard.index),
                 });
                 return Resolution::Mount(Mount { url: value, unavailable, missing_behind });
             }
-            (id, below_known) = (value, true);
+            (id, is_parent_known) = (value, true);
         }
     }
 
@@ -168,14 +168,18 @@ impl Root {
             cluster: id,
             workspace_type: types::name_of(&self.types, number),
             // Empty except for 90 seconds after a relocation.
-            recently_moved: !self.moved.is_empty() && self.moved.contains_key(&key),
+            recently_relocated: !self.relocations.is_empty() && self.relocations.contains_key(&key),
         })
     }
 
     /// No shard has this logical cluster; final only if every shard has been read.
-    fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
+    fn missing_cluster(&self, id: &str, is_parent_known: bool) -> Resolution<'_> {
         if self.is_synced() {
-            Resolution::NotFound(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
+            Resolution::NotFound(Missing {
+                key: TableKey(self.cluster_key(id)),
+                is_parent_known,
+                shard: None,
+            })
         } else {
             Resolution::NotSynced
         }
@@ -186,7 +190,7 @@ impl Root {
         if parent.shard.workspaces_synced {
             Resolution::NotFound(Missing {
                 key: TableKey(key),
-                below_known: true,
+                is_parent_known: true,
                 shard: Some(parent.shard.index),
             })
         } else {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::routing::table::bucket::{Flags, is_load};
+use crate::routing::table::bucket::{Flags, is_counted_record};
 use crate::routing::table::bucket_builder::BucketBuilder;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
-use crate::routing::table::{BUCKETS, Root, bucket_index};
+use crate::routing::table::{BUCKETS, TableView, bucket_index};
 
 /// One record: a logical cluster or a workspace as a shard reports it.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +20,12 @@ pub(crate) struct StoredRecord<'r> {
     pub(crate) value: &'r [u8],
 }
 
-/// A snapshot holds a record that this version cannot have written.
+/// A snapshot contains a record that this version cannot have written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("it has content of a newer version")]
+#[error("the snapshot contains a record of a newer version")]
 pub(crate) struct InvalidRecord;
 
-impl Root {
+impl TableView {
     /// All records, in no particular order.
     pub(crate) fn records(&self) -> impl Iterator<Item = StoredRecord<'_>> {
         self.buckets().flat_map(|bucket| bucket.entries()).map(|entry| StoredRecord {
@@ -45,19 +45,19 @@ impl Root {
 /// A table that is being restored from a snapshot. Its shards are not synced: records that it has are used for routing; a
 /// record that it lacks may exist all the same.
 pub(crate) struct Restoration {
-    root: Root,
+    root: TableView,
     builders: Vec<BucketBuilder>,
 }
 
 impl Restoration {
     /// Starts from an empty table.
-    pub(super) fn new(root: Root) -> Self {
+    pub(super) fn new(root: TableView) -> Self {
         Self { root, builders: Vec::new() }
     }
 
     /// Allocates room for the expected records and bytes of keys and values; to be called before the first record. Keys are
     /// spread evenly, so that buckets rarely have to grow.
-    pub(crate) fn make_room(&mut self, records: usize, bytes: usize) {
+    pub(crate) fn reserve(&mut self, records: usize, bytes: usize) {
         let share = |all: usize| (all / BUCKETS) + (all / BUCKETS).isqrt() * 2;
         let builder = || BucketBuilder::with_capacity(share(records), share(bytes) + share(bytes) / 8);
         self.builders = (0..BUCKETS).map(|_| builder()).collect();
@@ -72,7 +72,7 @@ impl Restoration {
             return Err(InvalidRecord);
         }
         let index = Arc::make_mut(&mut self.root.shards).add(spec).ok_or(InvalidRecord)?;
-        self.root.make_room_for_counts();
+        self.root.resize_counts();
         Ok(index)
     }
 
@@ -84,7 +84,7 @@ impl Restoration {
     /// Adds a record, in any order.
     ///
     /// # Errors
-    /// If the record is not valid, or `make_room` was not called.
+    /// If the record is not valid, or `reserve` was not called.
     pub(crate) fn add(&mut self, record: StoredRecord<'_>) -> Result<(), InvalidRecord> {
         let flags = Flags::from_bits(record.flags).ok_or(InvalidRecord)?;
         let is_text = std::str::from_utf8(record.key).is_ok();
@@ -92,12 +92,12 @@ impl Restoration {
             return Err(InvalidRecord);
         }
         let kind = flags.kind();
-        let number = self.root.stored_number(kind, record.key);
+        let number = self.root.stored_key_hash(kind, record.key);
         let builder = self.builders.get_mut(bucket_index(number)).ok_or(InvalidRecord)?;
         if !builder.restore(number as u32, record.shard.0, flags, record.key, record.value) {
             return Err(InvalidRecord);
         }
-        if is_load(flags, record.key)
+        if is_counted_record(flags, record.key)
             && let Some(counter) = self.root.counter(record.shard, kind)
         {
             *counter += 1;
@@ -105,7 +105,7 @@ impl Restoration {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Root {
+    pub(super) fn finish(self) -> TableView {
         let Self { mut root, builders } = self;
         root.version += 1;
         for (index, builder) in builders.into_iter().enumerate() {

@@ -64,7 +64,7 @@ impl ShardEntry {
         }
     }
 
-    pub(super) fn listed(&mut self, kind: Kind) {
+    pub(super) fn mark_listed(&mut self, kind: Kind) {
         match kind {
             Kind::Cluster => self.clusters_synced = true,
             Kind::Workspace => self.workspaces_synced = true,

@@ -19,7 +19,7 @@ impl World {
             world.apply(name, Change::ListClusters(Page::whole(Vec::new())));
             world.apply(name, Change::ListWorkspaces(Page::whole(Vec::new())));
         }
-        world.writer.shards_listed();
+        world.writer.mark_shards_listed();
         world
     }
 
@@ -91,7 +91,7 @@ fn outcome(resolution: &Resolution<'_>) -> String {
         }
         Resolution::Unavailable => "unavailable".into(),
         Resolution::NotSynced => "not synced".into(),
-        Resolution::NotFound(missing) if missing.below_known => "unknown below".into(),
+        Resolution::NotFound(missing) if missing.is_parent_known => "unknown below".into(),
         Resolution::NotFound(_) => "unknown".into(),
     }
 }
@@ -152,7 +152,7 @@ fn nothing_is_not_found_before_all_shards_are_synced() {
     world.apply("b", Change::ListClusters(Page::whole(Vec::new())));
     world.apply("b", Change::ListWorkspaces(Page::whole(Vec::new())));
     assert_eq!(world.resolve("c1"), "not synced");
-    world.writer.shards_listed();
+    world.writer.mark_shards_listed();
     assert_eq!(world.resolve("c1"), "unknown");
     assert_eq!(world.resolve("root:org"), "unknown below");
 }
@@ -367,7 +367,7 @@ async fn a_relocation_is_reported_for_90_seconds() {
         let table = world.writer.table();
         let root = table.load();
         match root.resolve(&Reference::parse(reference).unwrap()) {
-            Resolution::Found(found) => found.recently_moved,
+            Resolution::Found(found) => found.recently_relocated,
             other => panic!("{other:?}"),
         }
     };

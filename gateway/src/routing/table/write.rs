@@ -15,7 +15,7 @@ use crate::routing::table::restore::Restoration;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::types::{NO_TYPE, TypeNumbers};
 use crate::routing::table::{
-    BUCKETS, Root, RoutingTable, ShardCounts, TableKey, bucket_index, cluster, workspace,
+    BUCKETS, RoutingTable, ShardCounts, TableKey, TableView, bucket_index, cluster, workspace,
 };
 
 /// Changes the table. There is exactly one writer, so that batches cannot overwrite each other.
@@ -32,7 +32,7 @@ pub(crate) struct TableWriter {
 impl TableWriter {
     /// An empty table: every look-up returns `NotSynced`.
     pub(crate) fn new() -> Self {
-        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(Root::empty()) });
+        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(TableView::empty()) });
         Self {
             table,
             types: TypeNumbers::default(),
@@ -73,7 +73,7 @@ impl TableWriter {
             }
             None => Arc::make_mut(&mut root.shards).add(spec)?,
         };
-        root.make_room_for_counts();
+        root.resize_counts();
         root.version += 1;
         self.swap(root);
         Some(index)
@@ -93,7 +93,7 @@ impl TableWriter {
     }
 
     /// Marks the list of shards as complete.
-    pub(crate) fn shards_listed(&mut self) {
+    pub(crate) fn mark_shards_listed(&mut self) {
         let mut root = self.copy();
         if !root.shards.listed {
             Arc::make_mut(&mut root.shards).listed = true;
@@ -101,7 +101,7 @@ impl TableWriter {
         }
     }
 
-    /// When [`TableWriter::expire_relocations`] has something to do.
+    /// The time of the next [`TableWriter::expire_relocations`].
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.relocations.next_expiry()
     }
@@ -109,7 +109,7 @@ impl TableWriter {
     /// Removes expired relocations.
     pub(crate) fn expire_relocations(&mut self) {
         let mut root = self.copy();
-        self.relocations.expire(&mut root.moved, Instant::now());
+        self.relocations.expire(&mut root.relocations, Instant::now());
         self.swap(root);
     }
 
@@ -191,7 +191,7 @@ impl TableWriter {
         let WriteBatch { mut root, builders, .. } = batch;
         let now = Instant::now();
         for (index, mut builder) in builders {
-            self.relocations.record(&mut root.moved, &builder.take_owner_changes(), now);
+            self.relocations.record(&mut root.relocations, &builder.take_owner_changes(), now);
             if let Some(changed) = builder.finish() {
                 root.set_bucket(index, changed);
                 root.version += 1;
@@ -204,12 +204,12 @@ impl TableWriter {
         self.swap(root);
     }
 
-    fn copy(&self) -> Root {
-        Root::clone(&self.table.root.load())
+    fn copy(&self) -> TableView {
+        TableView::clone(&self.table.root.load())
     }
 
     #[expect(clippy::needless_pass_by_ref_mut, reason = "two writers at once would lose changes")]
-    fn swap(&mut self, root: Root) {
+    fn swap(&mut self, root: TableView) {
         self.table.root.store(Arc::new(root));
     }
 }
@@ -222,13 +222,13 @@ impl Default for TableWriter {
 
 /// A copy of a view, with the buckets that are being changed.
 struct WriteBatch {
-    root: Root,
+    root: TableView,
     builders: FxHashMap<usize, BucketBuilder>,
     touched: Vec<TableKey>,
 }
 
 impl WriteBatch {
-    fn of(root: Root) -> Self {
+    fn of(root: TableView) -> Self {
         Self { root, builders: FxHashMap::default(), touched: Vec::new() }
     }
 
@@ -242,9 +242,9 @@ impl WriteBatch {
         let index = bucket_index(key.number);
         let builder =
             self.builders.entry(index).or_insert_with(|| BucketBuilder::of(self.root.bucket_at(index)));
-        let moved = change(builder, key);
+        let count_change = change(builder, key);
         if let Some(counter) = self.root.counter(shard, key.kind) {
-            *counter = match moved {
+            *counter = match count_change {
                 CountChange::Added => *counter + 1,
                 CountChange::Removed => counter.saturating_sub(1),
                 CountChange::Unchanged => *counter,
@@ -257,7 +257,7 @@ impl WriteBatch {
     fn retain(&mut self, shard: ShardIndex, kind: Option<Kind>, keep: impl Fn(u64) -> bool) {
         for index in 0..BUCKETS {
             let root = &self.root;
-            let number = |kind: Kind, stored: &[u8]| root.stored_number(kind, stored);
+            let number = |kind: Kind, stored: &[u8]| root.stored_key_hash(kind, stored);
             let builder = match self.builders.entry(index) {
                 Entry::Occupied(builder) => builder.into_mut(),
                 Entry::Vacant(place) => {
@@ -285,7 +285,7 @@ impl WriteBatch {
     fn mark_synced(&mut self, shard: ShardIndex, kind: Kind) {
         let is_known = self.root.shards.get(shard).is_none_or(|entry| entry.was_listed(kind));
         if !is_known && let Some(entry) = Arc::make_mut(&mut self.root.shards).get_mut(shard) {
-            entry.listed(kind);
+            entry.mark_listed(kind);
         }
     }
 }
@@ -307,8 +307,8 @@ fn put_workspace(batch: &mut WriteBatch, shard: ShardIndex, record: &WorkspaceRe
     number
 }
 
-impl Root {
-    pub(super) fn make_room_for_counts(&mut self) {
+impl TableView {
+    pub(super) fn resize_counts(&mut self) {
         let mut counts = std::mem::take(&mut self.counts).into_vec();
         counts.resize(self.shards.slots(), ShardCounts::default());
         self.counts = counts.into();

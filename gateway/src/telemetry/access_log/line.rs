@@ -15,8 +15,8 @@ use jiff::Timestamp;
 const MAX_PATH: usize = 1024;
 /// Maximum length of a name.
 const MAX_NAME: usize = 256;
-/// Marks a truncated value.
-const CUT: &str = "…";
+/// Text at the end of a truncated value.
+const TRUNCATION_MARK: &str = "…";
 
 /// The content of a line.
 pub(crate) struct Line<'l> {
@@ -143,18 +143,18 @@ fn plain(out: &mut Vec<u8>, name: &str, value: &str) {
 
 /// Writes an arbitrary value.
 fn text(out: &mut Vec<u8>, name: &str, value: &str, most: usize) {
-    let begin = beginning(value, most);
+    let shown = truncate(value, most);
     key(out, name);
     out.push(b'"');
-    escape(out, begin);
-    if begin.len() < value.len() {
-        out.extend_from_slice(CUT.as_bytes());
+    escape(out, shown);
+    if shown.len() < value.len() {
+        out.extend_from_slice(TRUNCATION_MARK.as_bytes());
     }
     out.push(b'"');
 }
 
-/// At most `most` bytes of a text, in whole characters.
-pub(crate) fn beginning(text: &str, most: usize) -> &str {
+/// The first bytes of a text, at most `most`, in whole characters.
+pub(crate) fn truncate(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -22,19 +22,19 @@ use prometheus::IntCounter;
 use crate::telemetry::random::sample;
 #[cfg(test)]
 pub(crate) use line::a_line;
-pub(crate) use line::{Line, LoggedRequest, beginning, workspace};
+pub(crate) use line::{Line, LoggedRequest, truncate, workspace};
 use output::{LogFile, Output, Rotation, TornLine};
 
 /// Time that a batch waits for more lines.
-const LINGER: Duration = Duration::from_millis(50);
+const BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// The log of all listeners.
 pub(crate) struct AccessLog {
     /// `None` while the log is off.
     rules: ArcSwapOption<Rules>,
     shared: Arc<Shared>,
-    /// The present target; locked while it is changed.
-    writing: Mutex<Option<Target>>,
+    /// The current target; locked while it is changed.
+    target: Mutex<Option<Target>>,
 }
 
 /// Selects the requests that are logged.
@@ -67,7 +67,7 @@ enum Target {
 pub(crate) struct PreparedLog {
     config: AccessLogConfig,
     target: Option<Target>,
-    /// The opened target, if it differs from the present one.
+    /// The opened target, if it differs from the current one.
     output: Option<Output>,
 }
 
@@ -87,9 +87,9 @@ struct Shared {
 struct State {
     buffer: Vec<u8>,
     /// Maximum size of the buffer.
-    most: usize,
+    max_size: usize,
     /// Commands, each with the number of bytes of the buffer that precede it.
-    orders: Vec<(usize, Order)>,
+    commands: Vec<(usize, Command)>,
     /// Numbers of batches and commands that the thread has taken and completed.
     taken: u64,
     finished: u64,
@@ -97,7 +97,7 @@ struct State {
     running: bool,
 }
 
-enum Order {
+enum Command {
     /// Write to this target from now on.
     Switch(Output),
     /// Reopen the file.
@@ -114,7 +114,7 @@ impl AccessLog {
     pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let lines = metrics.counters(
             "fairlead_gateway_access_log_lines_total",
-            "Lines of the access log: written, dropped (the buffer is full), failed (the system refused to write them).",
+            "Lines of the access log: written, dropped (the buffer was full), failed (the write failed).",
             &["result"],
         )?;
         let counter = |result| lines.with_label_values(&[result]);
@@ -126,7 +126,7 @@ impl AccessLog {
             dropped: counter("dropped"),
             failed: counter("failed"),
         };
-        Ok(Self { rules: ArcSwapOption::empty(), shared: Arc::new(shared), writing: Mutex::default() })
+        Ok(Self { rules: ArcSwapOption::empty(), shared: Arc::new(shared), target: Mutex::default() })
     }
 
     /// Opens the target of a configuration without applying it.
@@ -140,8 +140,8 @@ impl AccessLog {
             AccessLogTarget::Stdout => Some(Target::Stdout),
             AccessLogTarget::File => Some(Target::File(config.file.to_path_buf(), rotation)),
         };
-        let writing = self.writing.lock();
-        let output = match target.as_ref().filter(|target| writing.as_ref() != Some(target)) {
+        let current = self.target.lock();
+        let output = match target.as_ref().filter(|target| current.as_ref() != Some(target)) {
             None => None,
             Some(Target::Stdout) => Some(Output::Stdout(TornLine::No)),
             Some(Target::File(path, rotation)) => Some(Output::File(LogFile::open(path, *rotation)?)),
@@ -155,12 +155,12 @@ impl AccessLog {
     /// The thread cannot be started; the configuration is then unchanged.
     pub(crate) fn apply(&self, prepared: PreparedLog) -> io::Result<()> {
         let PreparedLog { config, target, output } = prepared;
-        let mut writing = self.writing.lock();
+        let mut current = self.target.lock();
         if let Some(output) = output {
             self.switch(output)?;
-            writing.clone_from(&target);
+            current.clone_from(&target);
         }
-        self.shared.state.lock().most = usize::try_from(config.buffer.bytes()).unwrap_or(usize::MAX);
+        self.shared.state.lock().max_size = usize::try_from(config.buffer.bytes()).unwrap_or(usize::MAX);
         self.rules.store(target.map(|_| {
             let (always, slow) = (config.always.clone(), config.slow_threshold.get());
             Arc::new(Rules { sample: config.sample.get(), always, slow })
@@ -182,7 +182,7 @@ impl AccessLog {
     }
 
     /// True if a request with this outcome is logged.
-    pub(crate) fn wants(&self, outcome: LoggedOutcome) -> bool {
+    pub(crate) fn selects(&self, outcome: LoggedOutcome) -> bool {
         let rules = self.rules.load();
         let Some(rules) = &*rules else { return false };
         let is_always = |rule: &AlwaysLogged| match rule {
@@ -209,14 +209,14 @@ impl AccessLog {
 
     /// Reopens the file after log rotation has moved it.
     pub(crate) fn reopen(&self) {
-        if self.writing.lock().is_some() {
-            self.shared.order(Order::Reopen);
+        if self.target.lock().is_some() {
+            self.shared.command(Command::Reopen);
         }
     }
 
     /// Waits until all queued lines are written, or until the timeout. Blocks.
-    pub(crate) fn flush(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    pub(crate) fn flush(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
         let awaited = state.taken + u64::from(state.is_waiting());
         self.shared.work.notify_one();
@@ -230,7 +230,7 @@ impl AccessLog {
     /// Switches to a target; the first time, starts the thread.
     fn switch(&self, output: Output) -> io::Result<()> {
         if self.shared.state.lock().running {
-            self.shared.order(Order::Switch(output));
+            self.shared.command(Command::Switch(output));
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
@@ -246,26 +246,26 @@ impl AccessLog {
 impl Drop for AccessLog {
     fn drop(&mut self) {
         // The thread is not joined: the reader of its output may never read.
-        self.shared.order(Order::End);
+        self.shared.command(Command::End);
     }
 }
 
 impl State {
     fn is_waiting(&self) -> bool {
-        !self.buffer.is_empty() || !self.orders.is_empty()
+        !self.buffer.is_empty() || !self.commands.is_empty()
     }
 }
 
 impl Shared {
     fn put(&self, line: &[u8]) {
         let mut state = self.state.lock();
-        if state.buffer.len() + line.len() > state.most {
+        if state.buffer.len() + line.len() > state.max_size {
             drop(state);
             return self.dropped.inc();
         }
         let before = state.buffer.len();
         state.buffer.extend_from_slice(line);
-        let half = state.most / 2;
+        let half = state.max_size / 2;
         let wakes = before == 0 || (before < half && state.buffer.len() >= half);
         drop(state);
         if wakes {
@@ -273,10 +273,10 @@ impl Shared {
         }
     }
 
-    fn order(&self, order: Order) {
+    fn command(&self, command: Command) {
         let mut state = self.state.lock();
         let before = state.buffer.len();
-        state.orders.push((before, order));
+        state.commands.push((before, command));
         drop(state);
         self.work.notify_one();
     }
@@ -286,19 +286,19 @@ impl Shared {
         let mut batch = Vec::new();
         let mut failing = false;
         loop {
-            let orders = self.next(&mut batch);
+            let commands = self.next(&mut batch);
             let mut written = 0;
-            for (before, order) in orders {
+            for (before, command) in commands {
                 // Earlier lines belong to the earlier file.
                 self.write(&mut output, &batch[written..before], &mut failing);
                 written = before;
-                match order {
-                    Order::Switch(other) => (output, failing) = (other, false),
-                    Order::Reopen => match output.reopen() {
-                        Ok(()) => tracing::info!("the access log was opened anew"),
-                        Err(error) => tracing::error!(%error, "the access log cannot be opened anew"),
+                match command {
+                    Command::Switch(other) => (output, failing) = (other, false),
+                    Command::Reopen => match output.reopen() {
+                        Ok(()) => tracing::info!("the access log was reopened"),
+                        Err(error) => tracing::error!(%error, "the access log cannot be reopened"),
                     },
-                    Order::End => return self.finish(|state| state.running = false),
+                    Command::End => return self.finish(|state| state.running = false),
                 }
             }
             self.write(&mut output, &batch[written..], &mut failing);
@@ -308,18 +308,18 @@ impl Shared {
     }
 
     /// The next lines and commands.
-    fn next(&self, batch: &mut Vec<u8>) -> Vec<(usize, Order)> {
+    fn next(&self, batch: &mut Vec<u8>) -> Vec<(usize, Command)> {
         let mut state = self.state.lock();
         while !state.is_waiting() {
             self.work.wait(&mut state);
         }
-        if state.orders.is_empty() && state.buffer.len() < state.most / 2 {
+        if state.commands.is_empty() && state.buffer.len() < state.max_size / 2 {
             // Until a command or a full buffer wakes the thread, or for a moment.
-            self.work.wait_for(&mut state, LINGER);
+            self.work.wait_for(&mut state, BATCH_DELAY);
         }
         state.taken += 1;
         std::mem::swap(batch, &mut state.buffer);
-        std::mem::take(&mut state.orders)
+        std::mem::take(&mut state.commands)
     }
 
     fn finish(&self, change: impl FnOnce(&mut State)) {
@@ -399,10 +399,10 @@ mod tests {
             (&format!(r#"{rules}"localResponses"]"#), LoggedOutcome { is_local: true, ..ordinary }, true),
             (&format!(r#"{rules}"writes"]"#), LoggedOutcome { is_write: true, ..ordinary }, true),
         ] {
-            assert_eq!(log_to(&file, more).wants(outcome), expected, "{more} {outcome:?}");
+            assert_eq!(log_to(&file, more).selects(outcome), expected, "{more} {outcome:?}");
         }
         let log = log_to(&file, r#", "sample": 0.1"#);
-        let drawn = (0..10_000).filter(|_| log.wants(ordinary)).count();
+        let drawn = (0..10_000).filter(|_| log.selects(ordinary)).count();
         assert!((700..1300).contains(&drawn), "{drawn}");
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Rotation {
 
 /// A write failed.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct WriteError {
     /// Bytes of whole lines that were written.
     pub(super) written: usize,
     pub(super) error: io::Error,
@@ -48,8 +48,8 @@ impl Output {
     /// Writes lines, each with its line feed.
     ///
     /// # Errors
-    /// [`Failed`]; the caller drops the rest, because waiting for disk space would lose more.
-    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), Failed> {
+    /// [`WriteError`]; the caller drops the rest, because waiting for disk space would lose more.
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), WriteError> {
         match self {
             Self::Stdout(torn) => write_to_stdout(torn, lines),
             Self::File(file) => file.write(lines),
@@ -65,9 +65,9 @@ impl Output {
     }
 }
 
-fn write_to_stdout(torn: &mut TornLine, lines: &[u8]) -> Result<(), Failed> {
+fn write_to_stdout(torn: &mut TornLine, lines: &[u8]) -> Result<(), WriteError> {
     let mut out = io::stdout().lock();
-    let failed = |written, error| Err(Failed { written, error });
+    let failed = |written, error| Err(WriteError { written, error });
     if *torn == TornLine::Yes
         && let Err(error) = out.write_all(b"\n")
     {
@@ -102,14 +102,15 @@ impl LogFile {
         Ok(())
     }
 
-    fn write(&mut self, lines: &[u8]) -> Result<(), Failed> {
+    fn write(&mut self, lines: &[u8]) -> Result<(), WriteError> {
         let mut rest = lines;
         while !rest.is_empty() {
             let written = lines.len() - rest.len();
-            let room = usize::try_from(self.limits.max_size.saturating_sub(self.size)).unwrap_or(usize::MAX);
-            let mut fits = whole_lines(&rest[..room.min(rest.len())]);
+            let available =
+                usize::try_from(self.limits.max_size.saturating_sub(self.size)).unwrap_or(usize::MAX);
+            let mut fits = whole_lines(&rest[..available.min(rest.len())]);
             if fits == 0 && self.size > 0 {
-                self.rotate().map_err(|error| Failed { written, error })?;
+                self.rotate().map_err(|error| WriteError { written, error })?;
                 continue;
             }
             if fits == 0 {
@@ -117,13 +118,13 @@ impl LogFile {
                 fits = rest.len();
             }
             let (now, later) = rest.split_at(fits);
-            self.append(now).map_err(|failed| Failed { written: written + failed.written, ..failed })?;
+            self.append(now).map_err(|failed| WriteError { written: written + failed.written, ..failed })?;
             rest = later;
         }
         Ok(())
     }
 
-    fn append(&mut self, lines: &[u8]) -> Result<(), Failed> {
+    fn append(&mut self, lines: &[u8]) -> Result<(), WriteError> {
         match write_counted(&mut self.file, lines) {
             Ok(()) => {
                 self.size += lines.len() as u64;
@@ -136,7 +137,7 @@ impl LogFile {
                     // Removes an incomplete line. If that fails as well, a reader sees it.
                     let _ = self.file.set_len(self.size);
                 }
-                Err(Failed { written: whole, error })
+                Err(WriteError { written: whole, error })
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Gauges that are set at each scrape, from values that the owners of the state hand in.
+//! Gauges that are set at each scrape, from values that the owners of the state pass.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlead_process::MetricsError;
 
-use super::listeners::forget;
+use super::listeners::remove_series;
 use super::{GatewayMetrics, TOP};
 use crate::telemetry::top::{Measure, TopWorkspaces};
 
@@ -52,7 +52,7 @@ pub(crate) struct UpstreamState {
     pub(crate) waiting: u32,
     /// The concurrency limit.
     pub(crate) limit: u32,
-    /// True if requests fail immediately, because the shard cannot be connected to.
+    /// True if requests fail immediately after failed connections.
     pub(crate) is_circuit_open: bool,
     pub(crate) is_healthy: bool,
     /// Numbers of addresses: all, ejected ones, and those that get no requests.
@@ -76,7 +76,7 @@ impl GatewayMetrics {
         self.table_bytes.set(i64::try_from(state.table_bytes).unwrap_or(i64::MAX));
         self.stalled_bytes.set(i64::try_from(state.stalled_bytes).unwrap_or(i64::MAX));
         self.set_top(top);
-        self.forget_closed_listeners();
+        self.remove_closed_listeners();
         self.set_indexed_shards(&state.indexed_shards);
         self.set_upstreams(&state.upstreams);
         self.registry.text()
@@ -97,15 +97,15 @@ impl GatewayMetrics {
     }
 
     /// Removes the series of listeners that were closed.
-    fn forget_closed_listeners(&self) {
-        for listener in self.listeners.gone() {
+    fn remove_closed_listeners(&self) {
+        for listener in self.listeners.removed() {
             for histograms in [&self.stages, &self.first_byte, &self.total] {
-                forget(histograms, &listener);
+                remove_series(histograms, &listener);
             }
             for counters in [&self.handshakes, &self.peers_refused, &self.limited] {
-                forget(counters, &listener);
+                remove_series(counters, &listener);
             }
-            forget(&self.connections, &listener);
+            remove_series(&self.connections, &listener);
         }
     }
 
@@ -132,8 +132,8 @@ impl GatewayMetrics {
             let name = &*upstream.name;
             let requests =
                 [("open", upstream.open), ("waiting", upstream.waiting), ("limit", upstream.limit)];
-            for (what, count) in requests {
-                self.concurrency.with_label_values(&[name, what]).set(count.into());
+            for (object, count) in requests {
+                self.concurrency.with_label_values(&[name, object]).set(count.into());
             }
             self.circuit_open.with_label_values(&[name]).set(upstream.is_circuit_open.into());
             self.healthy.with_label_values(&[name]).set(upstream.is_healthy.into());

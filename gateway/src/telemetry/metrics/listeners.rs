@@ -13,7 +13,7 @@ use crate::request::RequestClass;
 use crate::telemetry::metrics::{CLASSES, RequestStage};
 
 /// Maximum number of listeners with different names at a time, including closed ones that still drain.
-const PLACES: usize = 64;
+const MAX_LISTENERS: usize = 64;
 /// The label that names a listener.
 const LABEL: &str = "listener";
 
@@ -39,23 +39,23 @@ pub(crate) struct ListenerMetrics {
 /// Assigns listeners to the slots of tables by listener.
 #[derive(Debug)]
 pub(super) struct ListenerSlots {
-    taken: Mutex<[Weak<ListenerSeries>; PLACES]>,
+    taken: Mutex<[Weak<ListenerSeries>; MAX_LISTENERS]>,
     /// Removed listeners whose series still exist.
-    gone: Arc<Mutex<Vec<Arc<str>>>>,
+    removed: Arc<Mutex<Vec<Arc<str>>>>,
 }
 
 /// The metrics of requests at a listener; kept while the listener or one of its connections exists.
 #[derive(Debug)]
 pub(crate) struct ListenerSeries {
     name: Arc<str>,
-    place: usize,
+    slot: usize,
     stages: [Histogram; RequestStage::ALL.len()],
-    gone: Arc<Mutex<Vec<Arc<str>>>>,
+    removed: Arc<Mutex<Vec<Arc<str>>>>,
 }
 
 impl ListenerSlots {
     pub(super) fn new() -> Self {
-        Self { taken: Mutex::new(std::array::from_fn(|_| Weak::new())), gone: Arc::default() }
+        Self { taken: Mutex::new(std::array::from_fn(|_| Weak::new())), removed: Arc::default() }
     }
 
     /// The series of a listener; listeners with the same name share them. `None` if there are too many.
@@ -65,22 +65,22 @@ impl ListenerSlots {
         if known.is_some() {
             return known;
         }
-        let place = taken.iter().position(|place| place.strong_count() == 0)?;
+        let slot = taken.iter().position(|slot| slot.strong_count() == 0)?;
         let series = Arc::new(ListenerSeries {
             name: name.into(),
-            place,
+            slot,
             stages: RequestStage::ALL.map(|stage| stages.with_label_values(&[name, stage.as_str()])),
-            gone: Arc::clone(&self.gone),
+            removed: Arc::clone(&self.removed),
         });
-        taken[place] = Arc::downgrade(&series);
+        taken[slot] = Arc::downgrade(&series);
         Some(series)
     }
 
     /// The listeners that were removed since the last call and were not added again.
-    pub(super) fn gone(&self) -> Vec<Arc<str>> {
-        let gone = std::mem::take(&mut *self.gone.lock());
-        let there: Vec<_> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
-        gone.into_iter().filter(|name| there.iter().all(|series| series.name != *name)).collect()
+    pub(super) fn removed(&self) -> Vec<Arc<str>> {
+        let removed = std::mem::take(&mut *self.removed.lock());
+        let current: Vec<_> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
+        removed.into_iter().filter(|name| current.iter().all(|series| series.name != *name)).collect()
     }
 }
 
@@ -93,12 +93,12 @@ impl ListenerSeries {
 
 impl Drop for ListenerSeries {
     fn drop(&mut self) {
-        self.gone.lock().push(Arc::clone(&self.name));
+        self.removed.lock().push(Arc::clone(&self.name));
     }
 }
 
 /// Removes the series of a listener.
-pub(super) fn forget<B: MetricVecBuilder>(all: &MetricVec<B>, listener: &str) {
+pub(super) fn remove_series<B: MetricVecBuilder>(all: &MetricVec<B>, listener: &str) {
     for family in all.collect() {
         for metric in family.get_metric() {
             let labels: HashMap<&str, &str> =
@@ -129,7 +129,7 @@ struct ListenerClasses {
 
 impl ByListenerAndClass {
     pub(super) fn new(all: &HistogramVec, server: &str) -> Self {
-        let listeners = std::iter::repeat_with(ArcSwapOption::empty).take(PLACES);
+        let listeners = std::iter::repeat_with(ArcSwapOption::empty).take(MAX_LISTENERS);
         Self { all: all.clone(), server: server.into(), listeners: listeners.collect() }
     }
 
@@ -146,21 +146,21 @@ impl ByListenerAndClass {
 
     /// Records a duration. Costs two indices, an atomic read and, the first time, a look-up by labels.
     pub(super) fn observe(&self, listener: &Arc<ListenerSeries>, class: RequestClass, seconds: f64) {
-        let Some(place) = self.listeners.get(listener.place) else { return };
-        let known = place.load();
+        let Some(slot) = self.listeners.get(listener.slot) else { return };
+        let known = slot.load();
         if let Some(known) =
             known.as_ref().filter(|known| std::ptr::eq(known.listener.as_ptr(), &raw const **listener))
         {
-            return self.one(known, listener, class).observe(seconds);
+            return self.histogram(known, listener, class).observe(seconds);
         }
         let new =
             Arc::new(ListenerClasses { listener: Arc::downgrade(listener), classes: Default::default() });
-        self.one(&new, listener, class).observe(seconds);
+        self.histogram(&new, listener, class).observe(seconds);
         // Another thread may have stored them first; then these are looked up once more.
-        place.store(Some(new));
+        slot.store(Some(new));
     }
 
-    fn one<'c>(
+    fn histogram<'c>(
         &self,
         known: &'c ListenerClasses,
         listener: &ListenerSeries,
@@ -192,23 +192,23 @@ mod tests {
             text.lines().filter(|line| line.contains(&format!("listener=\"{name}\""))).count()
         };
         let before = lines("kept");
-        for number in 0..3 * PLACES {
+        for number in 0..3 * MAX_LISTENERS {
             let name = format!("listener {number}");
             let listener = places.of(&name, &stages).unwrap();
             assert!(Arc::ptr_eq(&listener, &places.of(&name, &stages).unwrap()));
             server.observe(&listener, RequestClass::Read, 1.0);
             server.observe(&listener, RequestClass::Read, 1.0);
             assert_eq!(server.of_class(RequestClass::Read), (3, 3.0));
-            assert!(places.gone().is_empty());
+            assert!(places.removed().is_empty());
             drop(listener);
-            let gone = places.gone();
-            assert_eq!(gone.len(), 1);
-            forget(&stages, &gone[0]);
-            forget(&all, &gone[0]);
+            let removed = places.removed();
+            assert_eq!(removed.len(), 1);
+            remove_series(&stages, &removed[0]);
+            remove_series(&all, &removed[0]);
             assert_eq!((lines(&name), lines("kept")), (0, before));
         }
         let many: Vec<_> =
-            (1..PLACES).map(|number| places.of(&number.to_string(), &stages).unwrap()).collect();
+            (1..MAX_LISTENERS).map(|number| places.of(&number.to_string(), &stages).unwrap()).collect();
         assert!(places.of("one more", &stages).is_none());
         drop(many);
         places.of("one more", &stages).unwrap();

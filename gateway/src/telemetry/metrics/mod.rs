@@ -1,9 +1,9 @@
 //! The gateway's metrics. Names and buckets of kcp's front proxy are kept; Fairlead's own begin with `fairlead_`.
 //!
 //! The number of series depends on listeners, servers and files, never on workspaces or clients: metrics with labels from a
-//! request or a shard's response are [`Capped`]. `metrics/series.rs` has the formula.
+//! request or a shard's response are [`BoundedSeries`]. `metrics/series.rs` has the formula.
 
-mod capped;
+mod bounded_series;
 pub(crate) mod gauges;
 pub(crate) mod listeners;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use prometheus::{
 use crate::request::RequestClass;
 use crate::telemetry::metrics::listeners::ListenerMetrics;
 use crate::telemetry::top::Measure;
-use capped::Capped;
+use bounded_series::BoundedSeries;
 pub(crate) use listeners::ListenerSeries;
 use listeners::{ByListenerAndClass, ListenerSlots};
 
@@ -52,7 +52,7 @@ const TOP: usize = 10;
 pub(crate) struct GatewayMetrics {
     registry: Metrics,
     /// By method (its index in [`METHODS`], or beyond) and code.
-    requests: Capped<(usize, u16), HistogramVec>,
+    requests: BoundedSeries<(usize, u16), HistogramVec>,
     /// The part of `requests` with code 200, by method, which is nearly all of them.
     successes: [OnceLock<Histogram>; 9],
     request_bytes: IntCounterVec,
@@ -63,8 +63,8 @@ pub(crate) struct GatewayMetrics {
     first_byte: HistogramVec,
     total: HistogramVec,
     open: [IntGauge; CLASSES.len()],
-    local_responses: Capped<(u16, &'static str), IntCounterVec>,
-    forged_headers: IntCounter,
+    local_responses: BoundedSeries<(u16, &'static str), IntCounterVec>,
+    stripped_identity_headers: IntCounter,
     limited: IntCounterVec,
     slow_bodies: IntCounter,
     slow_reader_aborts: IntCounter,
@@ -82,7 +82,7 @@ pub(crate) struct GatewayMetrics {
     table_bytes: IntGauge,
     stalled_bytes: IntGauge,
     connections: IntGaugeVec,
-    most_connections: IntGauge,
+    connections_limit: IntGauge,
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
     stages: HistogramVec,
@@ -210,7 +210,7 @@ static METHODS: [(Method, &str); 9] = [
 ];
 
 impl GatewayMetrics {
-    /// Registers all metrics. Once per process.
+    /// Registers all metrics; called once per process.
     ///
     /// # Errors
     /// If it is called twice with the same registry.
@@ -224,11 +224,11 @@ impl GatewayMetrics {
             STAGE_BUCKETS,
         )?;
         let open =
-            registry.int_gauges("fairlead_gateway_requests_open", "Open requests by class.", &["class"])?;
+            registry.int_gauges("fairlead_gateway_requests_open", "Open requests, by class.", &["class"])?;
         Ok(Self {
             successes: Default::default(),
             registry: registry.clone(),
-            requests: Capped::new(
+            requests: BoundedSeries::new(
                 registry.histograms(
                     "proxy_request_duration_seconds",
                     "[ALPHA] Latency of requests, watches and upgrades included, by method and code.",
@@ -275,7 +275,7 @@ impl GatewayMetrics {
                 TOTAL_BUCKETS,
             )?,
             open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
-            local_responses: Capped::new(
+            local_responses: BoundedSeries::new(
                 registry.counters(
                     "fairlead_gateway_local_responses_total",
                     "Responses of the gateway itself, by code and reason.",
@@ -283,18 +283,18 @@ impl GatewayMetrics {
                 )?,
                 MAX_LOCAL_RESPONSES,
             ),
-            forged_headers: registry.counter(
+            stripped_identity_headers: registry.counter(
                 "fairlead_gateway_stripped_identity_headers_total",
-                "Identity headers of clients that were removed.",
+                "Identity headers that were stripped from requests of clients.",
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
-                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and what was refused otherwise: streams (connection, headers), connections and credentials (address; connections, failures).",
+                "Requests refused with 429, by the scope (all, identity, workspace) and the limit (rate, bytes, concurrent, watches, upgrades); also streams and connections refused by limits of a connection (headers, frames) or of an address (connections, failures, rate).",
                 &["listener", "scope", "limit"],
             )?,
             slow_bodies: registry.counter(
                 "fairlead_gateway_slow_bodies_total",
-                "Requests that were aborted because their body arrived too slowly.",
+                "Requests whose body was received too slowly.",
             )?,
             slow_reader_aborts: registry.counter(
                 "fairlead_gateway_slow_reader_aborts_total",
@@ -302,12 +302,12 @@ impl GatewayMetrics {
             )?,
             concurrency: registry.int_gauges(
                 "fairlead_gateway_shard_concurrency",
-                "Requests that a shard processes (open), that are queued for it (waiting), and the concurrency limit (limit).",
+                "Requests in progress at a shard (open), requests that wait for it (waiting), and its concurrency limit (limit).",
                 &["shard", "object"],
             )?,
             circuit_open: registry.int_gauges(
                 "fairlead_gateway_shard_circuit_open",
-                "1 while a shard cannot be connected to and requests for it fail at once.",
+                "1 while the circuit of a shard is open, so that requests for it fail at once.",
                 shard,
             )?,
             healthy: registry.int_gauges(
@@ -317,7 +317,7 @@ impl GatewayMetrics {
             )?,
             addresses: registry.int_gauges(
                 "fairlead_gateway_shard_addresses",
-                "Addresses of a shard: known ones, those that are ejected because they fail, and of these those that get no requests (excluded).",
+                "Addresses of a shard: all (known), those that are ejected because they fail (ejected), and ejected ones that get no requests (excluded).",
                 &["shard", "state"],
             )?,
             ejections: registry.counters(
@@ -328,7 +328,7 @@ impl GatewayMetrics {
             listeners: ListenerSlots::new(),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
-                "Age of the index of a shard in seconds; 0 while its watches are open.",
+                "Maximum age of the index's data of a shard; 0 while its watches are open.",
                 shard,
             )?,
             index_restarts: registry.int_gauges(
@@ -344,12 +344,12 @@ impl GatewayMetrics {
             index_lag: registry
                 .gauges(
                     "fairlead_gateway_index_lag_seconds",
-                    "Time from the receipt of a change until requests are routed by it, of the latest changes.",
+                    "Time from reading the latest changes to applying them to the routing table.",
                     &[],
                 )?
                 .with_label_values(&[] as &[&str]),
             synced: registry
-                .gauges("fairlead_gateway_index_synced", "1 once the workspaces of all shards are listed.", &[])?
+                .gauges("fairlead_gateway_index_synced", "1 once the index has been read completely.", &[])?
                 .with_label_values(&[] as &[&str]),
             table_bytes: registry
                 .gauge("fairlead_gateway_table_bytes", "Heap memory of the routing table.")?,
@@ -362,9 +362,9 @@ impl GatewayMetrics {
                 "Open connections.",
                 &["listener"],
             )?,
-            most_connections: registry.gauge(
+            connections_limit: registry.gauge(
                 "fairlead_gateway_connections_limit",
-                "Limit of open connections of each listener; further ones wait in the kernel's queue.",
+                "Maximum number of open connections per listener; further connections wait in the kernel's accept queue.",
             )?,
             handshakes: registry.counters(
                 "fairlead_tls_handshakes_total",
@@ -380,17 +380,17 @@ impl GatewayMetrics {
             top: [
                 registry.gauges(
                     "fairlead_gateway_top_workspace_requests_per_second",
-                    "Requests per second of the busiest workspaces, over about a minute.",
+                    "Requests per second of the busiest workspaces, averaged over about a minute.",
                     cluster,
                 )?,
                 registry.gauges(
                     "fairlead_gateway_top_workspace_bytes_per_second",
-                    "Bytes per second of bodies, in both directions, of the busiest workspaces, over about a minute.",
+                    "Body bytes per second, in both directions, of the workspaces with the most, averaged over about a minute.",
                     cluster,
                 )?,
                 registry.gauges(
                     "fairlead_gateway_top_workspace_errors_per_second",
-                    "5xx responses per second of the workspaces with the most, over about a minute.",
+                    "5xx responses per second of the workspaces with the most, averaged over about a minute.",
                     cluster,
                 )?,
             ],
@@ -402,14 +402,14 @@ impl GatewayMetrics {
         })
     }
 
-    /// The present values of all metrics.
+    /// The current values of all metrics.
     pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
         self.registry.registry().gather()
     }
 
     /// Sets the gauge of the limit of open connections per listener.
     pub(crate) fn set_connections_limit(&self, most: usize) {
-        self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
+        self.connections_limit.set(i64::try_from(most).unwrap_or(i64::MAX));
     }
 
     /// The metrics of requests at a listener; `None` if there are too many listeners.
@@ -498,7 +498,7 @@ impl GatewayMetrics {
         self.limited.with_label_values(&[listener, "connection", "frames"]).inc();
     }
 
-    /// Counts a request whose body came too slowly.
+    /// Counts a request whose body was received too slowly.
     pub(crate) fn slow_body(&self) {
         self.slow_bodies.inc();
     }
@@ -511,7 +511,7 @@ impl GatewayMetrics {
     /// Counts identity headers that a client sent.
     pub(crate) fn stripped(&self, count: usize) {
         if count > 0 {
-            self.forged_headers.inc_by(count as u64);
+            self.stripped_identity_headers.inc_by(count as u64);
         }
     }
 }
@@ -522,8 +522,9 @@ impl ShardMetrics {
         self.first_byte.observe(listener, class, after.as_secs_f64());
     }
 
-    /// Number of reads and writes with a response, and their total waiting time in seconds, at the present listeners.
-    pub(crate) fn responses(&self) -> (u64, f64) {
+    /// Number of reads and writes whose response has begun, and their total time to the first byte in seconds, at the current
+    /// listeners.
+    pub(crate) fn response_times(&self) -> (u64, f64) {
         let both = [RequestClass::Read, RequestClass::Write];
         let all = both.into_iter().map(|class| self.first_byte.of_class(class));
         all.fold((0, 0.0), |sums, of| (sums.0 + of.0, sums.1 + of.1))
@@ -555,11 +556,11 @@ impl ShardMetrics {
     }
 }
 
-/// Makes the metrics of a server when it is first used.
-pub(crate) type MakeMetrics = Arc<dyn Fn(&str, UpstreamKind) -> ShardMetrics + Send + Sync>;
+/// Creates the metrics of a server at its first use.
+pub(crate) type ShardMetricsFactory = Arc<dyn Fn(&str, UpstreamKind) -> ShardMetrics + Send + Sync>;
 
-/// Makes the metrics of all servers.
-pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> MakeMetrics {
+/// The factory for the metrics of all servers.
+pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> ShardMetricsFactory {
     let metrics = Arc::clone(metrics);
     Arc::new(move |name, server| metrics.server(name, server))
 }

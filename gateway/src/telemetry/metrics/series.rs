@@ -59,18 +59,18 @@ fn certificate(is_ca: rcgen::IsCa) -> String {
 }
 
 /// The metrics after every event that can occur.
-fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
+fn metrics_after_all_events(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     let registry = Metrics::new("gateway", "test").unwrap();
     let reloads = Reloads::new(&registry).unwrap();
     let certificates =
         certificate(rcgen::IsCa::NoCa) + &certificate(rcgen::IsCa::Ca(BasicConstraints::Unconstrained));
     for number in 0..reloaded {
-        let what = format!("file {number}");
+        let object = format!("file {number}");
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(certificates.as_bytes()).unwrap();
         let path = file.path().to_owned();
         let read = move || std::fs::read(&path).map(drop);
-        reloads.register(&what, [file.path().to_owned()], read).unwrap();
+        reloads.register(&object, [file.path().to_owned()], read).unwrap();
         drop(file);
     }
     reloads.check_now();
@@ -80,7 +80,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), NameResolver::system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
-    PlacementMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
+    PlacementMetrics::new(&registry).unwrap().create_all_series((0..servers).map(shard));
     let moment = Duration::from_micros(1);
     for number in 0..servers {
         let name = shard(number);
@@ -95,18 +95,18 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     }
     let acme = AcmeMetrics::new(&registry).unwrap();
     for (series, listener) in series.iter().zip(listeners) {
-        acme.everything(listener);
+        acme.create_all_series(listener);
         metrics.listener(listener);
         for scope in [LimitScope::All, LimitScope::Identity, LimitScope::Workspace] {
             let open = [RequestKind::Request, RequestKind::Watch, RequestKind::Upgrade].map(LimitKind::Open);
-            for what in [LimitKind::Rate, LimitKind::Bytes].into_iter().chain(open) {
-                metrics.limited(listener, scope.as_str(), what.as_str());
+            for object in [LimitKind::Rate, LimitKind::Bytes].into_iter().chain(open) {
+                metrics.limited(listener, scope.as_str(), object.as_str());
             }
         }
         metrics.header_budget_exceeded(listener);
         metrics.frame_budget_exceeded(listener);
-        for what in [LimitKind::Connections, LimitKind::Failures, LimitKind::Rate] {
-            metrics.limited(listener, LimitScope::Address.as_str(), what.as_str());
+        for object in [LimitKind::Connections, LimitKind::Failures, LimitKind::Rate] {
+            metrics.limited(listener, LimitScope::Address.as_str(), object.as_str());
         }
         RequestStage::ALL.iter().for_each(|stage| series.stage(*stage, moment));
     }
@@ -163,7 +163,7 @@ fn count(text: &str) -> usize {
 fn there_are_as_many_series_as_the_formula_says_and_not_more() {
     let names = ["internal", "edge", "operators"];
     for (listeners, servers, reloaded) in [(1, 1, 0), (1, 2, 3), (3, 1, 1), (3, 10, 20)] {
-        let text = everything(&names[..listeners], servers, reloaded);
+        let text = metrics_after_all_events(&names[..listeners], servers, reloaded);
         assert_eq!(
             count(&text),
             series(listeners, servers, reloaded),

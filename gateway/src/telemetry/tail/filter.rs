@@ -29,7 +29,7 @@ struct Codes {
 
 /// The filter is invalid; the client must correct it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum InvalidTailFilter {
+pub(crate) enum InvalidFilter {
     #[error("{0:?} is none of workspace, user, listener, shard, status and errors")]
     Parameter(String),
     #[error("status {0:?} is neither a code such as 404 nor a class such as 5xx")]
@@ -38,7 +38,7 @@ pub(crate) enum InvalidTailFilter {
 
 impl Filter {
     /// Parses a query.
-    pub(crate) fn of_query(query: &str) -> Result<Self, InvalidTailFilter> {
+    pub(crate) fn of_query(query: &str) -> Result<Self, InvalidFilter> {
         let mut filter = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -48,20 +48,18 @@ impl Filter {
                 "user" => filter.user = Some(value),
                 "listener" => filter.listener = Some(value),
                 "shard" => filter.shard = Some(value),
-                "status" => {
-                    filter.status = Some(Codes::parse(&value).ok_or(InvalidTailFilter::Status(value))?)
-                }
+                "status" => filter.status = Some(Codes::parse(&value).ok_or(InvalidFilter::Status(value))?),
                 "errors" => filter.errors = !matches!(value.as_str(), "0" | "false"),
                 // Parameters that make the request a watch.
                 "watch" | "follow" => {}
-                other => return Err(InvalidTailFilter::Parameter(other.to_owned())),
+                other => return Err(InvalidFilter::Parameter(other.to_owned())),
             }
         }
         Ok(filter)
     }
 
     /// True if the line matches the filter.
-    pub(super) fn wants(&self, line: &Line<'_>) -> bool {
+    pub(super) fn matches(&self, line: &Line<'_>) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
         };
@@ -125,20 +123,20 @@ mod tests {
             ("workspace=root:org&status=5xx", "/clusters/root:org/api", 200, false),
         ] {
             let filter = Filter::of_query(query).unwrap();
-            assert_eq!(filter.wants(&a_line(path, code)), expected, "{query} {path} {code}");
+            assert_eq!(filter.matches(&a_line(path, code)), expected, "{query} {path} {code}");
         }
         let mut filter = Filter::of_query("workspace=root:org").unwrap();
         filter.cluster = Some("0rg0000000000001".into());
-        assert!(filter.wants(&a_line("/clusters/0rg0000000000001/api", 200)), "by its id");
+        assert!(filter.matches(&a_line("/clusters/0rg0000000000001/api", 200)), "by its id");
     }
 
     #[test]
     fn invalid_filters_name_the_error() {
         for (query, expected) in [
-            ("user=a&colour=red", InvalidTailFilter::Parameter("colour".to_owned())),
-            ("status=6xx", InvalidTailFilter::Status("6xx".to_owned())),
-            ("status=", InvalidTailFilter::Status(String::new())),
-            ("status=99", InvalidTailFilter::Status("99".to_owned())),
+            ("user=a&colour=red", InvalidFilter::Parameter("colour".to_owned())),
+            ("status=6xx", InvalidFilter::Status("6xx".to_owned())),
+            ("status=", InvalidFilter::Status(String::new())),
+            ("status=99", InvalidFilter::Status("99".to_owned())),
         ] {
             assert_eq!(Filter::of_query(query), Err(expected), "{query}");
         }

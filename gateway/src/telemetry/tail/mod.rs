@@ -19,7 +19,7 @@ pub(crate) use filter::Filter;
 /// Path of the endpoint.
 pub(crate) const PATH: &str = "/services/fairlead/v1/tail";
 /// Maximum number of concurrent subscribers.
-pub(crate) const MOST_READERS: usize = 16;
+pub(crate) const MAX_SUBSCRIBERS: usize = 16;
 /// Queued lines per subscriber; about 512 KiB.
 const QUEUE: usize = 1024;
 
@@ -27,13 +27,13 @@ const QUEUE: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Loaded by every request, so reading never locks.
-    readers: ArcSwap<Vec<Arc<Reader>>>,
-    /// Held while `readers` is replaced.
+    subscribers: ArcSwap<Vec<Arc<Subscriber>>>,
+    /// Held while `subscribers` is replaced.
     changing: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Reader {
+struct Subscriber {
     filter: Filter,
     queue: mpsc::Sender<Bytes>,
     lost: AtomicU64,
@@ -43,49 +43,50 @@ struct Reader {
 #[derive(Debug)]
 pub(crate) struct LogSubscription {
     tail: Arc<Tail>,
-    reader: Arc<Reader>,
+    subscriber: Arc<Subscriber>,
     queue: mpsc::Receiver<Bytes>,
 }
 
 /// The maximum number of subscribers is reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{MOST_READERS} others watch already")]
+#[error("there are {MAX_SUBSCRIBERS} subscribers already")]
 pub(crate) struct TooManySubscribers;
 
 impl Tail {
     /// True if there are subscribers.
-    pub(crate) fn is_read(&self) -> bool {
-        !self.readers.load().is_empty()
+    pub(crate) fn has_subscribers(&self) -> bool {
+        !self.subscribers.load().is_empty()
     }
 
-    /// Subscribes.
+    /// Adds a subscriber.
     ///
     /// # Errors
     /// [`TooManySubscribers`].
-    pub(crate) fn read(self: &Arc<Self>, filter: Filter) -> Result<LogSubscription, TooManySubscribers> {
+    pub(crate) fn subscribe(self: &Arc<Self>, filter: Filter) -> Result<LogSubscription, TooManySubscribers> {
         let _changing = self.changing.lock();
-        let mut readers = Vec::clone(&self.readers.load());
-        if readers.len() >= MOST_READERS {
+        let mut subscribers = Vec::clone(&self.subscribers.load());
+        if subscribers.len() >= MAX_SUBSCRIBERS {
             return Err(TooManySubscribers);
         }
         let (sender, queue) = mpsc::channel(QUEUE);
-        let reader = Arc::new(Reader { filter, queue: sender, lost: AtomicU64::new(0) });
-        readers.push(Arc::clone(&reader));
-        self.readers.store(Arc::new(readers));
-        Ok(LogSubscription { tail: Arc::clone(self), reader, queue })
+        let subscriber = Arc::new(Subscriber { filter, queue: sender, lost: AtomicU64::new(0) });
+        subscribers.push(Arc::clone(&subscriber));
+        self.subscribers.store(Arc::new(subscribers));
+        Ok(LogSubscription { tail: Arc::clone(self), subscriber, queue })
     }
 
     /// Sends a line to all subscribers whose filter matches.
     pub(crate) fn publish(&self, line: &Line<'_>) {
         let mut written = None;
-        for reader in self.readers.load().iter().filter(|reader| reader.filter.wants(line)) {
+        for subscriber in self.subscribers.load().iter().filter(|subscriber| subscriber.filter.matches(line))
+        {
             let written = written.get_or_insert_with(|| {
                 let mut bytes = Vec::with_capacity(512);
                 line.write_to(&mut bytes);
                 Bytes::from(bytes)
             });
-            if reader.queue.try_send(written.clone()).is_err() {
-                reader.lost.fetch_add(1, Ordering::Relaxed);
+            if subscriber.queue.try_send(written.clone()).is_err() {
+                subscriber.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -99,7 +100,7 @@ impl LogSubscription {
         // The receiver's owner also holds the sender, so the channel is never closed.
         self.queue.recv_many(&mut lines, MOST).await;
         let mut text = lines.concat();
-        match self.reader.lost.swap(0, Ordering::Relaxed) {
+        match self.subscriber.lost.swap(0, Ordering::Relaxed) {
             0 => {}
             lost => text.extend_from_slice(format!("{{\"lost\":{lost}}}\n").as_bytes()),
         }
@@ -110,9 +111,9 @@ impl LogSubscription {
 impl Drop for LogSubscription {
     fn drop(&mut self) {
         let _changing = self.tail.changing.lock();
-        let mut readers = Vec::clone(&self.tail.readers.load());
-        readers.retain(|reader| !Arc::ptr_eq(reader, &self.reader));
-        self.tail.readers.store(Arc::new(readers));
+        let mut subscribers = Vec::clone(&self.tail.subscribers.load());
+        subscribers.retain(|subscriber| !Arc::ptr_eq(subscriber, &self.subscriber));
+        self.tail.subscribers.store(Arc::new(subscribers));
     }
 }
 
@@ -126,9 +127,9 @@ mod tests {
     #[tokio::test]
     async fn a_slow_subscriber_loses_and_counts_lines_and_others_lose_none() {
         let tail: Arc<Tail> = Arc::default();
-        assert!(!tail.is_read());
-        let mut slow = tail.read(Filter::default()).unwrap();
-        let mut quick = tail.read(Filter::of_query("status=5xx").unwrap()).unwrap();
+        assert!(!tail.has_subscribers());
+        let mut slow = tail.subscribe(Filter::default()).unwrap();
+        let mut quick = tail.subscribe(Filter::of_query("status=5xx").unwrap()).unwrap();
         for number in 0..QUEUE + 10 {
             tail.publish(&a_line("/x", if number == QUEUE + 9 { 503 } else { 200 }));
         }
@@ -148,15 +149,16 @@ mod tests {
         assert_eq!((lines, lost), (QUEUE, 10));
         drop((slow, quick));
         tail.publish(&a_line("/x", 200));
-        assert!(!tail.is_read(), "a removed subscriber costs nothing");
+        assert!(!tail.has_subscribers(), "a removed subscriber costs nothing");
     }
 
     #[test]
     fn readers_are_bounded() {
         let tail: Arc<Tail> = Arc::default();
-        let readers: Vec<_> = (0..MOST_READERS).map(|_| tail.read(Filter::default()).unwrap()).collect();
-        assert_eq!(tail.read(Filter::default()).err(), Some(TooManySubscribers));
-        drop(readers);
-        assert!(tail.read(Filter::default()).is_ok());
+        let subscribers: Vec<_> =
+            (0..MAX_SUBSCRIBERS).map(|_| tail.subscribe(Filter::default()).unwrap()).collect();
+        assert_eq!(tail.subscribe(Filter::default()).err(), Some(TooManySubscribers));
+        drop(subscribers);
+        assert!(tail.subscribe(Filter::default()).is_ok());
     }
 }

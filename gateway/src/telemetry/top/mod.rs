@@ -73,7 +73,7 @@ impl TopWorkspaces {
 
     /// Counts a completed request for this logical cluster.
     pub(crate) fn ended(&self, cluster: &Arc<str>, code: u16, bytes: u64, now: Instant) {
-        let mut part = self.parts[this_thread() % self.parts.len()].lock();
+        let mut part = self.parts[thread_number() % self.parts.len()].lock();
         part.tick(now);
         let [requests, all_bytes, errors] = &mut part.sketches;
         requests.add(cluster, 1.0);
@@ -162,7 +162,7 @@ impl Drop for OpenWatch {
 }
 
 /// The number of this thread.
-fn this_thread() -> usize {
+fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };

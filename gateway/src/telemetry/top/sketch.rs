@@ -57,7 +57,7 @@ impl Sketch {
         let counter = &mut self.counters[number as usize];
         counter.weight += weight;
         let place = counter.place as usize;
-        self.sink(place);
+        self.sift_down(place);
     }
 
     /// Multiplies all weights by this factor.
@@ -90,7 +90,7 @@ impl Sketch {
         self.counters.push(Counter { key: Arc::clone(key), weight, error: 0.0, place: number });
         self.heap.push(number);
         self.by_key.insert(Arc::clone(key), number);
-        self.rise(number as usize);
+        self.sift_up(number as usize);
     }
 
     /// Assigns the lightest counter to another key, whose earlier weight was at most the counter's.
@@ -115,7 +115,7 @@ impl Sketch {
         }
     }
 
-    fn rise(&mut self, mut place: usize) {
+    fn sift_up(&mut self, mut place: usize) {
         while place > 0 {
             let above = (place - 1) / 2;
             if self.weight_at(above) <= self.weight_at(place) {
@@ -126,7 +126,7 @@ impl Sketch {
         }
     }
 
-    fn sink(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut place: usize) {
         loop {
             let below = [place * 2 + 1, place * 2 + 2].into_iter().filter(|below| *below < self.heap.len());
             let lightest = below.min_by(|one, other| self.weight_at(*one).total_cmp(&self.weight_at(*other)));

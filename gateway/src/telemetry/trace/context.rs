@@ -16,16 +16,16 @@ pub(crate) struct TraceId(pub(super) [u8; 16]);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct SpanId(pub(super) [u8; 8]);
 
-/// The client's trace context.
+/// A trace context: that of the client, or that for the shard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Parent {
+pub(crate) struct SpanContext {
     pub(crate) trace: TraceId,
     pub(crate) span: SpanId,
     /// True if the caller may have recorded the trace.
     pub(crate) is_sampled: bool,
 }
 
-impl Parent {
+impl SpanContext {
     /// The trace context of a request's headers. Several or invalid headers count as none.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).iter();
@@ -40,14 +40,12 @@ impl Parent {
         const LENGTH: usize = 55;
         let (known, rest) = value.split_at_checked(LENGTH)?;
         let [version] = hex(&known[..2])?;
-        let report_failed_handover = match version {
+        let has_more_fields = match version {
             0xff => return None,
             0 => false,
             _ => rest.first() == Some(&b'-'),
         };
-        if (!rest.is_empty() && !report_failed_handover)
-            || [2, 35, 52].iter().any(|dash| known[*dash] != b'-')
-        {
+        if (!rest.is_empty() && !has_more_fields) || [2, 35, 52].iter().any(|dash| known[*dash] != b'-') {
             return None;
         }
         let (trace, span, [flags]) = (hex(&known[3..35])?, hex(&known[36..52])?, hex(&known[53..])?);
@@ -111,7 +109,7 @@ mod tests {
         for value in values {
             headers.append(TRACEPARENT, HeaderValue::from_str(value).unwrap());
         }
-        Parent::of(&headers).map(|parent| parent.to_header().to_str().unwrap().to_owned())
+        SpanContext::of(&headers).map(|parent| parent.to_header().to_str().unwrap().to_owned())
     }
 
     #[test]
@@ -150,13 +148,13 @@ mod tests {
         #[test]
         fn a_written_header_can_be_parsed(trace in any::<[u8; 16]>(), span in any::<[u8; 8]>(), is_sampled in any::<bool>()) {
             prop_assume!(trace != [0; 16] && span != [0; 8]);
-            let parent = Parent { trace: TraceId(trace), span: SpanId(span), is_sampled };
-            prop_assert_eq!(Parent::parse(parent.to_header().as_bytes()), Some(parent));
+            let parent = SpanContext { trace: TraceId(trace), span: SpanId(span), is_sampled };
+            prop_assert_eq!(SpanContext::parse(parent.to_header().as_bytes()), Some(parent));
         }
 
         #[test]
         fn arbitrary_header_values_are_handled(value in any::<Vec<u8>>()) {
-            let _ = Parent::parse(&value);
+            let _ = SpanContext::parse(&value);
         }
     }
 }

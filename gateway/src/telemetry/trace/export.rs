@@ -15,15 +15,15 @@ use prometheus::IntCounter;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::telemetry::access_log::beginning;
-use crate::telemetry::trace::otlp::{Traced, encode};
+use crate::telemetry::access_log::truncate;
+use crate::telemetry::trace::otlp::{TracedRequest, encode};
 
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 512;
 /// Maximum number of attempts to send a batch.
-const MAX_TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Time limit for the collector's response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of the collector's error message in the log.
 const MAX_MESSAGE: usize = 256;
 
@@ -39,7 +39,7 @@ impl Results {
     pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let spans = metrics.counters(
             "fairlead_gateway_spans_total",
-            "Spans of traced requests: exported, dropped (the queue is full), failed (the collector did not accept them).",
+            "Spans of traced requests: exported, dropped (the queue was full), failed (the collector did not accept them).",
             &["result"],
         )?;
         let counter = |result| spans.with_label_values(&[result]);
@@ -64,8 +64,8 @@ pub(crate) enum CollectorError {
 /// The sending side of the queue. Adding a request wakes the task only at the start of a batch and when many are queued.
 pub(super) struct Spans {
     // Declared before the wake-up, so that it is dropped first: the task then finds the channel closed.
-    sender: mpsc::Sender<Box<Traced>>,
-    bell: Wakeup,
+    sender: mpsc::Sender<Box<TracedRequest>>,
+    wakeup: Wakeup,
 }
 
 /// Wakes the task when there is work, and when it is dropped.
@@ -81,17 +81,17 @@ impl Spans {
     /// A queue of at most this many requests, and its receiving side.
     pub(super) fn new(queue: usize) -> (Self, PendingSpans) {
         let (sender, spans) = mpsc::channel(queue);
-        let bell = Arc::new(Notify::new());
-        (Self { sender, bell: Wakeup(Arc::clone(&bell)) }, PendingSpans { spans, bell })
+        let wakeup = Arc::new(Notify::new());
+        (Self { sender, wakeup: Wakeup(Arc::clone(&wakeup)) }, PendingSpans { spans, wakeup })
     }
 
     /// Adds a request. False if the queue is full.
-    pub(super) fn enqueue(&self, traced: Box<Traced>) -> bool {
+    pub(super) fn enqueue(&self, traced: Box<TracedRequest>) -> bool {
         let count = self.sender.try_send(traced).is_ok();
         let most = self.sender.max_capacity();
         // The task holds the first request of its batch, so the batch is then full; a queue that is half full is drained as well.
         if most - self.sender.capacity() >= (MAX_BATCH - 1).min(most / 2) {
-            self.bell.0.notify_one();
+            self.wakeup.0.notify_one();
         }
         count
     }
@@ -99,14 +99,14 @@ impl Spans {
 
 /// The receiving side of the queue.
 pub(super) struct PendingSpans {
-    spans: mpsc::Receiver<Box<Traced>>,
-    bell: Arc<Notify>,
+    spans: mpsc::Receiver<Box<TracedRequest>>,
+    wakeup: Arc<Notify>,
 }
 
 impl PendingSpans {
     /// Waits for the next batch, until it is full or `interval` after its start. Empty once the sending side is gone.
-    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
-    async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
+    #[expect(clippy::vec_box, reason = "the channel carries boxes")]
+    async fn next(&mut self, batch: &mut Vec<Box<TracedRequest>>, interval: Duration) {
         // The others stay in the queue, where they are counted.
         if self.spans.recv_many(batch, 1).await == 0 {
             return;
@@ -116,7 +116,7 @@ impl PendingSpans {
         while batch.len() + self.spans.len() < MAX_BATCH && !is_over && !self.spans.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => is_over = true,
-                () = self.bell.notified() => {
+                () = self.wakeup.notified() => {
                     if self.spans.len() >= self.spans.max_capacity() / 2 {
                         self.take(batch).await;
                     }
@@ -127,11 +127,11 @@ impl PendingSpans {
     }
 
     /// Moves queued requests to the batch, up to its maximum size.
-    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
-    async fn take(&mut self, batch: &mut Vec<Box<Traced>>) {
-        let there = self.spans.len().min(MAX_BATCH - batch.len());
-        if there > 0 {
-            self.spans.recv_many(batch, there).await;
+    #[expect(clippy::vec_box, reason = "the channel carries boxes")]
+    async fn take(&mut self, batch: &mut Vec<Box<TracedRequest>>) {
+        let queued = self.spans.len().min(MAX_BATCH - batch.len());
+        if queued > 0 {
+            self.spans.recv_many(batch, queued).await;
         }
     }
 }
@@ -162,8 +162,11 @@ impl Collector {
             None if endpoint.is_tls() => TrustRoots::System,
             None => TrustRoots::Nothing,
         };
-        let options =
-            ClientOptions { request_timeout: PATIENCE, resolver: names.clone(), ..ClientOptions::default() };
+        let options = ClientOptions {
+            request_timeout: EXPORT_TIMEOUT,
+            resolver: names.clone(),
+            ..ClientOptions::default()
+        };
         Ok(Self {
             client: Client::new(endpoint, Credentials::new(roots)?, options),
             path: url.path().to_owned(),
@@ -208,19 +211,19 @@ impl Collector {
     async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, ExportError> {
         let body = bytes::Bytes::from(body);
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let request = Request::new(Method::POST, self.path.as_str());
             let request = request.with_body("application/json", body.clone());
             let error = match self.client.request(request).await {
                 Ok(response) if response.status.is_success() => return Ok(Rejected::of(&response.body)),
-                Ok(response) => return Err(ExportError::Elsewhere(response.status)),
+                Ok(response) => return Err(ExportError::UnexpectedStatus(response.status)),
                 Err(error) => error,
             };
-            if tries >= MAX_TRIES || !error.is_retryable() || shutdown.is_draining() {
+            if attempts >= MAX_ATTEMPTS || !error.is_retryable() || shutdown.is_draining() {
                 return Err(error.into());
             }
-            tries += 1;
+            attempts += 1;
             tokio::select! {
                 () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = shutdown.draining() => {}
@@ -237,7 +240,7 @@ enum ExportError {
     Client(#[from] ClientError),
     /// Redirects are not followed.
     #[error("the collector responds with {0}, which is neither success nor an error: check its address")]
-    Elsewhere(StatusCode),
+    UnexpectedStatus(StatusCode),
 }
 
 /// Spans that a collector has rejected in a response with 200 (OTLP 1.x, "Partial Success").
@@ -258,7 +261,7 @@ impl Rejected {
             number => number.as_u64()?,
         };
         let message = partial.get("errorMessage").and_then(serde_json::Value::as_str).unwrap_or_default();
-        (spans > 0).then(|| Self { spans, message: beginning(message, MAX_MESSAGE).to_owned() })
+        (spans > 0).then(|| Self { spans, message: truncate(message, MAX_MESSAGE).to_owned() })
     }
 }
 

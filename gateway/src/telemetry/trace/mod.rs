@@ -19,10 +19,10 @@ use http::header::HeaderMap;
 use parking_lot::Mutex;
 
 use crate::telemetry::random::{random_id, sample};
-pub(crate) use context::{Parent, SpanId, TRACEPARENT, TRACESTATE, TraceId};
+pub(crate) use context::{SpanContext, SpanId, TRACEPARENT, TRACESTATE, TraceId};
 pub(crate) use export::CollectorError;
 use export::{Collector, Results, Spans};
-pub(crate) use otlp::Traced;
+pub(crate) use otlp::TracedRequest;
 
 /// Tracing of all listeners.
 pub(crate) struct Tracing {
@@ -114,7 +114,7 @@ impl Tracing {
     }
 
     /// A trace for a request, if it is sampled. The client's valid trace context decides, if it is accepted.
-    pub(crate) fn begin(&self, parent: Option<Parent>) -> Option<Trace> {
+    pub(crate) fn begin(&self, parent: Option<SpanContext>) -> Option<Trace> {
         let active = self.active.load();
         let active = active.as_ref()?;
         if !parent.map_or_else(|| sample(active.sample), |parent| parent.is_sampled) {
@@ -141,12 +141,12 @@ impl Tracing {
     }
 
     /// Queues the spans of a completed request. Never blocks: if the queue is full, they are dropped and counted.
-    pub(crate) fn ended(&self, traced: Box<Traced>) {
+    pub(crate) fn ended(&self, traced: Box<TracedRequest>) {
         if let Some(active) = &*self.active.load()
             && let Some(spans) = &active.spans
             && !spans.enqueue(traced)
         {
-            self.results.dropped.inc_by(Traced::SPANS);
+            self.results.dropped.inc_by(TracedRequest::SPANS);
         }
     }
 
@@ -158,12 +158,12 @@ impl Tracing {
 
 impl Trace {
     /// Sets the shard's trace headers, in place of the client's.
-    pub(crate) fn stamp(&self, headers: &mut HeaderMap, after: Duration) {
+    pub(crate) fn inject_traceparent(&self, headers: &mut HeaderMap, after: Duration) {
         if self.parent.is_none() {
-            // It belongs to the client's `traceparent`, which is missing or invalid.
+            // `tracestate` belongs to the client's `traceparent`, which is missing or invalid.
             headers.remove(TRACESTATE);
         }
-        let upstream_parent = Parent { trace: self.id, span: self.upstream_span, is_sampled: true };
+        let upstream_parent = SpanContext { trace: self.id, span: self.upstream_span, is_sampled: true };
         headers.insert(TRACEPARENT, upstream_parent.to_header());
         // A retry belongs to the same span.
         let _ = self.sent_after.set(after);

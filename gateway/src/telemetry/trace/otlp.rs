@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 
-use crate::telemetry::access_log::beginning;
+use crate::telemetry::access_log::truncate;
 use crate::telemetry::trace::{SpanId, Trace, TraceId};
 
 /// Maximum size of an attribute's text, in bytes.
@@ -19,7 +19,7 @@ const ERROR: u8 = 2;
 
 /// A completed traced request.
 #[derive(Debug)]
-pub(crate) struct Traced {
+pub(crate) struct TracedRequest {
     pub(crate) trace: Arc<Trace>,
     pub(crate) took: Duration,
     pub(crate) method: String,
@@ -34,7 +34,7 @@ pub(crate) struct Traced {
     pub(crate) stages: Vec<(&'static str, Duration)>,
 }
 
-impl Traced {
+impl TracedRequest {
     /// Maximum number of its spans.
     pub(crate) const SPANS: u64 = 2;
 
@@ -61,7 +61,7 @@ impl Traced {
             kind: CLIENT,
             start_time_unix_nano: nanos(*began + *sent_after),
             end_time_unix_nano: nanos(ended),
-            attributes: Attributes::OfAsking(self),
+            attributes: Attributes::OfUpstreamRequest(self),
             status: None,
         });
         [Some(own), of_shard].into_iter().flatten()
@@ -69,7 +69,7 @@ impl Traced {
 }
 
 /// An export request and the number of its spans. Serialized directly, without an intermediate document.
-pub(super) fn encode(service: &str, batch: &[Box<Traced>]) -> (Vec<u8>, u64) {
+pub(super) fn encode(service: &str, batch: &[Box<TracedRequest>]) -> (Vec<u8>, u64) {
     let version = env!("CARGO_PKG_VERSION");
     let request = Request {
         resource_spans: [ResourceSpans {
@@ -120,7 +120,7 @@ struct Scope<'r> {
     version: &'r str,
 }
 
-struct Spans<'r>(&'r [Box<Traced>]);
+struct Spans<'r>(&'r [Box<TracedRequest>]);
 
 impl Serialize for Spans<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -150,15 +150,15 @@ struct State {
 }
 
 enum Attributes<'r> {
-    OfRequest(&'r Traced),
-    OfAsking(&'r Traced),
+    OfRequest(&'r TracedRequest),
+    OfUpstreamRequest(&'r TracedRequest),
 }
 
 impl Serialize for Attributes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |key, value| Attribute { key: Key::Of(key), value: Value::text(value) };
         match self {
-            Self::OfAsking(traced) => serializer.collect_seq([
+            Self::OfUpstreamRequest(traced) => serializer.collect_seq([
                 text("http.request.method", &traced.method),
                 text("fairlead.shard", traced.shard.as_deref().unwrap_or_default()),
             ]),
@@ -182,7 +182,7 @@ impl Serialize for Attributes<'_> {
                 ];
                 let named = named.into_iter().filter_map(|(key, value)| Some(text(key, value?)));
                 let stages = traced.stages.iter().map(|(stage, took)| Attribute {
-                    key: Key::OfPhase(stage),
+                    key: Key::OfStage(stage),
                     value: Value::IntValue(DecimalString(took.as_micros())),
                 });
                 serializer.collect_seq(always.into_iter().chain(named).chain(stages))
@@ -200,14 +200,14 @@ struct Attribute<'r> {
 enum Key<'r> {
     Of(&'r str),
     /// The duration of a stage.
-    OfPhase(&'r str),
+    OfStage(&'r str),
 }
 
 impl Serialize for Key<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Of(key) => serializer.serialize_str(key),
-            Self::OfPhase(stage) => serializer.collect_str(&format_args!("fairlead.phase.{stage}_us")),
+            Self::OfStage(stage) => serializer.collect_str(&format_args!("fairlead.stage.{stage}_us")),
         }
     }
 }
@@ -222,7 +222,7 @@ enum Value<'r> {
 
 impl<'r> Value<'r> {
     fn text(value: &'r str) -> Self {
-        Self::StringValue(Text::Of(beginning(value, MAX_TEXT)))
+        Self::StringValue(Text::Of(truncate(value, MAX_TEXT)))
     }
 }
 
@@ -248,9 +248,9 @@ fn nanos(time: SystemTime) -> DecimalString<u128> {
 
 /// A request with minimal properties.
 #[cfg(test)]
-pub(super) fn a_request() -> Traced {
+pub(super) fn a_request() -> TracedRequest {
     use super::{SpanId, TraceId};
-    Traced {
+    TracedRequest {
         trace: Arc::new(Trace {
             id: TraceId([1; 16]),
             parent: None,

@@ -16,14 +16,14 @@ use crate::upstream::admission::FlowKey;
 /// Bounds of the limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Bounds {
-    pub(super) least: u32,
-    pub(super) most: u32,
+    pub(super) min: u32,
+    pub(super) max: u32,
 }
 
 /// Minimum length of a window.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Number of responses below which a window is extended.
-const FEW: u64 = 20;
+const MIN_RESPONSES: u64 = 20;
 /// Response times may be this many times the baseline.
 const TOLERANCE: f64 = 1.5;
 /// Fraction by which the limit decreases towards the value of a window.
@@ -119,36 +119,36 @@ impl Adaptive {
     }
 
     pub(super) fn limit(&self, bounds: Bounds) -> u32 {
-        self.limit.load(Ordering::Relaxed).clamp(bounds.least, bounds.most)
+        self.limit.load(Ordering::Relaxed).clamp(bounds.min, bounds.max)
     }
 
     /// Counts a response that began after this time, while `open` requests were open.
-    pub(super) fn response_started(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
+    pub(super) fn record_response(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
         let times = &self.times[kind];
         times.count.fetch_add(1, Ordering::Relaxed);
         times.micros.fetch_add(micros(took), Ordering::Relaxed);
         if open > self.most_open.load(Ordering::Relaxed) {
             self.most_open.fetch_max(open, Ordering::Relaxed);
         }
-        self.turn(bounds);
+        self.end_window_if_due(bounds);
     }
 
     /// Counts a request that took longer than the time for which it counts.
     pub(super) fn expired(&self, open: u32, bounds: Bounds) {
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.most_open.fetch_max(open, Ordering::Relaxed);
-        self.turn(bounds);
+        self.end_window_if_due(bounds);
     }
 
     /// Counts a request that overloaded the server.
     pub(super) fn overloaded(&self, open: u32, bounds: Bounds) {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
         self.most_open.fetch_max(open, Ordering::Relaxed);
-        self.turn(bounds);
+        self.end_window_if_due(bounds);
     }
 
     /// Ends the window if its time is over.
-    fn turn(&self, bounds: Bounds) {
+    fn end_window_if_due(&self, bounds: Bounds) {
         let now = micros(self.epoch.elapsed());
         if now < self.end.load(Ordering::Relaxed) {
             return;
@@ -157,7 +157,7 @@ impl Adaptive {
         let Some(mut evaluation) = self.evaluation.try_lock() else { return };
         let responses: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
         let others = self.overloaded.load(Ordering::Relaxed) + self.expired.load(Ordering::Relaxed);
-        if responses + others < FEW {
+        if responses + others < MIN_RESPONSES {
             return;
         }
         self.end.store(now + micros(WINDOW), Ordering::Relaxed);
@@ -167,10 +167,10 @@ impl Adaptive {
             overloaded: self.overloaded.swap(0, Ordering::Relaxed),
             ..Window::default()
         };
-        for (seen, times) in window.times.iter_mut().zip(&self.times) {
+        for (measured, times) in window.times.iter_mut().zip(&self.times) {
             let count = times.count.swap(0, Ordering::Relaxed);
             let sum = times.micros.swap(0, Ordering::Relaxed);
-            *seen = (count, if count > 0 { sum as f64 / count as f64 } else { 0.0 });
+            *measured = (count, if count > 0 { sum as f64 / count as f64 } else { 0.0 });
         }
         *evaluation = evaluate(*evaluation, &window, bounds);
         self.limit.store(evaluation.limit as u32, Ordering::Relaxed);
@@ -183,11 +183,11 @@ fn micros(time: Duration) -> u64 {
 
 /// The evaluation that follows from a window. A pure function.
 fn evaluate(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
-    let (least, most) = (f64::from(bounds.least), f64::from(bounds.most));
-    let limit = before.limit.clamp(least, most);
+    let (min, max) = (f64::from(bounds.min), f64::from(bounds.max));
+    let limit = before.limit.clamp(min, max);
     let open = f64::from(window.most_open);
     // So few requests that they cannot cause slow responses themselves.
-    let is_quiet = open <= least * 1.25;
+    let is_quiet = open <= min * 1.25;
     let baselines = baselines(before.baselines, window, is_quiet, before.probe);
     match before.probe {
         Probe::Running(_, limit) if is_quiet => {
@@ -195,10 +195,10 @@ fn evaluate(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
         }
         Probe::Running(PROBE_FOR.., limit) => return Evaluation { limit, probe: Probe::Idle(0), baselines },
         Probe::Running(windows, limit) => {
-            return Evaluation { limit: least, probe: Probe::Running(windows + 1, limit), baselines };
+            return Evaluation { limit: min, probe: Probe::Running(windows + 1, limit), baselines };
         }
         Probe::Idle(PROBE_AFTER..) if !is_quiet => {
-            return Evaluation { limit: least, probe: Probe::Running(0, limit), baselines };
+            return Evaluation { limit: min, probe: Probe::Running(0, limit), baselines };
         }
         Probe::Idle(_) => {}
     }
@@ -206,7 +206,7 @@ fn evaluate(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
         Probe::Idle(windows) if !is_quiet => Probe::Idle(windows + 1),
         _ => Probe::Idle(0),
     };
-    let limit = limited(limit, window, &baselines, is_quiet).clamp(least, most);
+    let limit = limited(limit, window, &baselines, is_quiet).clamp(min, max);
     Evaluation { limit, probe, baselines }
 }
 
@@ -262,7 +262,7 @@ fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; KINDS], is_qui
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { least: 10, most: 2000 };
+    const BOUNDS: Bounds = Bounds { min: 10, max: 2000 };
 
     fn window(mean: f64, open: f64) -> Window {
         Window { times: times(&[(NORMAL, 100, mean)]), most_open: open as u32, expired: 0, overloaded: 0 }
@@ -346,7 +346,7 @@ mod tests {
         for _ in 0..100 {
             evaluation = evaluate(evaluation, &Window { overloaded: 30, ..Window::default() }, BOUNDS);
         }
-        assert!((evaluation.limit - 10.0).abs() < 1e-9, "never fewer than the least");
+        assert!((evaluation.limit - 10.0).abs() < 1e-9, "never fewer than the minimum");
     }
 
     #[test]

@@ -55,9 +55,9 @@ pub(crate) struct AdmissionOptions {
     bounds: Bounds,
     waiting: u32,
     /// Maximum waiting time in milliseconds; a small type, because each request keeps it.
-    patience: u32,
+    queue_timeout: u32,
     /// Maximum time in milliseconds for which a request counts.
-    counts: u32,
+    max_counted_time: u32,
 }
 
 impl AdmissionOptions {
@@ -65,10 +65,10 @@ impl AdmissionOptions {
     pub(crate) fn new(config: &ConcurrencyConfig) -> Self {
         Self {
             policy: config.policy,
-            bounds: Bounds { least: config.min_limit, most: config.max_limit },
+            bounds: Bounds { min: config.min_limit, max: config.max_limit },
             waiting: config.max_queued,
-            patience: millis(config.queue_timeout),
-            counts: millis(config.max_counted_time),
+            queue_timeout: millis(config.queue_timeout),
+            max_counted_time: millis(config.max_counted_time),
         }
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct Admission {
     latest: Mutex<Option<AdmissionOptions>>,
 }
 
-/// The present load.
+/// The current load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Occupancy {
     /// Open requests.
@@ -144,13 +144,13 @@ impl Admission {
         flow_key: FlowKey,
         options: AdmissionOptions,
     ) -> Option<ConcurrencyPermit> {
-        if self.waiting.load(Ordering::SeqCst) > 0 || !self.may_have_more(flow_key.flow, options) {
+        if self.waiting.load(Ordering::SeqCst) > 0 || !self.is_below_flow_share(flow_key.flow, options) {
             return None;
         }
         self.take(options).then(|| self.permit(flow_key, options))
     }
 
-    /// The present load.
+    /// The current load.
     pub(crate) fn occupancy(&self, options: AdmissionOptions) -> Occupancy {
         Occupancy {
             open: self.open.load(Ordering::Relaxed),
@@ -162,7 +162,7 @@ impl Admission {
     fn limit(&self, options: AdmissionOptions) -> u32 {
         match options.policy {
             ConcurrencyPolicy::Adaptive => self.adaptive.limit(options.bounds),
-            ConcurrencyPolicy::Fixed => options.bounds.most,
+            ConcurrencyPolicy::Fixed => options.bounds.max,
             ConcurrencyPolicy::None => u32::MAX,
         }
     }
@@ -174,7 +174,7 @@ impl Admission {
     }
 
     /// True if a flow is below its maximum share of the limit.
-    fn may_have_more(&self, flow: u64, options: AdmissionOptions) -> bool {
+    fn is_below_flow_share(&self, flow: u64, options: AdmissionOptions) -> bool {
         let limit = self.limit(options);
         self.open_of(flow).load(Ordering::SeqCst) < limit - limit / 4
     }
@@ -215,10 +215,10 @@ impl Admission {
         let place = {
             let mut queue = self.queue.lock();
             let pushed = queue.push(flow_key, (flow_key, sender), options.waiting as usize);
-            self.note(&queue);
+            self.update_waiting(&queue);
             match pushed {
                 Pushed::Waits(place) => place,
-                Pushed::InPlaceOf(place, (_, last)) => {
+                Pushed::Displaced(place, (_, last)) => {
                     let _ = last.send(None);
                     place
                 }
@@ -229,12 +229,12 @@ impl Admission {
         self.admit_waiting(self.latest.lock().unwrap_or(options));
         let waiting = Waiting { admission: self, place };
         let outcome =
-            tokio::time::timeout(Duration::from_millis(options.patience.into()), &mut admitted).await;
+            tokio::time::timeout(Duration::from_millis(options.queue_timeout.into()), &mut admitted).await;
         drop(waiting);
         match outcome {
             Ok(Ok(Some(permit))) => Ok(permit),
             Ok(_) => Err(Overloaded::Full),
-            // It may have been admitted just now.
+            // The request may have been admitted just now.
             Err(_) => admitted.try_recv().ok().flatten().ok_or(Overloaded::Late),
         }
     }
@@ -245,8 +245,8 @@ impl Admission {
             let next = {
                 let mut queue = self.queue.lock();
                 // In this order, so that no permit is taken that is not needed: a concurrent check would count it as used.
-                let next = queue.pop(|flow| self.may_have_more(flow, options), || self.take(options));
-                self.note(&queue);
+                let next = queue.pop(|flow| self.is_below_flow_share(flow, options), || self.take(options));
+                self.update_waiting(&queue);
                 next
             };
             let Some((_, (flow_key, sender))) = next else { return };
@@ -255,7 +255,7 @@ impl Admission {
         }
     }
 
-    fn note<T>(&self, queue: &FairQueue<T>) {
+    fn update_waiting<T>(&self, queue: &FairQueue<T>) {
         self.waiting.store(u32::try_from(queue.len()).unwrap_or(u32::MAX), Ordering::SeqCst);
     }
 }
@@ -263,7 +263,7 @@ impl Admission {
 impl ConcurrencyPermit {
     /// Remaining time for which the request counts.
     pub(crate) fn remaining(&self) -> Duration {
-        Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
+        Duration::from_millis(self.options.max_counted_time.into()).saturating_sub(self.began.elapsed())
     }
 
     /// The server has received the whole request: the response time is measured from now on.
@@ -278,7 +278,7 @@ impl ConcurrencyPermit {
         {
             let open = self.admission.open.load(Ordering::Relaxed);
             let kind = adaptive::kind(self.flow_key);
-            self.admission.adaptive.response_started(kind, sent_at.elapsed(), open, self.options.bounds);
+            self.admission.adaptive.record_response(kind, sent_at.elapsed(), open, self.options.bounds);
         }
     }
 
@@ -321,7 +321,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut queue = self.admission.queue.lock();
         queue.remove(self.place);
-        self.admission.note(&queue);
+        self.admission.update_waiting(&queue);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::request::Priority;
 use crate::upstream::admission::FlowKey;
 
 /// Cost of a request for its flow. A list is more work than most other requests.
-const fn work(priority: Priority) -> u64 {
+const fn flow_cost(priority: Priority) -> u64 {
     match priority {
         Priority::Urgent | Priority::Normal => 2,
         Priority::List => 8,
@@ -23,10 +23,10 @@ const fn work(priority: Priority) -> u64 {
 }
 
 /// Initial delay of a new flow: half the cost of a request.
-const ANEW: u64 = 1;
+const NEW_FLOW_DELAY: u64 = 1;
 
 /// Cost of a request for its priority within the flow: if all priorities have waiting requests, they are served 16 : 4 : 1.
-const fn cost(priority: Priority) -> u64 {
+const fn priority_cost(priority: Priority) -> u64 {
     match priority {
         Priority::Urgent => 1,
         Priority::Normal => 4,
@@ -50,7 +50,7 @@ pub(super) enum Pushed<T> {
     /// The request waits.
     Waits(QueueSlot),
     /// The request waits; another one, of the flow with the most requests, was removed for it.
-    InPlaceOf(QueueSlot, T),
+    Displaced(QueueSlot, T),
     /// The queue is full, and the request's flow has the most requests.
     Refused,
 }
@@ -60,19 +60,19 @@ pub(super) enum Pushed<T> {
 pub(super) struct FairQueue<T> {
     flows: FxHashMap<u64, Flow<T>>,
     /// Flows by the virtual start time of their next request.
-    turns: BTreeMap<VirtualTime, u64>,
+    by_start_time: BTreeMap<VirtualTime, u64>,
     /// Virtual start times of flows without waiting requests, so that a flow that sends its next request right after the
     /// previous one was served does not count as new each time.
-    owed: FxHashMap<u64, u64>,
+    idle_flows: FxHashMap<u64, u64>,
     /// The virtual time: the start time of the request that was served last.
     time: u64,
     len: usize,
     next: u64,
-    /// Number of entries in `owed` at which expired ones are removed.
+    /// Number of entries in `idle_flows` at which expired ones are removed.
     sweep_at: usize,
 }
 
-const FEW: usize = 64;
+const MIN_SWEEP_SIZE: usize = 64;
 
 /// The waiting requests of one flow; at least one.
 #[derive(Debug)]
@@ -101,8 +101,8 @@ impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self {
             flows: FxHashMap::default(),
-            turns: BTreeMap::new(),
-            owed: FxHashMap::default(),
+            by_start_time: BTreeMap::new(),
+            idle_flows: FxHashMap::default(),
             time: 0,
             len: 0,
             next: 0,
@@ -119,7 +119,7 @@ impl<T> FairQueue<T> {
 
     /// Adds a request. If `most` already wait, the last one of the lowest priority of the longest flow is removed; that
     /// may be the new request.
-    pub(super) fn push(&mut self, flow_key: FlowKey, who: T, most: usize) -> Pushed<T> {
+    pub(super) fn push(&mut self, flow_key: FlowKey, item: T, most: usize) -> Pushed<T> {
         let mut displaced = None;
         if self.len >= most {
             match self.last_of_the_longest(flow_key) {
@@ -130,11 +130,11 @@ impl<T> FairQueue<T> {
         let number = self.next;
         self.next += 1;
         self.len += 1;
-        let (turns, owed, time) = (&mut self.turns, &mut self.owed, self.time);
+        let (by_start_time, idle_flows, time) = (&mut self.by_start_time, &mut self.idle_flows, self.time);
         let flow = self.flows.entry(flow_key.flow).or_insert_with(|| {
-            let anew = time + ANEW;
-            let turn = (owed.remove(&flow_key.flow).map_or(anew, |next| next.max(anew)), number);
-            turns.insert(turn, flow_key.flow);
+            let anew = time + NEW_FLOW_DELAY;
+            let turn = (idle_flows.remove(&flow_key.flow).map_or(anew, |next| next.max(anew)), number);
+            by_start_time.insert(turn, flow_key.flow);
             Flow { turn, levels: Default::default(), time: 0, len: 0 }
         });
         flow.len += 1;
@@ -142,10 +142,10 @@ impl<T> FairQueue<T> {
         if level.waiting.is_empty() {
             level.start = level.start.max(flow.time);
         }
-        level.waiting.push_back((number, who));
+        level.waiting.push_back((number, item));
         let place = QueueSlot { flow_key, number };
         match displaced {
-            Some(last) => Pushed::InPlaceOf(place, last),
+            Some(last) => Pushed::Displaced(place, last),
             None => Pushed::Waits(place),
         }
     }
@@ -153,7 +153,8 @@ impl<T> FairQueue<T> {
     /// Removes the next request among the flows that `may` allows, if `take` gets capacity for it. Also iterates over the flows
     /// that are not allowed.
     pub(super) fn pop(&mut self, may: impl Fn(u64) -> bool, take: impl FnOnce() -> bool) -> Option<(u64, T)> {
-        let (turn, id) = self.turns.iter().find(|(_, flow)| may(**flow)).map(|(turn, id)| (*turn, *id))?;
+        let (turn, id) =
+            self.by_start_time.iter().find(|(_, flow)| may(**flow)).map(|(turn, id)| (*turn, *id))?;
         if !take() {
             return None;
         }
@@ -164,13 +165,13 @@ impl<T> FairQueue<T> {
         let priority = next.min_by_key(|priority| flow.levels[*priority as usize].start)?;
         let level = &mut flow.levels[priority as usize];
         flow.time = level.start;
-        level.start += cost(priority);
-        let (_, who) = level.waiting.pop_front()?;
-        self.turns.remove(&turn);
-        flow.turn.0 += work(priority);
-        self.turns.insert(flow.turn, id);
-        self.left(id);
-        Some((id, who))
+        level.start += priority_cost(priority);
+        let (_, item) = level.waiting.pop_front()?;
+        self.by_start_time.remove(&turn);
+        flow.turn.0 += flow_cost(priority);
+        self.by_start_time.insert(flow.turn, id);
+        self.after_removal(id);
+        Some((id, item))
     }
 
     /// Removes a request, if it still waits.
@@ -178,50 +179,50 @@ impl<T> FairQueue<T> {
         let flow = self.flows.get_mut(&place.flow_key.flow)?;
         let waiting = &mut flow.levels[place.flow_key.priority as usize].waiting;
         let at = waiting.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
-        let (_, who) = waiting.remove(at)?;
-        self.left(place.flow_key.flow);
-        Some(who)
+        let (_, item) = waiting.remove(at)?;
+        self.after_removal(place.flow_key.flow);
+        Some(item)
     }
 
     /// Updates a flow after a request was removed. An empty flow keeps no credit, but may keep a debt.
-    fn left(&mut self, id: u64) {
+    fn after_removal(&mut self, id: u64) {
         self.len -= 1;
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.len -= 1;
         if flow.len == 0 {
             let next = flow.turn.0;
-            self.turns.remove(&flow.turn);
+            self.by_start_time.remove(&flow.turn);
             self.flows.remove(&id);
             if self.flows.is_empty() {
-                self.owed.clear();
+                self.idle_flows.clear();
                 return;
             }
-            if self.owed.len() >= self.sweep_at.max(FEW) {
+            if self.idle_flows.len() >= self.sweep_at.max(MIN_SWEEP_SIZE) {
                 let time = self.time;
-                self.owed.retain(|_, next| *next > time);
-                self.sweep_at = 2 * self.owed.len();
+                self.idle_flows.retain(|_, next| *next > time);
+                self.sweep_at = 2 * self.idle_flows.len();
             }
             if next > self.time {
-                self.owed.insert(id, next);
+                self.idle_flows.insert(id, next);
             }
         }
     }
 
     /// The last request of the lowest priority in the longest flow. If that is the new request's flow, only a request with a
     /// lower priority is chosen. Iterates over all flows, at most as many as may wait; happens only if the queue is full.
-    fn last_of_the_longest(&self, comes: FlowKey) -> Option<QueueSlot> {
+    fn last_of_the_longest(&self, new: FlowKey) -> Option<QueueSlot> {
         let (longest, flow) = self.flows.iter().max_by_key(|(_, flow)| flow.len)?;
-        let own = self.flows.get(&comes.flow).is_some_and(|own| own.len >= flow.len);
-        let (id, flow) = if own { (comes.flow, self.flows.get(&comes.flow)?) } else { (*longest, flow) };
-        let goes = Priority::ALL
+        let own = self.flows.get(&new.flow).is_some_and(|own| own.len >= flow.len);
+        let (id, flow) = if own { (new.flow, self.flows.get(&new.flow)?) } else { (*longest, flow) };
+        let removed = Priority::ALL
             .into_iter()
             .rev()
             .find(|priority| !flow.levels[*priority as usize].waiting.is_empty())?;
-        if own && goes as usize <= comes.priority as usize {
+        if own && removed as usize <= new.priority as usize {
             return None;
         }
-        let (number, _) = flow.levels[goes as usize].waiting.back()?;
-        Some(QueueSlot { flow_key: FlowKey { flow: id, priority: goes, writes: false }, number: *number })
+        let (number, _) = flow.levels[removed as usize].waiting.back()?;
+        Some(QueueSlot { flow_key: FlowKey { flow: id, priority: removed, writes: false }, number: *number })
     }
 }
 
@@ -296,7 +297,7 @@ mod tests {
         }
         // Served once whenever all earlier new flows were served; each time there is one more of them.
         assert!(turns[&1] > 100, "new ones keep it from its turns: {turns:?}");
-        assert!(queue.owed.len() < 1_000, "{} of ten thousand are remembered", queue.owed.len());
+        assert!(queue.idle_flows.len() < 1_000, "{} of ten thousand are remembered", queue.idle_flows.len());
     }
 
     #[test]
@@ -369,16 +370,16 @@ mod tests {
         let mut queue = filled(&[(1, NORMAL, 6), (2, NORMAL, 3)]);
         assert!(matches!(queue.push(flow_key(1, NORMAL), 99, 9), Pushed::Refused));
         assert!(
-            matches!(queue.push(flow_key(3, NORMAL), 0, 9), Pushed::InPlaceOf(_, 5)),
+            matches!(queue.push(flow_key(3, NORMAL), 0, 9), Pushed::Displaced(_, 5)),
             "the last of flow 1"
         );
-        assert!(matches!(queue.push(flow_key(2, NORMAL), 3, 9), Pushed::InPlaceOf(_, 4)));
+        assert!(matches!(queue.push(flow_key(2, NORMAL), 3, 9), Pushed::Displaced(_, 4)));
         assert_eq!(queue.len(), 9);
         assert!(matches!(FairQueue::default().push(flow_key(1, NORMAL), 0, 0), Pushed::Refused));
         // Within its own flow the request with the lowest priority is removed.
         let mut queue = filled(&[(1, Priority::List, 2), (1, NORMAL, 2)]);
         assert!(matches!(queue.push(flow_key(1, Priority::List), 9, 4), Pushed::Refused));
-        assert!(matches!(queue.push(flow_key(1, NORMAL), 9, 4), Pushed::InPlaceOf(_, 1)), "the last list");
+        assert!(matches!(queue.push(flow_key(1, NORMAL), 9, 4), Pushed::Displaced(_, 1)), "the last list");
     }
 
     #[test]
@@ -396,6 +397,10 @@ mod tests {
         assert_eq!(queue.remove(places[0]), None, "once");
         assert_eq!(queue.len(), 2);
         assert_eq!(served(&mut queue, 2), BTreeMap::from([(0, 1), (1, 1)]));
-        assert!(queue.pop(|_| true, || true).is_none() && queue.flows.is_empty() && queue.turns.is_empty());
+        assert!(
+            queue.pop(|_| true, || true).is_none()
+                && queue.flows.is_empty()
+                && queue.by_start_time.is_empty()
+        );
     }
 }

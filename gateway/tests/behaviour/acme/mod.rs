@@ -332,7 +332,7 @@ async fn checking_a_configuration_does_not_create_the_folder() {
     assert!(refused.contains("listeners[0].tls.acme"), "{refused}");
     fs::write(site.folder(), "").unwrap();
     let refused = Gateway::start(config, &environment()).err().unwrap().to_string();
-    assert!(refused.contains("cannot show a certificate"), "{refused}");
+    assert!(refused.contains("has no certificate"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

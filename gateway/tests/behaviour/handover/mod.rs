@@ -273,7 +273,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         let why = state.upgrade_failure.unwrap();
         assert!(why.contains(expected), "{what}: {why}");
         assert_eq!((state.pid, state.phase), (first, ProcessPhase::Ready), "{what}");
-        assert!(chain.gateway.says("there is no upgrade").await.contains("this process goes on"), "{what}");
+        assert!(chain.gateway.says("the upgrade failed").await.contains("this process continues"), "{what}");
         background.some_more().await;
     }
     chain.write(&chain.config);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::routing::table::{InvalidRecord, Restoration, Root};
+use crate::routing::table::{InvalidRecord, Restoration, TableView};
 
 /// Magic bytes of the file. The last byte is the version of the format.
 const MAGIC: [u8; 8] = *b"flindex\x02";
@@ -41,13 +41,13 @@ pub(super) enum SnapshotError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file is not a snapshot, or has another version.
-    #[error("it is not a snapshot of this version")]
+    #[error("the file is not a snapshot of this version")]
     Version,
     /// The snapshot was written with another selection of shards.
-    #[error("it was written with another selection of shards")]
+    #[error("the snapshot was written with another selection of shards")]
     Selection,
     /// The file is truncated, has bytes left over, or fails the checksum.
-    #[error("its bytes are damaged")]
+    #[error("the file is damaged")]
     Damaged,
     /// The snapshot holds an invalid record.
     #[error(transparent)]
@@ -67,7 +67,7 @@ impl SnapshotFile {
     ///
     /// # Errors
     /// [`SnapshotError::Io`]; the previous file is then unchanged.
-    pub(super) fn write(&self, header: &Header, table: &Root) -> Result<(), SnapshotError> {
+    pub(super) fn write(&self, header: &Header, table: &TableView) -> Result<(), SnapshotError> {
         Ok(write::replace(&self.0, header, table)?)
     }
 

@@ -24,7 +24,7 @@ pub(super) fn read(
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     let content = length.checked_sub(CHECKSUM as u64).ok_or(SnapshotError::Version)?;
-    let checked = Checked { file: file.take(content), checksum: Sha256::new() };
+    let checked = ChecksumReader { file: file.take(content), checksum: Sha256::new() };
     let mut fields = Fields { input: BufReader::with_capacity(BUFFER, checked), buffer: Vec::new() };
     if fields.array::<{ MAGIC.len() }>()? != MAGIC {
         return Err(SnapshotError::Version);
@@ -34,7 +34,7 @@ pub(super) fn read(
         return Err(SnapshotError::Selection);
     }
     let restoration = read_table(&mut fields, empty, content)?;
-    let Checked { file, checksum } = fields.finish()?;
+    let ChecksumReader { file, checksum } = fields.finish()?;
     let mut expected = [0; CHECKSUM];
     file.into_inner().read_exact(&mut expected)?;
     if checksum.finalize()[..] != expected {
@@ -67,7 +67,7 @@ fn read_table(
     }
     let sizes = (usize::try_from(records), usize::try_from(bytes));
     let (Ok(expected), Ok(bytes)) = sizes else { return Err(SnapshotError::Damaged) };
-    restoration.make_room(expected, bytes);
+    restoration.reserve(expected, bytes);
     let shards = shards.into_iter().map(|shard| restoration.add_shard(shard));
     let indices: Vec<ShardIndex> = shards.collect::<Result<_, _>>()?;
     types.into_iter().for_each(|name| restoration.add_type(name));
@@ -110,7 +110,7 @@ fn read_shard(fields: &mut Fields) -> Result<ShardSpec, SnapshotError> {
 
 /// Reads fields in little endian; texts and bytes are preceded by their length.
 struct Fields {
-    input: BufReader<Checked>,
+    input: BufReader<ChecksumReader>,
     buffer: Vec<u8>,
 }
 
@@ -145,7 +145,7 @@ impl Fields {
     }
 
     /// Checks that the end of the content has been reached.
-    fn finish(mut self) -> Result<Checked, SnapshotError> {
+    fn finish(mut self) -> Result<ChecksumReader, SnapshotError> {
         match self.input.read(&mut [0])? {
             0 => Ok(self.input.into_inner()),
             _ => Err(SnapshotError::Damaged),
@@ -161,12 +161,12 @@ fn read_error(error: io::Error) -> SnapshotError {
 }
 
 /// A reader that computes the checksum of the bytes read.
-struct Checked {
+struct ChecksumReader {
     file: Take<File>,
     checksum: Sha256,
 }
 
-impl Read for Checked {
+impl Read for ChecksumReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(into)?;
         self.checksum.update(&into[..count]);

@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
 use crate::routing::index::snapshot::{BUFFER, Header, MAGIC};
-use crate::routing::table::{Root, ShardIndex, ShardSpec};
+use crate::routing::table::{ShardIndex, ShardSpec, TableView};
 
-pub(super) fn replace(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
-    let new = beside(path);
+pub(super) fn replace(path: &Path, header: &Header, table: &TableView) -> io::Result<()> {
+    let new = temporary_path(path);
     let outcome = write_new(&new, header, table).and_then(|()| {
         std::fs::rename(&new, path)?;
         // Without syncing the directory, a power failure may undo the rename.
@@ -26,23 +26,23 @@ pub(super) fn replace(path: &Path, header: &Header, table: &Root) -> io::Result<
     outcome
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-fn write_new(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
+fn write_new(path: &Path, header: &Header, table: &TableView) -> io::Result<()> {
     // Readable by the owner only: the names of workspaces are confidential.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    let mut out = Fields(BufWriter::with_capacity(BUFFER, Checked { file, checksum: Sha256::new() }));
+    let mut out = Fields(BufWriter::with_capacity(BUFFER, ChecksumWriter { file, checksum: Sha256::new() }));
     out.0.write_all(&MAGIC)?;
     write_header(&mut out, header)?;
     let indices = write_shards(&mut out, table)?;
     out.u32(table.types().len() as u32)?;
     table.types().iter().try_for_each(|name| out.text(name))?;
     write_records(&mut out, table, &indices)?;
-    let Checked { mut file, checksum } = out.0.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let ChecksumWriter { mut file, checksum } = out.0.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.write_all(&checksum.finalize())?;
     file.sync_all()
 }
@@ -55,7 +55,7 @@ fn write_header(out: &mut Fields, header: &Header) -> io::Result<()> {
 }
 
 /// Writes the shards and numbers them without holes.
-fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardIndex, u16>> {
+fn write_shards(out: &mut Fields, table: &TableView) -> io::Result<FxHashMap<ShardIndex, u16>> {
     let indices: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
     out.u16(indices.len() as u16)?;
     for ShardSpec { name, url, labels, cordoned, constraints } in table.shards().map(|shard| &shard.spec) {
@@ -75,7 +75,11 @@ fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardInd
     Ok(indices)
 }
 
-fn write_records(out: &mut Fields, table: &Root, indices: &FxHashMap<ShardIndex, u16>) -> io::Result<()> {
+fn write_records(
+    out: &mut Fields,
+    table: &TableView,
+    indices: &FxHashMap<ShardIndex, u16>,
+) -> io::Result<()> {
     let known = || table.records().filter(|record| indices.contains_key(&record.shard));
     out.u64(known().count() as u64)?;
     out.u64(known().map(|record| (record.key.len() + record.value.len()) as u64).sum())?;
@@ -89,7 +93,7 @@ fn write_records(out: &mut Fields, table: &Root, indices: &FxHashMap<ShardIndex,
 }
 
 /// Writes fields in little endian; texts and bytes are preceded by their length.
-struct Fields(BufWriter<Checked>);
+struct Fields(BufWriter<ChecksumWriter>);
 
 impl Fields {
     fn u16(&mut self, value: u16) -> io::Result<()> {
@@ -117,12 +121,12 @@ impl Fields {
 
 /// A writer that computes the checksum of the bytes written.
 #[derive(Debug)]
-struct Checked {
+struct ChecksumWriter {
     file: File,
     checksum: Sha256,
 }
 
-impl Write for Checked {
+impl Write for ChecksumWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.checksum.update(&bytes[..written]);

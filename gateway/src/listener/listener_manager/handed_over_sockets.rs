@@ -1,4 +1,4 @@
-//! Sockets handed over to a successor. They are closed or kept when it has taken over or failed.
+//! Sockets handed over to a successor process. They are released when it has taken over, and kept if it fails.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ struct HandedOverSocket {
     socket: Weak<BoundListener>,
     /// `None` if the system does not provide it; the socket cannot be identified then.
     number: Option<u64>,
-    has_own_file: bool,
+    owns_file: bool,
 }
 
 impl ListenerManager {
@@ -23,7 +23,7 @@ impl ListenerManager {
     ///
     /// # Errors
     /// There are too many open files.
-    pub(crate) fn duplicate_for_successor(&self) -> io::Result<(HandedOverSockets, Vec<(String, OwnedFd)>)> {
+    pub(crate) fn hand_over(&self) -> io::Result<(HandedOverSockets, Vec<(String, OwnedFd)>)> {
         let served = self.open.iter().filter_map(|open| Some((open, open.listening.socket.upgrade()?)));
         let (mut handed, mut copies) = (Vec::new(), Vec::new());
         for (open, socket) in served {
@@ -33,7 +33,7 @@ impl ListenerManager {
                 listener,
                 socket: std::sync::Arc::downgrade(&socket),
                 number: socket.number(),
-                has_own_file: socket.has_own_file(),
+                owns_file: socket.owns_file(),
             });
         }
         Ok((HandedOverSockets(handed), copies))
@@ -43,34 +43,34 @@ impl ListenerManager {
 impl HandedOverSockets {
     /// Identifiers of the sockets whose files the successor takes over.
     pub(crate) fn files(&self) -> Vec<u64> {
-        self.0.iter().filter(|handed| handed.has_own_file).filter_map(|handed| handed.number).collect()
+        self.0.iter().filter(|handed| handed.owns_file).filter_map(|handed| handed.number).collect()
     }
 
-    /// Leaves the sockets to the successor, except those that it has closed: their waiting connections are served here. Returns
+    /// Releases the sockets to the successor, except those that it has closed: their waiting connections are served here. Returns
     /// the names of those whose files the successor must remove.
-    pub(crate) fn leave(&self, closed: &[u64]) -> Vec<String> {
+    pub(crate) fn release(&self, closed: &[u64]) -> Vec<String> {
         let mut owned = Vec::new();
-        for HandedOverSocket { listener, socket, number, has_own_file } in &self.0 {
+        for HandedOverSocket { listener, socket, number, owns_file } in &self.0 {
             let Some(socket) = socket.upgrade() else { continue };
             if number.is_some_and(|number| closed.contains(&number)) {
-                tracing::info!(%listener, address = %socket.address(), "the successor has no listener here: it closes with this process");
+                tracing::info!(%listener, address = %socket.address(), "the successor does not use this socket: it is closed with this process");
                 continue;
             }
-            if *has_own_file {
+            if *owns_file {
                 owned.push(listener.clone());
             }
-            socket.leave();
+            socket.release();
         }
         owned
     }
 
-    /// Keeps the sockets, because the hand-over has failed.
-    pub(crate) fn keep(&self) {
-        for HandedOverSocket { socket, has_own_file, .. } in &self.0 {
+    /// Reclaims the sockets, because the hand-over has failed.
+    pub(crate) fn reclaim(&self) {
+        for HandedOverSocket { socket, owns_file, .. } in &self.0 {
             let Some(socket) = socket.upgrade() else { continue };
-            socket.keep();
-            if *has_own_file {
-                socket.own();
+            socket.reclaim();
+            if *owns_file {
+                socket.own_file();
             }
         }
     }

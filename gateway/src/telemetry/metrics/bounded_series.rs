@@ -6,25 +6,25 @@ use parking_lot::RwLock;
 use prometheus::core::{Metric, MetricVec, MetricVecBuilder};
 use rustc_hash::FxHashMap;
 
-/// A metric vector with at most so many series, and one more for the rest, whose labels are all `other`.
-pub(super) struct Capped<K, V: MetricVector> {
+/// A metric vector with at most `max` series, and one more for the rest, whose labels are all `other`.
+pub(super) struct BoundedSeries<K, V: MetricVector> {
     all: V,
-    known: RwLock<FxHashMap<K, V::One>>,
-    most: usize,
+    known: RwLock<FxHashMap<K, V::Series>>,
+    max: usize,
 }
 
-/// A metric vector that [`Capped`] can bound.
+/// A metric vector that [`BoundedSeries`] can bound.
 pub(super) trait MetricVector {
-    type One: Clone;
+    type Series: Clone;
 
-    fn with(&self, labels: &[&str]) -> Self::One;
+    fn with(&self, labels: &[&str]) -> Self::Series;
 }
 
 impl<B: MetricVecBuilder> MetricVector for MetricVec<B>
 where
     B::M: Metric + Clone,
 {
-    type One = B::M;
+    type Series = B::M;
 
     fn with(&self, labels: &[&str]) -> B::M {
         self.with_label_values(labels)
@@ -34,18 +34,18 @@ where
 /// The label value of the series for the rest.
 const OTHER: &str = "other";
 
-impl<K: Copy + Eq + Hash, V: MetricVector> Capped<K, V> {
-    pub(super) fn new(all: V, most: usize) -> Self {
-        Self { all, known: RwLock::default(), most }
+impl<K: Copy + Eq + Hash, V: MetricVector> BoundedSeries<K, V> {
+    pub(super) fn new(all: V, max: usize) -> Self {
+        Self { all, known: RwLock::default(), max }
     }
 
     /// The metric of a key with these labels. Costs a shared lock and a look-up.
-    pub(super) fn get(&self, key: K, labels: &[&str]) -> V::One {
+    pub(super) fn get(&self, key: K, labels: &[&str]) -> V::Series {
         if let Some(one) = self.known.read().get(&key) {
             return one.clone();
         }
         let mut known = self.known.write();
-        if !known.contains_key(&key) && known.len() >= self.most {
+        if !known.contains_key(&key) && known.len() >= self.max {
             return self.all.with(&vec![OTHER; labels.len()]);
         }
         known.entry(key).or_insert_with(|| self.all.with(labels)).clone()
