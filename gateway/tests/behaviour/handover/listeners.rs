@@ -84,7 +84,7 @@ async fn connections_waiting_at_a_removed_listener_are_served() {
     assert_eq!(over(chain.tls(), stream).await.get(API).await.status, 200);
     until_refused(goes).await;
     // The periodic check of files may find the new configuration before the upgrade.
-    chain.gateway.says_one_of(&["the successor has no listener here", "closing listener=goes"]).await;
+    chain.gateway.says_one_of(&["the successor does not use this socket", "closing listener=goes"]).await;
     drop(first);
     until_gone(before).await;
 }

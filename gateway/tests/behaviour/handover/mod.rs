@@ -504,7 +504,7 @@ async fn sockets_of_a_service_manager_are_matched_by_address_and_name() {
     let mappings = (3..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
     command.fd_mappings(mappings.collect()).unwrap();
     let mut gateway = Gateway::of_command(Command::from(command));
-    assert!(gateway.says("no listener listens where").await.contains("foreign"));
+    assert!(gateway.says("no listener uses this inherited socket").await.contains("foreign"));
     gateway.says("the index is synced").await;
     let user = world.user();
     let client = Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;
