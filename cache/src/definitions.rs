@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use fairlead_api::annotation;
-use fairlead_apiserver::registry::Registry;
-use fairlead_apiserver::registry::{Conversion, ServedResource, ServedVersion, built_in_resources};
+use fairlead_apiserver::registry::{
+    Conversion, Registry, ServedKey, ServedResource, ServedVersion, Versions, built_in_resources,
+};
 use fairlead_apiserver::resource::{PrinterColumns, Shape, Strategy, Verb, Verbs, WriteTarget};
 use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
@@ -82,12 +83,14 @@ pub(crate) fn served_resources(
     for definition in &mut served {
         if let Some(definition) = Arc::get_mut(definition) {
             definition.verbs = Verbs::of(&[Verb::Get, Verb::List, Verb::Watch]);
-            definition.subresources = Vec::new();
+            let mut version = definition.versions.storage.clone();
+            version.subresources = Vec::new();
+            definition.versions = Arc::new(Versions { served: vec![version.clone()], storage: version });
         }
     }
     for definition in definitions() {
         let spec = CrdSpec::parse(&definition)?;
-        served.push(Arc::new(resource_without_schema(&spec, Arc::clone(registry))));
+        served.extend(resource_without_schema(&spec, Arc::clone(registry)).map(Arc::new));
     }
     served.sort_by_cached_key(|resource| (resource.name.group.clone(), resource.name.resource.clone()));
     Ok(served)
@@ -134,7 +137,7 @@ fn open_schema() -> Value {
     json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}})
 }
 
-fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
+fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> Option<ServedResource> {
     let mut versions: Vec<ServedVersion> = spec
         .versions
         .iter()
@@ -145,12 +148,15 @@ fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> Serve
             columns: Arc::new(PrinterColumns::new(version.columns.clone())),
             selectable_fields: Vec::new(),
             deprecation_warning: None,
+            subresources: Vec::new(),
+            strategy: Arc::new(CopyStrategy),
         })
         .collect();
     versions.sort_by_cached_key(|version| version_priority(&version.name));
-    let storage = spec.storage_version().map_or("", |version| &version.name);
+    let storage_name = &spec.storage_version()?.name;
+    let storage = versions.iter().find(|version| *version.name == **storage_name)?.clone();
     let texts = |texts: &[String]| texts.iter().map(|text| Arc::from(&**text)).collect();
-    ServedResource {
+    Some(ServedResource {
         name: ResourceName::new(&spec.group, &spec.names.plural),
         kind: spec.names.kind.as_str().into(),
         list_kind: spec.names.list_kind.as_str().into(),
@@ -159,18 +165,19 @@ fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> Serve
         categories: texts(&spec.names.categories),
         namespaced: spec.scope == Scope::Namespaced,
         origin: Origin::Custom,
-        versions,
-        storage_version: storage.into(),
+        // The definitions never change while the process runs.
+        key: ServedKey::of(&[b"copy", spec.group.as_bytes(), spec.names.plural.as_bytes()]),
+        versions: Arc::new(Versions { served: versions, storage }),
         schema_hash: 0,
         conversion: Conversion::None,
-        storage_version_hash: Some(storage_version_hash("", &spec.group, storage, &spec.names.kind).into()),
+        storage_version_hash: Some(
+            storage_version_hash("", &spec.group, storage_name, &spec.names.kind).into(),
+        ),
         // The shard that wrote the copy has validated the name by the resource's own rule.
         name_rule: NameRule::PathSegment,
         verbs: Verbs::STANDARD,
-        subresources: Vec::new(),
-        strategy: Arc::new(CopyStrategy),
         registry,
-    }
+    })
 }
 
 /// Stores a copy as its writer sends it, including its status.

@@ -40,7 +40,7 @@ impl CacheHost {
         let by_name =
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
         // The catalog never changes while the process runs.
-        let catalog = Arc::new(Catalog { resources, hash: 1 });
+        let catalog = Arc::new(Catalog::new(resources));
         Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
     }
 }

@@ -178,7 +178,8 @@ fn with_defaults(resource: &ServedResource, mut object: Value) -> Result<Value, 
     {
         version.shape.admit(&mut object)?;
     }
-    resource.strategy.prepare_create(&mut object);
+    let strategy = &*resource.versions.storage.strategy;
+    strategy.prepare_create(&mut object);
     if let (Some(status), Some(fields)) = (status, object.as_object_mut()) {
         fields.insert("status".into(), status);
     }
@@ -192,7 +193,7 @@ fn with_defaults(resource: &ServedResource, mut object: Value) -> Result<Value, 
     if metadata["creationTimestamp"].is_null() {
         metadata["creationTimestamp"] = now().into();
     }
-    if resource.strategy.counts_generations() && metadata["generation"].is_null() {
+    if strategy.counts_generations() && metadata["generation"].is_null() {
         metadata["generation"] = 1.into();
     }
     Ok(object)

@@ -99,7 +99,7 @@ impl Renderer<'_> {
             .object
             .to_value(listed.revision, listed.scope, self.annotations)
             .map_err(|error| malformed_status(&error))?;
-        Ok(to_version(self.resource, self.version, tree))
+        to_version(self.resource, self.version, tree)
     }
 
     /// The object in the requested form, except tables.

@@ -54,7 +54,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    fn segment(&self) -> Option<&str> {
+    /// The segment of storage keys; none for built-in resources.
+    pub fn segment(&self) -> Option<&str> {
         match self {
             Self::BuiltIn => None,
             Self::Custom => Some(CUSTOM_RESOURCES),

@@ -278,7 +278,7 @@ impl Shard {
         let resource = resource.ok_or_else(Status::unknown_resource)?;
         let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
         Ok(Target {
-            version: resource.storage_version.clone(),
+            version: resource.versions.storage.name.clone(),
             resource,
             scopes: ScopeSelector::One(scope),
             namespace,

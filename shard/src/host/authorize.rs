@@ -92,7 +92,9 @@ impl Authorizer {
         effective_users(user, cluster).iter().any(|user| self.rbac_permits(user, cluster, action, is_local))
     }
 
-    /// The rules a user has in a logical cluster, for `kubectl auth can-i --list`.
+    /// The rules that a user has in a logical cluster, for the escalation check and `kubectl auth can-i --list`. As in
+    /// [`authorize`](Self::authorize), scopes and warrants count, and a service account of another logical cluster does not have the
+    /// rules of the account with its name in this one.
     pub(crate) fn rules(
         &self,
         user: &UserInfo,
@@ -101,9 +103,12 @@ impl Authorizer {
     ) -> Result<Vec<Rule>, Status> {
         let system = self.policies.system()?;
         let own = self.policies.of(cluster)?;
-        let mut rules = system.rules(user, namespace, None);
-        if cluster != SYSTEM_ADMIN {
-            rules.extend(own.rules(user, namespace, Some(&system)));
+        let mut rules = Vec::new();
+        for user in effective_users(user, cluster) {
+            rules.extend(system.rules(&user, namespace, None));
+            if cluster != SYSTEM_ADMIN {
+                rules.extend(own.rules(&user, namespace, Some(&system)));
+            }
         }
         Ok(rules)
     }

@@ -163,7 +163,7 @@ impl Registry for AccessReviews {
         object: Value,
         _options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        let errors = target.resource.strategy.validate_create(&object);
+        let errors = target.resource.strategy(&target.version).validate_create(&object);
         if !errors.is_empty() {
             let causes = errors
                 .into_iter()

@@ -1,26 +1,27 @@
 //! The resources that a logical cluster serves: built-in ones, kcp's own, bound ones, and its CRDs.
 
-use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
-use fairlead_apiserver::hub::{Hub, ObjectEvent};
-use fairlead_apiserver::registry::{Catalog, ServedResource};
-use fairlead_apiserver::registry::{ObjectStore, Registry};
+use fairlead_apiserver::hub::{Hub, InvalidatedWatches, ObjectChange, ObjectEvent};
+use fairlead_apiserver::registry::{
+    Catalog, CatalogKey, ObjectStore, Registry, ServedResource, StoredObject,
+};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
-use fairlead_schema::crd::CrdSpec;
 use fairlead_schema::names::NameRule;
-use rustc_hash::{FxHashMap, FxHasher};
+use fairlead_store::Revision;
+use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::cluster_cache::ClusterCache;
-use super::resources::{local_resource, own_resource};
+use super::compiled::{CompiledDefinition, CompiledDefinitions};
+use super::resources::{LocalDefinition, own_resource};
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
 /// Number of logical clusters whose catalogs are cached.
@@ -37,8 +38,9 @@ pub(crate) struct Definitions {
     system: Vec<Arc<ServedResource>>,
     /// Root's exported resources; `None` until their identities are known.
     exported: ArcSwapOption<Vec<Arc<ServedResource>>>,
-    catalogs: ClusterCache<Catalog>,
-    shared: parking_lot::Mutex<FxHashMap<u64, std::sync::Weak<Catalog>>>,
+    catalogs: ClusterCache<ClusterDefinitions>,
+    compiled: CompiledDefinitions,
+    shared: parking_lot::Mutex<FxHashMap<CatalogKey, Weak<Catalog>>>,
 }
 
 impl Definitions {
@@ -63,6 +65,7 @@ impl Definitions {
             system: system?,
             exported: ArcSwapOption::empty(),
             catalogs: ClusterCache::new(CACHED_CLUSTERS),
+            compiled: CompiledDefinitions::default(),
             shared: parking_lot::Mutex::default(),
         });
         for resource in [&*API_BINDINGS, &*CUSTOM_RESOURCE_DEFINITIONS] {
@@ -72,6 +75,7 @@ impl Definitions {
                 Box::new(move |event: &ObjectEvent| follower.catalogs.invalidate(&event.scope)),
             );
         }
+        hub.end_watches_on(CUSTOM_RESOURCE_DEFINITIONS.clone(), Box::new(changed_definition));
         Ok(definitions)
     }
 
@@ -155,10 +159,15 @@ impl Definitions {
     /// # Errors
     /// 500 when the store cannot be read.
     pub(crate) fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
-        self.catalogs.get(scope.as_str(), || self.derive(scope))
+        let derive = |previous: Option<&ClusterDefinitions>| self.derive(scope, previous).map(Arc::new);
+        Ok(self.catalogs.get(scope.as_str(), derive)?.catalog.clone())
     }
 
-    fn derive(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+    fn derive(
+        &self,
+        scope: &Scope,
+        previous: Option<&ClusterDefinitions>,
+    ) -> Result<ClusterDefinitions, Status> {
         let mut resources: Vec<Arc<ServedResource>> =
             self.built_in.iter().chain(&self.system).cloned().collect();
         let one = ScopeSelector::One(scope.clone());
@@ -182,62 +191,71 @@ impl Definitions {
                 }
                 // A binding that is being deleted permits no creates.
                 resources.push(if is_deleted {
-                    Arc::new(ServedResource {
-                        verbs: found.verbs.without(Verb::Create),
-                        ..ServedResource::clone(found)
-                    })
+                    Arc::new(found.without(Verb::Create))
                 } else {
                     found.clone()
                 });
             }
         }
-        let first_local = resources.len();
+        let mut locals = Vec::new();
         if scope.as_str() != SYSTEM_CRDS && scope.as_str() != crate::names::BOUND_CRDS {
-            for definition in self.objects.list(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &one, None)? {
-                let definition = self.objects.tree(&definition)?;
-                if let Some(local) = self.local(scope, &definition)
-                    && !resources.iter().any(|resource| resource.name == local.name)
+            for stored in self.objects.list(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &one, None)? {
+                let known = previous.and_then(|previous| previous.local_at(stored.revision));
+                let local = match known {
+                    Some(known) => known.clone(),
+                    None => self.local(&stored)?,
+                };
+                if let Some((resource, _)) = &local.served
+                    && !resources.iter().any(|other| other.name == resource.name)
                 {
-                    resources.push(Arc::new(local));
+                    resources.push(resource.clone());
                 }
+                locals.push(local);
             }
         }
         let key =
             |resource: &Arc<ServedResource>| (resource.name.group.clone(), resource.name.resource.clone());
         resources[self.built_in.len()..].sort_by_cached_key(key);
-        let hash = hash_of(&resources, resources.len() > first_local);
-        Ok(self.share(Catalog { resources, hash }))
+        locals.sort_unstable_by_key(|local| local.revision);
+        Ok(ClusterDefinitions { catalog: self.share(Catalog::new(resources)), locals })
     }
 
     /// Returns the catalog with the same content if there is one: many logical clusters serve the same resources and
     /// share a catalog.
     fn share(&self, catalog: Catalog) -> Arc<Catalog> {
         let mut shared = self.shared.lock();
-        if let Some(existing) = shared.get(&catalog.hash).and_then(std::sync::Weak::upgrade) {
+        if let Some(existing) = shared.get(&catalog.key()).and_then(Weak::upgrade) {
             return existing;
         }
         shared.retain(|_, catalog| catalog.strong_count() > 0);
         let catalog = Arc::new(catalog);
-        shared.insert(catalog.hash, Arc::downgrade(&catalog));
+        shared.insert(catalog.key(), Arc::downgrade(&catalog));
         catalog
     }
 
-    /// The resource of a CRD, if it is established.
-    fn local(&self, scope: &Scope, definition: &Value) -> Option<ServedResource> {
-        let conditions = definition["status"]["conditions"].as_array()?;
-        let holds = |name: &str| {
-            conditions.iter().any(|condition| condition["type"] == name && condition["status"] == "True")
+    /// The resource of a stored CRD, if it is established.
+    fn local(&self, stored: &StoredObject) -> Result<LocalResource, Status> {
+        let definition = self.objects.tree(stored)?;
+        let served = if is_condition_true(&definition, "Established") {
+            let annotations = &definition["metadata"]["annotations"];
+            let names_are_path_segments =
+                annotations[fairlead_api::annotation::VALIDATE_NAME] == "path-segment";
+            let local = LocalDefinition {
+                cluster: stored.scope.as_str(),
+                spec: &definition["spec"],
+                name_rule: match names_are_path_segments {
+                    true => NameRule::PathSegment,
+                    false => NameRule::Dns1123Subdomain,
+                },
+                is_terminating: is_condition_true(&definition, "Terminating"),
+            };
+            local
+                .resource(&self.compiled, self.registry.clone())
+                .map(|(resource, compiled)| (Arc::new(resource), compiled))
+        } else {
+            None
         };
-        if !holds("Established") {
-            return None;
-        }
-        let spec = CrdSpec::parse(definition)
-            .inspect_err(|errors| tracing::warn!(cluster = %scope, ?errors, "a stored CRD is not served"))
-            .ok()?;
-        let path_segment =
-            definition["metadata"]["annotations"][fairlead_api::annotation::VALIDATE_NAME] == "path-segment";
-        let rule = if path_segment { NameRule::PathSegment } else { NameRule::Dns1123Subdomain };
-        Some(local_resource(scope.as_str(), &spec, rule, holds("Terminating"), self.registry.clone()))
+        Ok(LocalResource { revision: stored.revision, served })
     }
 
     /// For partial metadata over all logical clusters, any definition of the resource is sufficient.
@@ -256,9 +274,9 @@ impl Definitions {
         {
             let definition = self.objects.tree(&stored)?;
             if definition["metadata"]["name"] == definition_name.as_str()
-                && let Some(local) = self.local(&stored.scope, &definition)
+                && let Some((resource, _)) = self.local(&stored)?.served
             {
-                return Ok(Some(Arc::new(local)));
+                return Ok(Some(resource));
             }
         }
         Ok(None)
@@ -270,27 +288,53 @@ fn unavailable(name: &ResourceName) -> Status {
     Status::service_unavailable(format!("{resource} is currently unavailable"), 1)
 }
 
-fn hash_of(resources: &[Arc<ServedResource>], has_local: bool) -> u64 {
-    let mut hasher = FxHasher::default();
-    has_local.hash(&mut hasher);
-    for resource in resources {
-        resource.name.hash(&mut hasher);
-        resource.origin.hash(&mut hasher);
-        resource.schema_hash.hash(&mut hasher);
-        resource.verbs.hash(&mut hasher);
-        resource.storage_version_hash.hash(&mut hasher);
-        (&resource.kind, &resource.singular, &resource.short_names, &resource.categories).hash(&mut hasher);
-        for version in &resource.versions {
-            version.name.hash(&mut hasher);
-            if let fairlead_apiserver::resource::Shape::Structural(schema) = &version.shape {
-                (schema.hash().as_u128() as u64).hash(&mut hasher);
-            }
-            for column in version.columns.definitions() {
-                column.name.hash(&mut hasher);
-            }
+/// The definitions of one logical cluster.
+struct ClusterDefinitions {
+    catalog: Arc<Catalog>,
+    /// Its CRDs by revision, so that only a changed one is compiled again.
+    locals: Vec<LocalResource>,
+}
+
+/// A CRD at one revision, and its resource if it is established. Holds the compiled definition, which all logical clusters with the
+/// same `spec` share.
+#[derive(Clone)]
+struct LocalResource {
+    revision: Revision,
+    served: Option<(Arc<ServedResource>, Arc<CompiledDefinition>)>,
+}
+
+impl ClusterDefinitions {
+    /// The CRD that was written at a revision. Several CRDs of one commit have the same revision, and are compiled again.
+    fn local_at(&self, revision: Revision) -> Option<&LocalResource> {
+        let first = self.locals.partition_point(|local| local.revision < revision);
+        match self.locals.get(first..)? {
+            [local, next, ..] if local.revision == revision && next.revision != revision => Some(local),
+            [local] if local.revision == revision => Some(local),
+            _ => None,
         }
     }
-    hasher.finish()
+}
+
+/// The watches that a change of a CRD ends: those of its resource, if it has another definition now.
+fn changed_definition(event: &ObjectEvent) -> Option<InvalidatedWatches> {
+    let ObjectChange::Updated { object, previous } = &event.change else { return None };
+    let [new, old] = [object, previous].map(|object| {
+        let tree: Value = serde_json::from_slice(object.as_object().json()).unwrap_or_default();
+        let conditions = ["Established", "Terminating"].map(|name| is_condition_true(&tree, name));
+        (tree, conditions)
+    });
+    if new.0["spec"] == old.0["spec"] && new.1 == old.1 {
+        return None;
+    }
+    let spec = &old.0["spec"];
+    let resource = ResourceName::new(spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
+    Some(InvalidatedWatches { scope: Scope::new(&*event.scope), resource, origin: Origin::Custom })
+}
+
+fn is_condition_true(definition: &Value, name: &str) -> bool {
+    let conditions = definition["status"]["conditions"].as_array();
+    let is_true = |condition: &Value| condition["type"] == name && condition["status"] == "True";
+    conditions.is_some_and(|conditions| conditions.iter().any(is_true))
 }
 
 #[derive(Deserialize)]

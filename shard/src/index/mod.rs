@@ -5,6 +5,7 @@
 
 mod cluster_cache;
 mod clusters;
+mod compiled;
 mod definitions;
 mod paths;
 mod policies;

@@ -70,7 +70,7 @@ impl PolicyIndex {
     /// # Errors
     /// 500 when the store cannot be read.
     pub(crate) fn of(&self, cluster: &str) -> Result<Arc<Policy>, Status> {
-        self.local.get(cluster, || {
+        self.local.get(cluster, |_| {
             let roles =
                 [&*ROLES, &*CLUSTER_ROLES].map(|resource| self.parsed(resource, cluster, Role::parse));
             let bindings = [&*ROLE_BINDINGS, &*CLUSTER_ROLE_BINDINGS]
@@ -88,7 +88,7 @@ impl PolicyIndex {
     /// # Errors
     /// None; the type is that of [`of`](Self::of).
     pub(crate) fn replicated(&self, cluster: &str) -> Result<Arc<Policy>, Status> {
-        self.remote.get(cluster, || {
+        self.remote.get(cluster, |_| {
             let encoded = |resource: &ResourceName| -> Vec<EncodedObject> {
                 let objects = self.global.list(resource, Some(cluster));
                 objects.iter().filter_map(|object: &Arc<Value>| encode(object, 0).ok()).collect()

@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use fairlead_api::ResourceDefinition;
 use fairlead_apiserver::registry::Registry;
-use fairlead_apiserver::registry::{Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
+use fairlead_apiserver::registry::{
+    Conversion, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
+};
 use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
 use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::builtin::storage_version_hash;
-use fairlead_schema::crd::CrdSpec;
+use fairlead_schema::crd::CrdVersion;
 use fairlead_schema::names::NameRule;
-use fairlead_schema::{ColumnType, CompileOptions, FieldError, JsonPath, PrinterColumn, Schema};
+use fairlead_schema::{ColumnType, CompileOptions, FieldError, FieldPath, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
+
+use super::compiled::{CompiledDefinition, CompiledDefinitions};
 
 /// A resource of kcp's API groups.
 ///
@@ -24,10 +28,8 @@ pub(super) fn own_resource(
     registry: Arc<dyn Registry>,
 ) -> Result<ServedResource, Vec<FieldError>> {
     let mut versions = Vec::new();
-    let mut has_status = false;
     for version in &definition.versions {
         let schema = Schema::compile(&version.schema, &CompileOptions::structural())?;
-        has_status |= version.status;
         let columns = version.columns.iter().filter_map(|column| {
             Some(PrinterColumn {
                 name: column.name.to_owned(),
@@ -45,11 +47,16 @@ pub(super) fn own_resource(
             columns: Arc::new(PrinterColumns::new(columns.collect())),
             selectable_fields: Vec::new(),
             deprecation_warning: None,
+            subresources: version.status.then_some(STATUS).into_iter().collect(),
+            strategy: Arc::new(CustomStrategy { has_status_subresource: version.status }),
         });
     }
     versions.sort_by_cached_key(|version| version_priority(&version.name));
-    let storage = definition.storage_version();
-    let storage_name = storage.map_or("", |version| version.name);
+    let storage_name = definition.storage_version().map_or("", |version| version.name);
+    let Some(storage) = versions.iter().find(|version| &*version.name == storage_name).cloned() else {
+        let detail = "exactly one version must be the storage version";
+        return Err(vec![FieldError::forbidden(FieldPath::new("versions"), detail)]);
+    };
     let texts = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect();
     Ok(ServedResource {
         name: ResourceName::new(definition.group, definition.plural),
@@ -59,12 +66,18 @@ pub(super) fn own_resource(
         short_names: texts(definition.short_names),
         categories: texts(definition.categories),
         namespaced: definition.scope == fairlead_api::Scope::Namespaced,
-        schema_hash: storage_hash(&versions, storage_name),
+        schema_hash: schema_hash(&storage),
         storage_version_hash: Some(
             storage_version_hash("", definition.group, storage_name, definition.kind).into(),
         ),
-        versions,
-        storage_version: storage_name.into(),
+        // kcp's own definitions are compiled in; only the identity of their export may change.
+        key: ServedKey::of(&[
+            b"own",
+            definition.group.as_bytes(),
+            definition.plural.as_bytes(),
+            origin.segment().unwrap_or_default().as_bytes(),
+        ]),
+        versions: Arc::new(Versions { served: versions, storage }),
         origin,
         conversion: if definition.versions.len() > 1 {
             Conversion::Function(convert_apis)
@@ -73,89 +86,95 @@ pub(super) fn own_resource(
         },
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
-        subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
         registry,
     })
 }
 
 /// A resource that a CRD of a logical cluster defines.
-pub(super) fn local_resource(
-    cluster: &str,
-    spec: &CrdSpec,
-    name_rule: NameRule,
-    is_terminating: bool,
-    registry: Arc<dyn Registry>,
-) -> ServedResource {
-    let has_status = spec.storage_version().is_some_and(|version| version.has_status);
-    let mut versions: Vec<ServedVersion> = spec
-        .versions
-        .iter()
-        .filter(|version| version.served)
-        .map(|version| ServedVersion {
-            name: version.name.as_str().into(),
-            shape: Shape::Structural(Arc::new(version.schema.clone())),
-            open_api: Some(version.open_api_schema.clone()),
-            columns: Arc::new(PrinterColumns::new(version.columns.clone())),
-            selectable_fields: version
-                .selectable_fields
-                .iter()
-                .map(|field| SelectableField {
-                    name: field.label.as_str().into(),
-                    path: field.path.clone(),
-                    default: "",
-                })
-                .collect(),
-            deprecation_warning: version.deprecation_warning.as_deref().map(Into::into),
-        })
-        .collect();
-    versions.sort_by_cached_key(|version| version_priority(&version.name));
-    let storage = spec.storage_version().map_or("", |version| &version.name);
-    let texts = |texts: &[String]| texts.iter().map(|text| Arc::from(&**text)).collect();
-    let verbs = if is_terminating { Verbs::STANDARD.without(Verb::Create) } else { Verbs::STANDARD };
-    ServedResource {
-        name: ResourceName::new(&spec.group, &spec.names.plural),
-        kind: spec.names.kind.as_str().into(),
-        list_kind: spec.names.list_kind.as_str().into(),
-        singular: spec.names.singular.as_str().into(),
-        short_names: texts(&spec.names.short_names),
-        categories: texts(&spec.names.categories),
-        namespaced: spec.scope == fairlead_schema::metadata::Scope::Namespaced,
-        schema_hash: storage_hash(&versions, storage),
-        versions,
-        storage_version: storage.into(),
-        origin: Origin::Custom,
-        conversion: Conversion::None,
-        storage_version_hash: Some(
-            storage_version_hash(cluster, &spec.group, storage, &spec.names.kind).into(),
-        ),
-        name_rule,
-        verbs,
-        subresources: has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: has_status }),
-        registry,
+pub(super) struct LocalDefinition<'d> {
+    /// The logical cluster.
+    pub(super) cluster: &'d str,
+    /// The `spec` of the CRD.
+    pub(super) spec: &'d Value,
+    /// The rule for names of objects.
+    pub(super) name_rule: NameRule,
+    /// Whether the CRD is being deleted, so that no objects are created.
+    pub(super) is_terminating: bool,
+}
+
+impl LocalDefinition<'_> {
+    /// The resource and its compiled definition. `None` if the stored definition is invalid.
+    pub(super) fn resource(
+        &self,
+        compiled: &CompiledDefinitions,
+        registry: Arc<dyn Registry>,
+    ) -> Option<(ServedResource, Arc<CompiledDefinition>)> {
+        let definition = compiled.get(self.spec)?;
+        let CompiledDefinition { group, names, namespaced, versions, .. } = &*definition;
+        let storage = &versions.storage;
+        let texts = |texts: &[String]| texts.iter().map(|text| Arc::from(&**text)).collect();
+        let storage_version_hash = storage_version_hash(self.cluster, group, &storage.name, &names.kind);
+        let rule: &[u8] = match self.name_rule {
+            NameRule::PathSegment => b"path segment",
+            _ => b"subdomain",
+        };
+        let resource = ServedResource {
+            name: ResourceName::new(group, &names.plural),
+            kind: names.kind.as_str().into(),
+            list_kind: names.list_kind.as_str().into(),
+            singular: names.singular.as_str().into(),
+            short_names: texts(&names.short_names),
+            categories: texts(&names.categories),
+            namespaced: *namespaced,
+            schema_hash: schema_hash(storage),
+            versions: Arc::clone(versions),
+            origin: Origin::Custom,
+            conversion: Conversion::None,
+            // The logical cluster is part of storageVersionHash.
+            key: ServedKey::of(&[b"local", self.cluster.as_bytes(), &definition.digest, rule]),
+            storage_version_hash: Some(storage_version_hash.into()),
+            name_rule: self.name_rule,
+            verbs: Verbs::STANDARD,
+            registry,
+        };
+        let resource = if self.is_terminating { resource.without(Verb::Create) } else { resource };
+        Some((resource, definition))
+    }
+}
+
+pub(super) fn local_version(version: &CrdVersion) -> ServedVersion {
+    let selectable = |field: &fairlead_schema::crd::SelectableField| SelectableField {
+        name: field.label.as_str().into(),
+        path: field.path.clone(),
+        default: "",
+    };
+    ServedVersion {
+        name: version.name.as_str().into(),
+        shape: Shape::Structural(Arc::new(version.schema.clone())),
+        open_api: Some(version.open_api_schema.clone()),
+        columns: Arc::new(PrinterColumns::new(version.columns.clone())),
+        selectable_fields: version.selectable_fields.iter().map(selectable).collect(),
+        deprecation_warning: version.deprecation_warning.as_deref().map(Into::into),
+        subresources: version.has_status.then_some(STATUS).into_iter().collect(),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: version.has_status }),
     }
 }
 
 const STATUS: Subresource =
     Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
-/// The schema hash that is stored beside an object: of the storage version, or of the first version if the storage
-/// version is not served.
-fn storage_hash(versions: &[ServedVersion], storage: &str) -> u64 {
-    let version = versions.iter().find(|version| &*version.name == storage).or(versions.first());
-    match version.map(|version| &version.shape) {
-        Some(Shape::Structural(schema)) => schema.hash().as_u128() as u64,
-        Some(Shape::Anything | Shape::BuiltIn(_)) | None => 0,
+/// The schema hash that is stored beside an object.
+fn schema_hash(storage: &ServedVersion) -> u64 {
+    match &storage.shape {
+        Shape::Structural(schema) => schema.hash().as_u128() as u64,
+        Shape::Anything | Shape::BuiltIn(_) => 0,
     }
 }
 
 /// Converts an object between the versions of `apis.kcp.io`.
-fn convert_apis(object: &mut Value, to_version: &str) {
-    let original = object.take();
-    *object = match to_version {
-        "v1alpha1" => fairlead_api::apis_to_v1alpha1(original),
-        // A value that cannot be converted is left unchanged and fails validation.
-        _ => fairlead_api::apis_to_v1alpha2(original.clone()).unwrap_or(original),
-    };
+fn convert_apis(object: Value, to_version: &str) -> Result<Value, String> {
+    match to_version {
+        "v1alpha1" => Ok(fairlead_api::apis_to_v1alpha1(object)),
+        _ => fairlead_api::apis_to_v1alpha2(object).map_err(|error| error.to_string()),
+    }
 }

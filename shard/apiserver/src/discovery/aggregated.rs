@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::order;
-use crate::registry::{Catalog, ServedResource};
+use crate::registry::{Catalog, ServedResource, ServedVersion};
 use crate::resource::Verbs;
 
 /// The document at `/api` or `/apis` as an APIGroupDiscoveryList.
@@ -16,7 +16,7 @@ pub(super) fn groups(catalog: &Catalog, is_core: bool, version: &str) -> Value {
                 .iter()
                 .map(|version| {
                     let resources: Vec<Value> = order::resources(catalog, group.name, version)
-                        .map(|resource| entry(resource, version))
+                        .filter_map(|resource| Some(entry(resource, resource.version(version)?)))
                         .collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
@@ -33,10 +33,10 @@ pub(super) fn groups(catalog: &Catalog, is_core: bool, version: &str) -> Value {
     })
 }
 
-fn entry(resource: &ServedResource, version: &str) -> Value {
+fn entry(resource: &ServedResource, version: &ServedVersion) -> Value {
     // As in kcp, the response kinds of the core group have no version.
-    let version = if resource.name.group.is_empty() { "" } else { version };
-    let own_kind = json!({"group": *resource.name.group, "version": version, "kind": *resource.kind});
+    let name = if resource.name.group.is_empty() { "" } else { &*version.name };
+    let own_kind = json!({"group": *resource.name.group, "version": name, "kind": *resource.kind});
     let mut entry = json!({
         "resource": *resource.name.resource,
         "responseKind": own_kind,
@@ -50,8 +50,8 @@ fn entry(resource: &ServedResource, version: &str) -> Value {
     if !resource.categories.is_empty() {
         entry["categories"] = resource.categories.iter().map(|name| Value::from(&**name)).collect();
     }
-    if !resource.subresources.is_empty() {
-        entry["subresources"] = resource
+    if !version.subresources.is_empty() {
+        entry["subresources"] = version
             .subresources
             .iter()
             .map(|subresource| {

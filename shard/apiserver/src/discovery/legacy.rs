@@ -56,7 +56,7 @@ pub(super) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
         return None;
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let entries: Vec<Value> = found.flat_map(|resource| entries(resource)).collect();
+    let entries: Vec<Value> = found.flat_map(|resource| entries(resource, version)).collect();
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
@@ -64,7 +64,7 @@ pub(super) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
     Some(list)
 }
 
-fn entries(resource: &ServedResource) -> Vec<Value> {
+fn entries(resource: &ServedResource, version: &str) -> Vec<Value> {
     let mut own = json!({
         "name": *resource.name.resource,
         "singularName": *resource.singular,
@@ -82,7 +82,7 @@ fn entries(resource: &ServedResource) -> Vec<Value> {
         own["storageVersionHash"] = (**hash).into();
     }
     let mut entries = vec![own];
-    for subresource in &resource.subresources {
+    for subresource in resource.version(version).into_iter().flat_map(|version| &version.subresources) {
         let (group, version, kind) = subresource.kind.unwrap_or(("", "", &resource.kind));
         let mut entry = json!({
             "name": format!("{}/{}", resource.name.resource, subresource.name),

@@ -1,6 +1,6 @@
 //! Discovery: the groups, versions and resources of a scope, unaggregated and aggregated.
 //!
-//! The documents depend on the catalog alone, so they are cached by its hash: scopes with equal catalogs
+//! The documents depend on the catalog alone, so they are cached by its key: scopes with equal catalogs
 //! share them.
 
 mod aggregated;
@@ -15,7 +15,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::registry::Catalog;
+use crate::registry::{Catalog, CatalogKey};
 
 pub use order::version_priority;
 
@@ -25,7 +25,7 @@ const CACHED_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 /// Builds and caches discovery documents.
 pub(crate) struct Discovery {
     address: String,
-    documents: Mutex<LruCache<(u64, Document), TaggedDocument>>,
+    documents: Mutex<LruCache<(CatalogKey, Document), TaggedDocument>>,
 }
 
 /// A document and its hash. Cloning is cheap.
@@ -68,7 +68,7 @@ impl Discovery {
 
     /// A document; `None` when the catalog has no such group or version. Built at the first request, then cached.
     pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<TaggedDocument> {
-        let key = (catalog.hash, document);
+        let key = (catalog.key(), document);
         if let Some(found) = self.documents.lock().get(&key) {
             return Some(found.clone());
         }

@@ -48,7 +48,7 @@ pub(super) fn groups(catalog: &Catalog, is_core: bool) -> Vec<Group<'_>> {
                 &mut groups[last]
             }
         };
-        for version in &resource.versions {
+        for version in &resource.versions.served {
             if !group.versions.contains(&&*version.name) {
                 group.versions.push(&version.name);
             }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::event::ObjectEvent;
 use super::queue::{Delivery, Interest, ProgressNotifications, Queue, SubscriptionEnd};
-use super::registrations::{HubOptions, HubProgress, Observer, Registrations};
+use super::registrations::{HubOptions, HubProgress, Observer, Registrations, WatchInvalidator};
 use super::subscription::Subscription;
 
 /// The hub of one store. Cheap to clone.
@@ -34,6 +34,7 @@ impl Hub {
             progress,
             options,
             observers: RwLock::default(),
+            invalidators: RwLock::default(),
         };
         Self { registrations: Arc::new(registrations), store, codec }
     }
@@ -42,6 +43,13 @@ impl Hub {
     /// contains that revision. Must be called before [`run`](Self::run).
     pub fn observe(&self, resource: ResourceName, observer: Observer) {
         self.registrations.observers.write().entry(resource).or_default().push(observer);
+    }
+
+    /// Registers a function that ends watches when an event of a resource changes the definition of other resources. The watches end
+    /// before any later event is queued for them: their clients watch again, by the new definition, from the last revision that they
+    /// saw. To be called before [`run`](Self::run).
+    pub fn end_watches_on(&self, resource: ResourceName, invalidator: WatchInvalidator) {
+        self.registrations.invalidators.write().entry(resource).or_default().push(invalidator);
     }
 
     /// Whether a resource has an observer. A writer that needs the index to contain its write must wait then.
@@ -204,9 +212,15 @@ impl Hub {
         {
             let index = self.registrations.index.read();
             let observers = self.registrations.observers.read();
+            let invalidators = self.registrations.invalidators.read();
             for event in self.decode(batch) {
                 for observer in observers.get(&event.resource).into_iter().flatten() {
                     observer(&event);
+                }
+                for invalidator in invalidators.get(&event.resource).into_iter().flatten() {
+                    let Some(ended) = invalidator(&event) else { continue };
+                    let queues = index.iter().filter(|queue| ended.contains(&queue.interest));
+                    wakers.extend(queues.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)));
                 }
                 let event = Arc::new(event);
                 index.visit_interested(&event, |queue| {

@@ -18,7 +18,7 @@ mod subscription;
 pub use driver::{Hub, HubClosed};
 pub use event::{ObjectChange, ObjectEvent};
 pub use queue::{Delivery, Interest, ProgressNotifications, SubscriptionEnd};
-pub use registrations::{HubOptions, Observer};
+pub use registrations::{HubOptions, InvalidatedWatches, Observer, WatchInvalidator};
 pub use subscription::Subscription;
 
 pub(crate) use event::FrameType;

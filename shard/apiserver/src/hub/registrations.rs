@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fairlead_names::ResourceName;
+use fairlead_names::{Origin, ResourceName};
 use fairlead_store::Revision;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::event::ObjectEvent;
 use super::index::SubscriptionIndex;
-use super::queue::{Delivery, Queue, SubscriptionEnd};
+use super::queue::{Delivery, Interest, Queue, SubscriptionEnd};
+use crate::scope::Scope;
 
 /// Settings of a hub.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,29 @@ impl Default for HubOptions {
 /// Must be short and must not write.
 pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
 
+/// Gets every event of a resource that defines other resources. Returns the watches that the change ends, because they would deliver
+/// objects by the earlier definition.
+pub type WatchInvalidator = Box<dyn Fn(&ObjectEvent) -> Option<InvalidatedWatches> + Send + Sync>;
+
+/// The watches of one resource in one scope.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InvalidatedWatches {
+    /// The scope.
+    pub scope: Scope,
+    /// The resource.
+    pub resource: ResourceName,
+    /// The origin of its definition.
+    pub origin: Origin,
+}
+
+impl InvalidatedWatches {
+    pub(super) fn contains(&self, interest: &Interest) -> bool {
+        interest.resource == self.resource
+            && interest.origin.as_ref() == Some(&self.origin)
+            && interest.scopes.one() == Some(&self.scope)
+    }
+}
+
 /// The last delivered revision of the hub, and whether the hub has closed.
 #[derive(Clone, Copy)]
 pub(super) struct HubProgress {
@@ -50,6 +74,7 @@ pub(super) struct Registrations {
     pub(super) progress: watch::Sender<HubProgress>,
     pub(super) options: HubOptions,
     pub(super) observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
+    pub(super) invalidators: RwLock<FxHashMap<ResourceName, Vec<WatchInvalidator>>>,
 }
 
 impl Registrations {

@@ -9,7 +9,9 @@ use fairlead_schema::builtin::{BuiltinKind, Semantics, builtin_by_resource, buil
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Conversion, Registry, SelectableField, ServedResource, ServedVersion, Subresource};
+use super::{
+    Conversion, Registry, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
+};
 use crate::resource::{Column, Columns, Deferral, Shape, Strategy, Verbs, WriteTarget};
 
 /// Whether a resource is built in: its storage keys have no origin segment.
@@ -38,6 +40,16 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         let path = JsonPath::parse(&format!(".{name}")).ok()?;
         Some(SelectableField { name: (*name).into(), path, default: "" })
     });
+    let version = ServedVersion {
+        name: kind.version.into(),
+        shape: Shape::BuiltIn(kind),
+        open_api: None,
+        columns: Arc::new(BuiltInColumns(kind)),
+        selectable_fields: selectable.collect(),
+        deprecation_warning: None,
+        subresources: subresources.collect(),
+        strategy: Arc::new(BuiltInStrategy(kind)),
+    };
     ServedResource {
         name: ResourceName::new(kind.group, kind.plural),
         kind: kind.kind.into(),
@@ -47,22 +59,14 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         categories: texts(kind.categories),
         namespaced: kind.namespaced,
         origin: Origin::BuiltIn,
-        versions: vec![ServedVersion {
-            name: kind.version.into(),
-            shape: Shape::BuiltIn(kind),
-            open_api: None,
-            columns: Arc::new(BuiltInColumns(kind)),
-            selectable_fields: selectable.collect(),
-            deprecation_warning: None,
-        }],
-        storage_version: kind.version.into(),
+        versions: Arc::new(Versions { served: vec![version.clone()], storage: version }),
+        // Compiled-in kinds never change while the process runs.
+        key: ServedKey::of(&[b"built in", kind.group.as_bytes(), kind.plural.as_bytes()]),
         schema_hash: 0,
         conversion: Conversion::None,
         storage_version_hash: kind.storage_version_hash().map(Into::into),
         name_rule: kind.name_rule,
         verbs: Verbs::named(kind.verbs.iter().copied()),
-        subresources: subresources.collect(),
-        strategy: Arc::new(BuiltInStrategy(kind)),
         registry,
     }
 }

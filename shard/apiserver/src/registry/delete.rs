@@ -37,7 +37,7 @@ impl StoreRegistry {
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?);
+            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
             check_preconditions(target, options, &old, name)?;
             let request = self.admission_request(target, scope, name, Verb::Delete, options.dry_run);
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
@@ -46,9 +46,8 @@ impl StoreRegistry {
                 if self.authority == Authority::Replica { None } else { marked_for_deletion(target, &old) };
             let (mutation, deleted) = match marked {
                 Some(new) => {
-                    let object = self
-                        .objects
-                        .encode(to_storage(resource, &target.version, new), resource.schema_hash)?;
+                    let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
+                    let object = self.objects.encode(stored, schema_hash)?;
                     if object == current.object {
                         return Ok(DeleteResult::Marked(current));
                     }
@@ -131,7 +130,7 @@ impl StoreRegistry {
 /// The object marked for deletion, or `None` when it can be deleted at once.
 fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
     let mut new = old.clone();
-    let strategy = &target.resource.strategy;
+    let strategy = target.resource.strategy(&target.version);
     let deferral = strategy.begin_deletion(&mut new);
     let is_held_by_kind = deferral == Deferral::Marked || strategy.holds_deletion(&new);
     let is_held = is_held_by_kind || !metadata::finalizers(&new).is_empty();

@@ -38,7 +38,7 @@ pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) ->
         }
         metadata.insert("uid".into(), Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), now().into());
-        if target.resource.strategy.counts_generations() {
+        if target.resource.strategy(&target.version).counts_generations() {
             metadata.insert("generation".into(), 1.into());
         }
     }

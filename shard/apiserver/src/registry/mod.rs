@@ -11,6 +11,7 @@ mod objects;
 mod read;
 mod selection;
 mod served;
+mod served_key;
 mod store_backed;
 mod write;
 
@@ -34,7 +35,10 @@ pub use builtin::{built_in_resources, is_built_in};
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
 pub use selection::Selection;
-pub use served::{Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
+pub use served::{
+    Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource, Versions,
+};
+pub use served_key::{CatalogKey, ServedKey};
 pub use store_backed::StoreRegistry;
 
 pub(crate) use conversion::to_version;

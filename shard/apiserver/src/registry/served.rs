@@ -7,8 +7,8 @@ use fairlead_schema::JsonPath;
 use fairlead_schema::names::NameRule;
 use serde_json::Value;
 
-use super::Registry;
-use crate::resource::{Columns, Shape, Strategy, Verbs};
+use super::{CatalogKey, Registry, ServedKey};
+use crate::resource::{Columns, Shape, Strategy, Verb, Verbs};
 
 /// A resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///
@@ -31,24 +31,20 @@ pub struct ServedResource {
     pub namespaced: bool,
     /// The origin of its definition; part of the storage key.
     pub origin: Origin,
-    /// The served versions, best first.
-    pub versions: Vec<ServedVersion>,
-    /// The version in which objects are stored; need not be served.
-    pub storage_version: Arc<str>,
+    /// Its versions.
+    pub versions: Arc<Versions>,
     /// The content hash of the schema with which objects are stored; 0 for built-in kinds.
     pub schema_hash: u64,
     /// The conversion between its versions.
     pub conversion: Conversion,
     /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
     pub storage_version_hash: Option<Arc<str>>,
+    /// The hash of all fields that clients see.
+    pub key: ServedKey,
     /// The rule for names of its objects.
     pub name_rule: NameRule,
     /// The supported verbs.
     pub verbs: Verbs,
-    /// Subresources: `status`, `scale`, ….
-    pub subresources: Vec<Subresource>,
-    /// The rules of its kind.
-    pub strategy: Arc<dyn Strategy>,
     /// The registry, which carries out the requests.
     pub registry: Arc<dyn Registry>,
 }
@@ -56,12 +52,22 @@ pub struct ServedResource {
 impl ServedResource {
     /// The served version of this name.
     pub fn version(&self, name: &str) -> Option<&ServedVersion> {
-        self.versions.iter().find(|version| &*version.name == name)
+        self.versions.served.iter().find(|version| &*version.name == name)
     }
 
-    /// The subresource of this name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+    /// The subresource of this name in a served version.
+    pub fn subresource(&self, version: &str, name: &str) -> Option<&Subresource> {
+        self.version(version)?.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// The rules of a version; those of the storage version if it is not served.
+    pub fn strategy(&self, version: &str) -> &dyn Strategy {
+        &*self.version(version).unwrap_or(&self.versions.storage).strategy
+    }
+
+    /// The resource without a verb.
+    pub fn without(&self, verb: Verb) -> Self {
+        Self { verbs: self.verbs.without(verb), key: self.key.without(verb), ..self.clone() }
     }
 
     /// `group/version`, or just the version in the core group.
@@ -76,7 +82,15 @@ impl core::fmt::Debug for ServedResource {
     }
 }
 
-/// A served version of a resource.
+/// The versions of a definition. Shared by the resources of all scopes with the same definition, because schemas are large.
+pub struct Versions {
+    /// The served versions, best first.
+    pub served: Vec<ServedVersion>,
+    /// The version in which objects are stored; need not be served.
+    pub storage: ServedVersion,
+}
+
+/// One version of a resource.
 #[derive(Clone)]
 pub struct ServedVersion {
     /// The name, `v1alpha1`.
@@ -92,6 +106,10 @@ pub struct ServedVersion {
     pub selectable_fields: Vec<SelectableField>,
     /// The `Warning` header of its responses.
     pub deprecation_warning: Option<Arc<str>>,
+    /// `status`, `scale`, …. Versions of a CRD may have different ones.
+    pub subresources: Vec<Subresource>,
+    /// The rules of its kind, which depend on its subresources.
+    pub strategy: Arc<dyn Strategy>,
 }
 
 /// A field that field selectors may use.
@@ -121,9 +139,9 @@ impl SelectableField {
 pub enum Conversion {
     /// Only `apiVersion` changes (strategy `None` of a CRD).
     None,
-    /// A pure function that converts an object to the given version. Fields that the other version does not
-    /// have are kept in annotations, so that a round trip loses nothing.
-    Function(fn(object: &mut Value, to_version: &str)),
+    /// A pure function from an object to the named version. It keeps fields that the other version does not have in annotations, so
+    /// that no conversion loses data. The error is the reason why the object cannot be converted.
+    Function(fn(object: Value, to_version: &str) -> Result<Value, String>),
 }
 
 /// A subresource.
@@ -141,7 +159,17 @@ pub struct Subresource {
 pub struct Catalog {
     /// The resources, sorted by group, then resource.
     pub resources: Vec<Arc<ServedResource>>,
-    /// Changes when any name, version, schema or verb changes; keys the caches of discovery and
-    /// OpenAPI documents.
-    pub hash: u64,
+    key: CatalogKey,
+}
+
+impl Catalog {
+    /// A catalog of these resources, which are sorted by group and resource.
+    pub fn new(resources: Vec<Arc<ServedResource>>) -> Self {
+        Self { key: CatalogKey::of(&resources), resources }
+    }
+
+    /// The hash of all its resources; keys the caches of discovery and OpenAPI documents.
+    pub fn key(&self) -> CatalogKey {
+        self.key
+    }
 }

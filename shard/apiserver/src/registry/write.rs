@@ -39,7 +39,7 @@ impl StoreRegistry {
         loop {
             attempt += 1;
             let mut object = object.clone();
-            resource.strategy.prepare_create(&mut object);
+            resource.strategy(&target.version).prepare_create(&mut object);
             // A field that `prepare_create` removed may have a default, for example a phase.
             if self.authority == Authority::Origin
                 && let Some(version) = resource.version(&target.version)
@@ -51,8 +51,8 @@ impl StoreRegistry {
             self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             let mut mutations = self.admission.validate(&request, Some(&object), None).await?;
-            let stored = to_storage(resource, &target.version, object);
-            let encoded = self.objects.encode(stored, resource.schema_hash)?;
+            let (stored, schema_hash) = to_storage(resource, &target.version, object)?;
+            let encoded = self.objects.encode(stored, schema_hash)?;
             let key = self.objects.key(
                 &resource.name,
                 &resource.origin,
@@ -106,30 +106,32 @@ impl StoreRegistry {
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
-                if resource.strategy.allows_create_on_update() && target.subresource.is_none() {
+                if resource.strategy(&target.version).allows_create_on_update()
+                    && target.subresource.is_none()
+                {
                     let object = change(None)?;
                     return self.write_new(target, object, options).await;
                 }
                 return Err(not_found(resource, name));
             };
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?);
+            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
             let mut new = change(Some(&old))?;
             self.check_version(target, &old, &new, name)?;
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
-            resource.strategy.prepare_update(write, &old, &mut new);
+            resource.strategy(&target.version).prepare_update(write, &old, &mut new);
             let request = self.admission_request(target, scope, name, target.verb, options.dry_run);
             self.admission.mutate(&request, &mut new, Some(&old)).await?;
-            let counts_generation =
-                self.authority == Authority::Origin && resource.strategy.counts_generations();
+            let counts_generation = self.authority == Authority::Origin
+                && resource.strategy(&target.version).counts_generations();
             if counts_generation && write == WriteTarget::Main {
                 metadata::increment_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
             let mut mutations = self.admission.validate(&request, Some(&new), Some(&old)).await?;
             let is_deleted = self.finishes_deletion(target, &new);
-            let stored = to_storage(resource, &target.version, new);
-            let encoded = self.objects.encode(stored, resource.schema_hash)?;
+            let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
+            let encoded = self.objects.encode(stored, schema_hash)?;
             if !is_deleted && encoded == current.object {
                 return Ok(WriteResult::Updated(current));
             }
@@ -193,7 +195,11 @@ impl StoreRegistry {
         {
             Some(version) if old["metadata"]["resourceVersion"] == version => Ok(()),
             Some(_) => Err(Status::modified(group_resource(resource), name)),
-            None if target.verb == Verb::Patch || resource.strategy.allows_unconditional_update() => Ok(()),
+            None if target.verb == Verb::Patch
+                || resource.strategy(&target.version).allows_unconditional_update() =>
+            {
+                Ok(())
+            }
             None => {
                 let path = FieldPath::new("metadata.resourceVersion");
                 let error = FieldError::invalid(path, &Value::from(0), "must be specified for an update");
@@ -208,7 +214,7 @@ impl StoreRegistry {
         self.authority == Authority::Origin
             && metadata::is_deleting(new)
             && metadata::finalizers(new).is_empty()
-            && !target.resource.strategy.holds_deletion(new)
+            && !target.resource.strategy(&target.version).holds_deletion(new)
     }
 
     fn validate_create(&self, target: &Target, object: &Value, name: &str) -> Result<(), Status> {
@@ -219,7 +225,7 @@ impl StoreRegistry {
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate(object));
         }
-        errors.extend(resource.strategy.validate_create(object));
+        errors.extend(resource.strategy(&target.version).validate_create(object));
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 
@@ -239,7 +245,7 @@ impl StoreRegistry {
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate_update(new, old));
         }
-        errors.extend(resource.strategy.validate_update(write, old, new));
+        errors.extend(resource.strategy(&target.version).validate_update(write, old, new));
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 }

@@ -51,6 +51,13 @@ impl Shape {
         }
     }
 
+    /// Removes the fields that the version does not have.
+    pub fn prune(&self, object: &mut Value) {
+        if let Self::Structural(schema) = self {
+            schema.prune(object);
+        }
+    }
+
     /// Prunes and defaults a stored object by the current schema, which may be newer than the object.
     pub fn refresh(&self, object: &mut Value) {
         if let Self::Structural(schema) = self {

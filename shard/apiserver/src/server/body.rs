@@ -105,7 +105,9 @@ pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Stat
 pub(super) fn expected_kind(target: &Target) -> (String, String) {
     let resource = &target.resource;
     let own = || (resource.api_version(&target.version), resource.kind.to_string());
-    let Some(subresource) = target.subresource.as_deref().and_then(|name| resource.subresource(name)) else {
+    let Some(subresource) =
+        target.subresource.as_deref().and_then(|name| resource.subresource(&target.version, name))
+    else {
         return own();
     };
     match subresource.kind {

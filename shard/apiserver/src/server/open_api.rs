@@ -68,13 +68,14 @@ impl OpenApi {
     }
 
     async fn index(&self, catalog: &Arc<Catalog>) -> Result<Arc<Index>, Status> {
-        if let Some(index) = self.cache.index(catalog.hash) {
+        let key = catalog.key();
+        if let Some(index) = self.cache.index(key) {
             return Ok(index);
         }
         let (cache, catalog) = (Arc::clone(&self.cache), Arc::clone(catalog));
         run_blocking(move || {
             let index = Arc::new(index_of(&catalog, &cache));
-            cache.insert_index(catalog.hash, Arc::clone(&index));
+            cache.insert_index(key, Arc::clone(&index));
             index
         })
         .await
@@ -155,10 +156,9 @@ fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
 }
 
 fn group_versions(catalog: &Catalog) -> Vec<(&str, &str)> {
-    let versions = catalog
-        .resources
-        .iter()
-        .flat_map(|resource| resource.versions.iter().map(|version| (&*resource.name.group, &*version.name)));
+    let versions = catalog.resources.iter().flat_map(|resource| {
+        resource.versions.served.iter().map(|version| (&*resource.name.group, &*version.name))
+    });
     let mut versions: Vec<(&str, &str)> = versions.collect();
     versions.sort_unstable();
     versions.dedup();
@@ -182,7 +182,7 @@ fn open_api_resource(resource: &ServedResource, version: &ServedVersion) -> Open
         // The schema is unknown: any object.
         (Shape::Anything | Shape::Structural(_), None) => OpenApiSchema::Custom(Arc::new(Value::Null)),
     };
-    let subresources = resource.subresources.iter().map(|subresource| OpenApiSubresource {
+    let subresources = version.subresources.iter().map(|subresource| OpenApiSubresource {
         name: subresource.name.to_owned(),
         verbs: verbs(subresource.verbs),
         body: body_of(subresource),

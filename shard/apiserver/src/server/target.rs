@@ -13,7 +13,7 @@ use crate::registry::ServedResource;
 use crate::registry::{Target, group_resource};
 use crate::request::{Form, ResourcePath};
 use crate::resource::Verb;
-use crate::response::{self, Response};
+use crate::response::{self, Response, ResponseBody};
 use crate::scope::{Scope, ScopeSelector};
 
 impl<H: Host> ApiServer<H> {
@@ -73,7 +73,16 @@ impl<H: Host> ApiServer<H> {
         match (wanted.verb, wanted.name) {
             (Verb::Get, Some(name)) => self.get(context, &target, &name).await,
             (Verb::List, _) => self.list(context, &target).await,
-            (Verb::Watch, name) => self.watch(context, target, name).await,
+            (Verb::Watch, name) => {
+                let key = target.resource.key;
+                let response = self.watch(context, target, name).await?;
+                // A definition that changed before the subscription has ended the watches that were open then, and not this one. The
+                // client watches again.
+                match self.host.resolve(scopes, &requested)? {
+                    Some(resource) if resource.key == key => Ok(response),
+                    _ => Ok(response.map(|_| ResponseBody::full(Bytes::new()))),
+                }
+            }
             (Verb::Create, name) => self.create(context, &target, name.as_deref(), body, warnings).await,
             (Verb::Update, Some(name)) => self.update(context, &target, &name, body, warnings).await,
             (Verb::Patch, Some(name)) => self.patch(context, &target, &name, body, warnings).await,
@@ -106,7 +115,7 @@ impl<H: Host> ApiServer<H> {
 fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Option<Status> {
     let verbs = match &wanted.subresource {
         None => resource.verbs,
-        Some(name) => match resource.subresource(name) {
+        Some(name) => match resource.subresource(&wanted.version, name) {
             Some(subresource) => subresource.verbs,
             None => return Some(Status::unknown_resource()),
         },

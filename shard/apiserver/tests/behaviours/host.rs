@@ -8,8 +8,8 @@ use bytes::Bytes;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::object::ScopeAnnotations;
 use fairlead_apiserver::registry::{
-    Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource, built_in_resources,
-    is_built_in,
+    Catalog, Conversion, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
+    built_in_resources, is_built_in,
 };
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::request::RequestPath;
@@ -57,8 +57,7 @@ pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
-    let host =
-        TestHost { catalog: Arc::new(Catalog { resources, hash: 1 }), version: version_document("test") };
+    let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
     let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
     let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
     let driven = hub.clone();
@@ -178,11 +177,13 @@ fn widgets(registry: Arc<dyn Registry>) -> ServedResource {
                 default: "",
             }],
             deprecation_warning: deprecation.map(Into::into),
+            subresources: vec![STATUS],
+            strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
         }
     };
     let versions =
         vec![version("v1", 1, None), version("v1beta1", 2, Some("example.com/v1beta1 Widget is deprecated"))];
-    custom("widgets", "Widget", true, versions, true, registry)
+    custom("widgets", "Widget", true, versions, registry)
 }
 
 /// `gadgets.example.com`: cluster-scoped, any content, no status subresource.
@@ -195,8 +196,10 @@ fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
         columns: Arc::new(NameAndColor),
         selectable_fields: Vec::new(),
         deprecation_warning: None,
+        subresources: Vec::new(),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: false }),
     };
-    custom("gadgets", "Gadget", false, vec![version], false, registry)
+    custom("gadgets", "Gadget", false, vec![version], registry)
 }
 
 fn custom(
@@ -204,11 +207,8 @@ fn custom(
     kind: &str,
     namespaced: bool,
     versions: Vec<ServedVersion>,
-    has_status_subresource: bool,
     registry: Arc<dyn Registry>,
 ) -> ServedResource {
-    let status =
-        Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
     ServedResource {
         name: ResourceName::new("example.com", plural),
         kind: kind.into(),
@@ -218,18 +218,22 @@ fn custom(
         categories: vec!["all".into()],
         namespaced,
         origin: Origin::Custom,
-        versions,
-        storage_version: "v1".into(),
+        key: ServedKey::of(&[plural.as_bytes()]),
+        versions: Arc::new(Versions {
+            storage: versions.iter().find(|version| &*version.name == "v1").unwrap().clone(),
+            served: versions,
+        }),
         schema_hash: 7,
         conversion: Conversion::None,
         storage_version_hash: Some("hash=".into()),
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
-        subresources: has_status_subresource.then_some(status).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource }),
         registry,
     }
 }
+
+const STATUS: Subresource =
+    Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
 struct NameAndColor;
 

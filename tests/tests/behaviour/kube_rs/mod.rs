@@ -1,7 +1,9 @@
 //! Programs with kube-rs, and the lifecycle of workspaces.
 
 mod clients;
+mod definitions;
 mod lifecycle;
+mod permissions;
 mod placement;
 
 use fairlead_certs::Client as Role;

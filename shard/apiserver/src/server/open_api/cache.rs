@@ -10,6 +10,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
+use crate::registry::CatalogKey;
+
 /// Number of cached indexes, about 10 KiB each.
 const CACHED_INDEXES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Bytes of cached documents. All built-in group versions together have about 2 MB.
@@ -80,7 +82,7 @@ impl ContentKey {
 
 /// Drops the least recently used entries.
 pub(super) struct Cache {
-    indexes: Mutex<LruCache<u64, Arc<Index>>>,
+    indexes: Mutex<LruCache<CatalogKey, Arc<Index>>>,
     documents: Mutex<Documents>,
 }
 
@@ -97,11 +99,11 @@ impl Default for Cache {
 }
 
 impl Cache {
-    pub(super) fn index(&self, catalog: u64) -> Option<Arc<Index>> {
+    pub(super) fn index(&self, catalog: CatalogKey) -> Option<Arc<Index>> {
         self.indexes.lock().get(&catalog).cloned()
     }
 
-    pub(super) fn insert_index(&self, catalog: u64, index: Arc<Index>) {
+    pub(super) fn insert_index(&self, catalog: CatalogKey, index: Arc<Index>) {
         self.indexes.lock().put(catalog, index);
     }
 
