@@ -84,8 +84,8 @@ impl Admission for NoAdmission {
         _write: &AdmissionRequest<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
-    ) -> Result<(), Status> {
-        Ok(())
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(Vec::new())
     }
 
     async fn validate(

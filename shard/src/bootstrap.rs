@@ -16,12 +16,13 @@ use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::exports::{RootExports, set_locks};
+use crate::exports::RootExports;
 use crate::index::Definitions;
 use crate::names::{
     API_EXPORTS, API_RESOURCE_SCHEMAS, BOUND_CRDS, BUILT_IN, CONFIG_MAPS, CUSTOM, SECRETS, SYSTEM_ADMIN,
     SYSTEM_CRDS, SYSTEM_SHARD,
 };
+use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
 
 /// ConfigMap in `system:shard` that stores root's exports and schemas.
@@ -230,7 +231,14 @@ fn ensure_cluster(
     exports: &RootExports,
     settings: Option<&ShardSettings<'_>>,
 ) -> Result<(), BootstrapError> {
-    set_locks(&mut object, exports.locks(bindings));
+    let resource = writes.resource_of(&object)?;
+    let stored = writes.stored(&resource, cluster, &object)?;
+    let mut locks = match stored {
+        Some(stored) => ResourceLocks::of(&writes.tree(&stored)?),
+        None => ResourceLocks::default(),
+    };
+    locks.0.extend(exports.locks(bindings).0);
+    locks.set(&mut object);
     let mut conditions = Vec::new();
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_INITIALIZED), Timestamp::now());
     object["status"] = json!({"phase": "Ready"});

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairlead_api::{Condition, annotation, condition_type, finalizer};
+use fairlead_api::{Condition, condition_type, finalizer};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::index::Identities;
+use crate::resource_locks::{ResourceLock, ResourceLocks};
 
 /// Root's exports by name, the same on all shards. Root's shard creates them. Other shards read and store them, so
 /// that they start without root.
@@ -114,18 +115,18 @@ impl RootExports {
         Some(binding)
     }
 
-    /// The value of kcp's resource lock annotation on a LogicalCluster: the binding that owns each resource.
-    pub(crate) fn locks(&self, bindings: &[Value]) -> String {
-        let mut locks = BTreeMap::new();
+    /// The locks of bindings: each owns the resources of its export.
+    pub(crate) fn locks(&self, bindings: &[Value]) -> ResourceLocks {
+        let mut locks = ResourceLocks::default();
         for binding in bindings {
-            let name = &binding["metadata"]["name"];
+            let name = binding["metadata"]["name"].as_str();
             let export = binding["spec"]["reference"]["export"]["name"].as_str().unwrap_or_default();
             for schema in self.0.get(export).into_iter().flat_map(|export| &export.schemas) {
-                locks.insert(format!("{}.{}", schema.resource, schema.group), json!({"n": name}));
+                let lock = ResourceLock { binding: name.map(str::to_owned), ..ResourceLock::default() };
+                locks.0.insert(format!("{}.{}", schema.resource, schema.group), lock);
             }
         }
-        // A map of strings to JSON always serializes.
-        serde_json::to_string(&locks).unwrap_or_default()
+        locks
     }
 
     /// The CRDs of the bound schemas, as `system:bound-crds` stores them.
@@ -139,9 +140,4 @@ impl RootExports {
             })
             .collect()
     }
-}
-
-/// Sets the annotation that names the owner of each bound resource on a LogicalCluster.
-pub(crate) fn set_locks(logical_cluster: &mut Value, locks: String) {
-    logical_cluster["metadata"]["annotations"][annotation::RESOURCE_BINDINGS] = locks.into();
 }

@@ -143,6 +143,14 @@ impl<'s> Writes<'s> {
         self.objects.get(&resource.name, &resource.origin, &Scope::new(cluster), namespace, name)
     }
 
+    /// A stored object as a tree.
+    ///
+    /// # Errors
+    /// 500 if it is malformed.
+    pub(crate) fn tree(&self, stored: &StoredObject) -> Result<Value, Status> {
+        self.objects.tree(stored)
+    }
+
     /// Commits all writes at once.
     ///
     /// # Errors

@@ -2,14 +2,13 @@
 
 use core::task::{Context, Poll};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::{Value, json};
 
-use crate::hub::{Delivery, FrameType, ObjectChange, ObjectEvent};
+use crate::hub::{Backlog, Delivery, FrameType, ObjectChange, ObjectEvent};
 use crate::object::{EncodedObject, ScopeAnnotations};
 use crate::registry::Selection;
 use crate::registry::{ListedObject, OpenWatch, StoredObject, Target};
@@ -26,7 +25,7 @@ pub struct WatchBody {
     view: View,
     watched: OpenWatch,
     initial: VecDeque<StoredObject>,
-    backlog: VecDeque<Arc<ObjectEvent>>,
+    backlog: Backlog,
     phase: Phase,
     headings_sent: bool,
 }
@@ -54,7 +53,7 @@ enum Phase {
 impl WatchBody {
     pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: OpenWatch) -> Self {
         let initial = core::mem::take(&mut watched.initial).into();
-        let backlog = core::mem::take(&mut watched.backlog).into();
+        let backlog = core::mem::take(&mut watched.backlog);
         Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
     }
 
@@ -88,14 +87,14 @@ impl WatchBody {
                         }
                     }
                 },
-                Phase::Backlog => match self.backlog.pop_front() {
+                Phase::Backlog => match self.backlog.next() {
                     Some(event) => {
                         if let Some(frame) = self.event(&event) {
                             return Poll::Ready(Some(frame));
                         }
                     }
                     None => {
-                        self.backlog = VecDeque::new();
+                        self.backlog = Backlog::default();
                         self.phase = Phase::Live;
                     }
                 },

@@ -64,18 +64,20 @@ impl Admission for ShardAdmission {
         write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
-    ) -> Result<(), Status> {
+    ) -> Result<Vec<Mutation>, Status> {
+        let mut mutations = Vec::new();
         match resource_of(write) {
             ("tenancy.kcp.io", "workspaces") => self.mutate_workspace(write, object, old)?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::mutate(object, old),
             ("core.kcp.io", "shards") => mutate_shard(object),
             ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object)?,
             ("apiextensions.k8s.io", "customresourcedefinitions") => {
-                self.mutate_definition(write, object, old)?;
+                mutations = self.mutate_definition(write, object, old)?;
             }
             _ => {}
         }
-        self.set_path_annotation(write, object)
+        self.set_path_annotation(write, object)?;
+        Ok(mutations)
     }
 
     async fn validate(

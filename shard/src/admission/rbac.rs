@@ -1,6 +1,8 @@
 //! Admission of roles and bindings: Kubernetes' privilege escalation check. A user cannot grant permissions that it
 //! does not have.
 
+use std::sync::LazyLock;
+
 use fairlead_apiserver::authz::{RoleReference, Rule};
 use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
@@ -18,24 +20,14 @@ impl ShardAdmission {
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if is_master(write) {
+        if is_master(write) || old.is_some_and(|old| changes_only_gc_fields(object, old)) {
             return Ok(());
         }
         let (_, resource) = resource_of(write);
         let (verb, name, rules) = match resource {
-            "roles" | "clusterroles" => {
-                if old.is_some_and(|old| {
-                    old["rules"] == object["rules"] && old["aggregationRule"] == object["aggregationRule"]
-                }) {
-                    return Ok(());
-                }
-                ("escalate", write.name.to_owned(), rules_of(object))
-            }
+            // Also if the rules do not change: the labels decide which roles contain the rules by aggregation.
+            "roles" | "clusterroles" => ("escalate", write.name.to_owned(), rules_of(object)),
             "rolebindings" | "clusterrolebindings" => {
-                let same = |field: &str| old.is_some_and(|old| old[field] == object[field]);
-                if same("subjects") && same("roleRef") {
-                    return Ok(());
-                }
                 let reference = RoleReference::deserialize(&object["roleRef"])
                     .map_err(|error| Status::bad_request(format!("roleRef: {error}")))?;
                 let (own, system) = self.authorizer()?.policies(write.scope.as_str())?;
@@ -72,6 +64,13 @@ impl ShardAdmission {
         let own = self.authorizer()?.rules(write.user, write.scope.as_str(), write.namespace)?;
         let missing: Vec<&Rule> = rules.iter().filter(|rule| !rule.is_covered_by(&own)).collect();
         if missing.is_empty() {
+            // An aggregation rule collects rules of roles that do not exist yet.
+            let aggregates = has_aggregation_rule(object) || old.is_some_and(has_aggregation_rule);
+            let has_all = || FULL_AUTHORITY.iter().all(|rule| rule.is_covered_by(&own));
+            if resource == "clusterroles" && aggregates && !has_all() {
+                let message = "must have cluster-admin privileges to use the aggregationRule";
+                return Err(forbidden(write, message));
+            }
             return Ok(());
         }
         let lines: Vec<String> = missing.iter().map(|rule| describe(rule)).collect();
@@ -106,6 +105,34 @@ impl ShardAdmission {
         };
         Ok(self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action))
     }
+}
+
+/// The rules that a user needs to write an aggregation rule.
+static FULL_AUTHORITY: LazyLock<[Rule; 2]> = LazyLock::new(|| {
+    let all = || vec!["*".to_owned()];
+    [
+        Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
+        Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() },
+    ]
+});
+
+fn has_aggregation_rule(role: &Value) -> bool {
+    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// Whether an update changes nothing but what the garbage collector needs to delete the object.
+fn changes_only_gc_fields(object: &Value, old: &Value) -> bool {
+    let without = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    without(object) == without(old)
 }
 
 fn rules_of(object: &Value) -> Vec<Rule> {

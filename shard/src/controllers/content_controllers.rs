@@ -1,25 +1,27 @@
-//! Starts the controllers of a logical cluster's content: deletion, namespaces, bindings and definitions, with their
-//! event feeds.
+//! Starts the controllers of a logical cluster's content: deletion, namespaces, roles, bindings and definitions, with
+//! their event feeds.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use fairlead_apiserver::ScopeSelector;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{Shutdown, Tasks};
 use fairlead_store::Range;
 
+use super::aggregation::RoleAggregation;
 use super::binding::{BindingKey, Bindings};
-use super::definition::DefinitionCleanup;
+use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::namespace::Namespaces;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
-    API_BINDINGS, BUILT_IN, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS, NAMESPACES,
-    SERVICE_ACCOUNTS, WORKSPACES,
+    API_BINDINGS, BUILT_IN, CLUSTER_ROLES, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS,
+    LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS, WORKSPACES,
 };
 
 /// Dependencies of the controllers.
@@ -38,8 +40,10 @@ impl ContentControllers {
     pub(crate) fn start(&self, tasks: &Tasks, shutdown: &Shutdown) {
         self.start_deletion(tasks, shutdown);
         self.start_namespaces(tasks, shutdown);
-        let bindings = self.start_bindings(tasks, shutdown);
-        self.start_definitions(bindings, tasks, shutdown);
+        self.start_aggregation(tasks, shutdown);
+        let naming = self.start_naming(tasks, shutdown);
+        let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
+        self.start_definitions(bindings, naming, tasks, shutdown);
     }
 
     fn start_deletion(&self, tasks: &Tasks, shutdown: &Shutdown) {
@@ -104,7 +108,31 @@ impl ContentControllers {
         }
     }
 
-    fn start_bindings(&self, tasks: &Tasks, shutdown: &Shutdown) -> BindingQueue {
+    fn start_aggregation(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(RoleAggregation {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+        });
+        tasks.spawn("role aggregation", drive(controller.clone(), queue.clone(), shutdown.clone()));
+        let (resync_controller, resync_queue) = (controller.clone(), queue.clone());
+        let resync = move || {
+            resync_controller
+                .aggregated(&ScopeSelector::all())
+                .into_iter()
+                .for_each(|key| resync_queue.add(key));
+        };
+        let keys = move |event: &ObjectEvent| {
+            controller.keys_of(event).into_iter().for_each(|key| queue.add(key));
+        };
+        let resource = CLUSTER_ROLES.clone();
+        tasks.spawn(
+            "role events",
+            feed(self.hub.clone(), resource, Some(BUILT_IN), shutdown.clone(), resync, keys),
+        );
+    }
+
+    fn start_bindings(&self, naming: NamingQueue, tasks: &Tasks, shutdown: &Shutdown) -> BindingQueue {
         let queue = Arc::new(Queue::new());
         let controller = Arc::new(Bindings {
             objects: self.objects.clone(),
@@ -124,13 +152,33 @@ impl ContentControllers {
                 Some(CUSTOM),
                 shutdown.clone(),
                 move || resync_queue.add_unsettled(),
-                move |event| event_queue.add_for(event),
+                move |event| {
+                    event_queue.add_for(event);
+                    naming.add_for(event);
+                },
             ),
         );
         binding_queue
     }
 
-    fn start_definitions(&self, bindings: BindingQueue, tasks: &Tasks, shutdown: &Shutdown) {
+    fn start_naming(&self, tasks: &Tasks, shutdown: &Shutdown) -> NamingQueue {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(DefinitionNaming {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+        });
+        tasks.spawn("definition names", drive(controller.clone(), queue.clone(), shutdown.clone()));
+        NamingQueue { controller, queue }
+    }
+
+    fn start_definitions(
+        &self,
+        bindings: BindingQueue,
+        naming: NamingQueue,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
         let queue = Arc::new(Queue::new());
         let controller = Arc::new(DefinitionCleanup {
             objects: self.objects.clone(),
@@ -140,14 +188,17 @@ impl ContentControllers {
         });
         tasks.spawn("definition cleanup", drive(controller, queue.clone(), shutdown.clone()));
         let (objects, resync_queue, binding_queue) = (self.objects.clone(), queue.clone(), bindings.clone());
+        let naming_queue = naming.clone();
         let resync = move || {
             let resource = &CUSTOM_RESOURCE_DEFINITIONS;
             for_each_key(&objects, resource, &BUILT_IN, |cluster, name| resync_queue.add((cluster, name)));
             binding_queue.add_unsettled();
+            naming_queue.add_waiting();
         };
         let keys = move |event: &ObjectEvent| {
             DefinitionCleanup::keys_of(event).into_iter().for_each(|key| queue.add(key));
             bindings.add_for(event);
+            naming.add_for(event);
         };
         let resource = CUSTOM_RESOURCE_DEFINITIONS.clone();
         tasks.spawn(
@@ -171,6 +222,23 @@ impl BindingQueue {
 
     fn add_unsettled(&self) {
         self.controller.unsettled().into_iter().for_each(|key| self.queue.add(key));
+    }
+}
+
+/// Adds CRDs that wait for names to the queue of their controller.
+#[derive(Clone)]
+struct NamingQueue {
+    controller: Arc<DefinitionNaming>,
+    queue: Arc<Queue<DefinitionKey>>,
+}
+
+impl NamingQueue {
+    fn add_for(&self, event: &ObjectEvent) {
+        self.controller.keys_of(event).into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    fn add_waiting(&self) {
+        self.controller.waiting(&ScopeSelector::all()).into_iter().for_each(|key| self.queue.add(key));
     }
 }
 

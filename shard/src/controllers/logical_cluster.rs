@@ -19,9 +19,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::controller_runtime::{Controller, ReconcileOutcome};
-use crate::exports::{RootExports, set_locks};
+use crate::exports::RootExports;
 use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+use crate::resource_locks::ResourceLocks;
 use crate::workspace_types::{TypeLookup, type_reference};
 use crate::writes::Writes;
 
@@ -171,7 +172,10 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
         if waits_for(&new, API_BINDINGS_INITIALIZER) {
             match bindings(&new, &cluster, context, now) {
                 Ok(bindings) => {
-                    set_locks(&mut new, context.exports.locks(&bindings));
+                    // CRDs may have been created before.
+                    let mut locks = ResourceLocks::of(&new);
+                    locks.0.extend(context.exports.locks(&bindings).0);
+                    locks.set(&mut new);
                     objects.extend(bindings);
                     set_condition(
                         &mut conditions,
@@ -210,7 +214,7 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
         _ => {}
     }
     if new["metadata"]["annotations"][annotation::RESOURCE_BINDINGS].is_null() {
-        set_locks(&mut new, "{}".to_owned());
+        ResourceLocks::default().set(&mut new);
     }
     objects.extend(administrator_binding(&new));
     new["metadata"]["annotations"][annotation::SHARD] = context.shard.into();

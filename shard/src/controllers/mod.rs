@@ -3,6 +3,7 @@
 //! They read the store and write to it directly; across shards they use the API of the other shard. They receive events
 //! from the hub, and visit all keys at start and after their subscription lagged.
 
+mod aggregation;
 mod binding;
 mod content_controllers;
 mod definition;

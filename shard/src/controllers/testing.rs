@@ -29,7 +29,7 @@ use super::ContentControllers;
 use super::logical_cluster::namespace_content;
 use crate::bootstrap;
 use crate::creation_fence::creation_fence;
-use crate::exports::{RootExports, set_locks};
+use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
 use crate::writes::Writes;
@@ -98,7 +98,7 @@ impl Shard {
             "spec": {"owner": {"cluster": "root", "name": cluster}},
             "status": {"phase": "Ready"},
         });
-        set_locks(&mut logical_cluster, self.exports.locks(&bindings));
+        self.exports.locks(&bindings).set(&mut logical_cluster);
         let mut writes = Writes::new(&self.objects, &self.definitions);
         writes.create(cluster, logical_cluster).unwrap();
         for namespace in fairlead_api::universal_workspace() {
@@ -324,8 +324,8 @@ impl Admission for FenceAdmission {
         _write: &AdmissionRequest<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
-    ) -> Result<(), Status> {
-        Ok(())
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(Vec::new())
     }
 
     async fn validate(

@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::cluster_cache::ClusterCache;
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::resources::{LocalDefinition, own_resource};
+use crate::definition_names::is_condition_true;
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
 /// Number of logical clusters whose catalogs are cached.
@@ -315,26 +316,18 @@ impl ClusterDefinitions {
     }
 }
 
-/// The watches that a change of a CRD ends: those of its resource, if it has another definition now.
+/// The watches that a change of a CRD ends: those of its resource, if it has another definition now. As in Kubernetes, watches
+/// stay open while a CRD is terminating, so that they deliver the deletions of its objects.
 fn changed_definition(event: &ObjectEvent) -> Option<InvalidatedWatches> {
     let ObjectChange::Updated { object, previous } = &event.change else { return None };
-    let [new, old] = [object, previous].map(|object| {
-        let tree: Value = serde_json::from_slice(object.as_object().json()).unwrap_or_default();
-        let conditions = ["Established", "Terminating"].map(|name| is_condition_true(&tree, name));
-        (tree, conditions)
-    });
-    if new.0["spec"] == old.0["spec"] && new.1 == old.1 {
+    let [new, old] = [object, previous]
+        .map(|object| serde_json::from_slice::<Value>(object.as_object().json()).unwrap_or_default());
+    if new["spec"] == old["spec"] && new["status"]["acceptedNames"] == old["status"]["acceptedNames"] {
         return None;
     }
-    let spec = &old.0["spec"];
+    let spec = &old["spec"];
     let resource = ResourceName::new(spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
-    Some(InvalidatedWatches { scope: Scope::new(&*event.scope), resource, origin: Origin::Custom })
-}
-
-fn is_condition_true(definition: &Value, name: &str) -> bool {
-    let conditions = definition["status"]["conditions"].as_array();
-    let is_true = |condition: &Value| condition["type"] == name && condition["status"] == "True";
-    conditions.is_some_and(|conditions| conditions.iter().any(is_true))
+    Some(InvalidatedWatches { scope: Scope::new(&event.scope), resource, origin: Origin::Custom })
 }
 
 #[derive(Deserialize)]

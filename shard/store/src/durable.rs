@@ -3,6 +3,7 @@
 //! A commit goes `commit` → queue → writer ([`writer`]) → one durable write for everything queued → the new [`view`] is
 //! published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
 
+mod changes;
 mod dry_run;
 mod layout;
 mod open;
@@ -26,7 +27,7 @@ use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
-use crate::follow::{Batch, Follower, Log};
+use crate::follow::{Batch, Changes, Follower, Log};
 use crate::mutation::{Mutation, check_shape};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
@@ -161,6 +162,10 @@ impl Store for RedbStore {
         self.shared.view().check_readable(after)?;
         let log: Arc<dyn Log> = Arc::clone(&self.shared) as _;
         Ok(Follower::new(log, after, self.latest_revision.clone()))
+    }
+
+    fn changes(&self, range: &Range, after: Revision, max_rows: usize) -> Result<Option<Changes>, ReadError> {
+        self.shared.view().changes(range, after, max_rows)
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {

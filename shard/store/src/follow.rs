@@ -64,6 +64,15 @@ impl fmt::Debug for Event {
     }
 }
 
+/// The events of a range of keys.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// In the order of their revisions; within a commit in any order.
+    pub events: Vec<(Revision, Event)>,
+    /// The last revision that was read.
+    pub up_to: Revision,
+}
+
 /// The log of a backend, which followers read.
 pub trait Log: Send + Sync + 'static {
     /// Some of the batches with a revision greater than `after`: the first ones, in order, without gap. Empty exactly

@@ -35,7 +35,7 @@ mod store;
 
 pub use durable::{RedbOptions, RedbStore};
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
-pub use follow::{Batch, Event, Follower, Log};
+pub use follow::{Batch, Changes, Event, Follower, Log};
 pub use memory::MemoryStore;
 pub use mutation::{Change, Expect, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 
 use crate::error::{CommitError, CompactError, ReadError};
-use crate::follow::Follower;
+use crate::follow::{Changes, Follower};
 use crate::mutation::Mutation;
 use crate::record::{Page, Range, Record, RecordRef, Revision};
 
@@ -81,6 +81,22 @@ pub trait Store: Send + Sync + 'static {
     /// Creating one is cheap. Each follower reads the log itself, so a process normally has one and distributes its
     /// batches.
     fn follow(&self, after: Revision) -> Result<Follower, ReadError>;
+
+    /// The events of `range` after a revision, read from the range instead of from the log. `None` if that would visit
+    /// more than `max_rows` rows, or if the backend can only read its log.
+    ///
+    /// Cost on redb: 0.2 to 0.5 µs per record and per superseded value in the range.
+    ///
+    /// # Errors
+    /// [`ReadError::Compacted`] as for [`follow`](Self::follow).
+    fn changes(
+        &self,
+        _range: &Range,
+        _after: Revision,
+        _max_rows: usize,
+    ) -> Result<Option<Changes>, ReadError> {
+        Ok(None)
+    }
 
     /// Discards the history below `below` (at most the latest revision; a revision that is already compacted is a no-op)
     /// and returns when the space has been freed for reuse. Reads below it get [`ReadError::Compacted`] before that.

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_names::{KeyCodec, ResourceName};
-use fairlead_store::{Batch, FollowError, Follower, ReadError, Revision, Store};
+use fairlead_store::{Batch, FollowError, Range, Revision, Store};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::backlog::{Backlog, BacklogError, BacklogRequest, Backlogs};
 use super::event::ObjectEvent;
 use super::queue::{Delivery, Interest, ProgressNotifications, Queue, SubscriptionEnd};
 use super::registrations::{HubOptions, HubProgress, Observer, Registrations, WatchInvalidator};
@@ -35,6 +36,7 @@ impl Hub {
             options,
             observers: RwLock::default(),
             invalidators: RwLock::default(),
+            backlogs: Backlogs::new(store.revision()),
         };
         Self { registrations: Arc::new(registrations), store, codec }
     }
@@ -142,34 +144,20 @@ impl Hub {
         Subscription { queue, registrations: Arc::downgrade(&self.registrations) }
     }
 
-    /// The events of an interest after `after` and up to `up_to`, from the store's log, for a watch
-    /// that resumes at an older revision. Reads the whole log in between; rare.
+    /// The events of an interest after `after` and up to `up_to`, for a watch that resumes at an older revision. `range` has all
+    /// keys of the interest.
     ///
     /// # Errors
-    /// [`ReadError`] when that history is compacted.
+    /// [`BacklogError`] when that history is compacted, or too large.
     pub async fn backlog(
         &self,
-        interest: &Interest,
+        interest: Interest,
+        range: Range,
         after: Revision,
         up_to: Revision,
-    ) -> Result<Vec<Arc<ObjectEvent>>, ReadError> {
-        let mut events = Vec::new();
-        if after >= up_to {
-            return Ok(events);
-        }
-        let mut follower: Follower = self.store.follow(after)?;
-        loop {
-            let Ok(batch) = follower.next().await else {
-                return Err(ReadError::Compacted { oldest: self.store.compacted() });
-            };
-            if batch.revision > up_to {
-                return Ok(events);
-            }
-            events.extend(self.decode(&batch).filter(|event| interest.wants(event)).map(Arc::new));
-            if batch.revision == up_to {
-                return Ok(events);
-            }
-        }
+    ) -> Result<Backlog, BacklogError> {
+        let request = BacklogRequest { interest, range, after, up_to };
+        self.registrations.backlogs.read(&self.store, self.codec, request).await
     }
 
     /// Ends the subscriptions that `selects` returns true for, for example those of a deleted logical cluster.
@@ -226,6 +214,7 @@ impl Hub {
                 index.visit_interested(&event, |queue| {
                     wakers.extend(queue.push(Delivery::Event(event.clone())))
                 });
+                self.registrations.backlogs.push(event);
             }
             self.registrations.progress.send_modify(|passed| passed.revision = batch.revision);
         }

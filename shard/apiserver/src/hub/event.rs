@@ -140,6 +140,15 @@ impl ObjectEvent {
         self.change.object().as_object()
     }
 
+    /// Approximate memory of the event and its objects, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let previous = match &self.change {
+            ObjectChange::Updated { previous, .. } => previous.stored().len(),
+            ObjectChange::Created(_) | ObjectChange::Deleted(_) => 0,
+        };
+        size_of::<Self>() + self.change.object().stored().len() + previous
+    }
+
     /// Whether the object was deleted.
     pub fn is_deletion(&self) -> bool {
         matches!(self.change, ObjectChange::Deleted(_))

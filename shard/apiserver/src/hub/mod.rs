@@ -8,6 +8,7 @@
 //!   by resource and by scope or label, so an event visits only matching subscriptions.
 //! * A subscription is a queue. One that is not read overflows and ends; others are not affected.
 
+mod backlog;
 mod driver;
 mod event;
 mod index;
@@ -15,6 +16,7 @@ mod queue;
 mod registrations;
 mod subscription;
 
+pub use backlog::{Backlog, BacklogError};
 pub use driver::{Hub, HubClosed};
 pub use event::{ObjectChange, ObjectEvent};
 pub use queue::{Delivery, Interest, ProgressNotifications, SubscriptionEnd};

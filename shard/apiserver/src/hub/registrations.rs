@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::backlog::Backlogs;
 use super::event::ObjectEvent;
 use super::index::SubscriptionIndex;
 use super::queue::{Delivery, Interest, Queue, SubscriptionEnd};
@@ -75,6 +76,7 @@ pub(super) struct Registrations {
     pub(super) options: HubOptions,
     pub(super) observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
     pub(super) invalidators: RwLock<FxHashMap<ResourceName, Vec<WatchInvalidator>>>,
+    pub(super) backlogs: Backlogs,
 }
 
 impl Registrations {

@@ -15,7 +15,8 @@ use crate::scope::Scope;
 /// conflicts.
 #[async_trait]
 pub trait Admission: Send + Sync {
-    /// Changes the object.
+    /// Changes the object. Returns mutations of other objects for the same commit: changes that belong to the write, and
+    /// fences on what the changes depend on.
     ///
     /// # Errors
     /// The refusal.
@@ -24,9 +25,9 @@ pub trait Admission: Send + Sync {
         write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
-    ) -> Result<(), Status>;
+    ) -> Result<Vec<Mutation>, Status>;
 
-    /// Refuses the write, or returns fences that must hold at the commit. `object` is `None` for a delete.
+    /// Refuses the write, or returns mutations of other objects for the same commit. `object` is `None` for a delete.
     ///
     /// # Errors
     /// The refusal.

@@ -7,6 +7,7 @@ use futures_util::stream::{self, FuturesUnordered};
 use serde_json::Value;
 
 use super::conversion::{to_storage, to_version};
+use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
@@ -62,6 +63,7 @@ impl StoreRegistry {
                 return Ok(deleted);
             }
             mutations.insert(0, mutation);
+            let Some(mutations) = join(mutations) else { continue };
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;

@@ -5,6 +5,7 @@ mod builtin;
 mod continuation;
 mod conversion;
 mod delete;
+mod join;
 mod metadata;
 mod namespace;
 mod objects;
@@ -216,7 +217,7 @@ pub struct OpenWatch {
     /// Objects to send as ADDED, with their scopes.
     pub initial: Vec<StoredObject>,
     /// Events that happened before the subscription was registered.
-    pub backlog: Vec<Arc<crate::hub::ObjectEvent>>,
+    pub backlog: crate::hub::Backlog,
     /// Events of the subscription up to this revision are skipped: `initial` and `backlog` cover them.
     pub after: Revision,
     /// The live events.

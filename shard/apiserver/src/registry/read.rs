@@ -13,7 +13,7 @@ use super::{
     ListEnd, ListedObject, ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject,
     Target, Visitor, WatchEnd,
 };
-use crate::hub::{Interest, ProgressNotifications};
+use crate::hub::{Backlog, BacklogError, Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
 use crate::scope::ScopeSelector;
 
@@ -148,17 +148,20 @@ impl StoreRegistry {
                 })
                 .map_err(|error| read_status(&error))?;
             drop(collect);
-            return Ok(OpenWatch { initial, backlog: Vec::new(), after, subscription });
+            return Ok(OpenWatch { initial, backlog: Backlog::default(), after, subscription });
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
             _ => self.objects.store().revision(),
         };
-        let backlog = self.hub.backlog(&interest, after, registered).await.map_err(|error| match error {
-            ReadError::Compacted { oldest } => {
-                Status::expired(format!("too old resource version: {after} ({oldest})"))
-            }
-            other => read_status(&other),
+        let range = Range::prefix(prefix_of(&self.objects, target));
+        let too_old =
+            |oldest: Revision| Status::expired(format!("too old resource version: {after} ({oldest})"));
+        let backlog = self.hub.backlog(interest, range, after, registered).await;
+        let backlog = backlog.map_err(|error| match error {
+            BacklogError::Read(ReadError::Compacted { oldest }) => too_old(oldest),
+            BacklogError::Read(other) => read_status(&other),
+            BacklogError::TooLarge => too_old(registered),
         })?;
         Ok(OpenWatch { initial: Vec::new(), backlog, after: after.max(registered), subscription })
     }

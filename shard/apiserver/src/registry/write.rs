@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::admission::AdmissionRequest;
 use super::conversion::{to_storage, to_version};
+use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
@@ -22,8 +23,9 @@ use crate::request::{DryRun, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
-/// Attempts of a write before a conflict is returned to the client.
-const ATTEMPTS: usize = 8;
+/// Attempts of a write before a conflict is returned to the client. Many writes may depend on one object, such as creates of CRDs
+/// on their LogicalCluster; each round of conflicts lets one of them pass.
+const ATTEMPTS: usize = 64;
 
 impl StoreRegistry {
     pub(super) async fn write_new(
@@ -48,9 +50,9 @@ impl StoreRegistry {
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
             let request = self.admission_request(target, scope, &name, Verb::Create, options.dry_run);
-            self.admission.mutate(&request, &mut object, None).await?;
+            let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
-            let mut mutations = self.admission.validate(&request, Some(&object), None).await?;
+            mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
             let (stored, schema_hash) = to_storage(resource, &target.version, object)?;
             let encoded = self.objects.encode(stored, schema_hash)?;
             let key = self.objects.key(
@@ -67,6 +69,12 @@ impl StoreRegistry {
                 return Ok(WriteResult::Created(unsaved(encoded, scope)));
             }
             mutations.insert(0, put(key, Expect::Absent, &encoded));
+            let Some(mutations) = join(mutations) else {
+                if attempt < ATTEMPTS {
+                    continue;
+                }
+                return Err(Status::modified(group_resource(resource), &name));
+            };
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
@@ -121,14 +129,14 @@ impl StoreRegistry {
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
             let request = self.admission_request(target, scope, name, target.verb, options.dry_run);
-            self.admission.mutate(&request, &mut new, Some(&old)).await?;
+            let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
             if counts_generation && write == WriteTarget::Main {
                 metadata::increment_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
-            let mut mutations = self.admission.validate(&request, Some(&new), Some(&old)).await?;
+            mutations.extend(self.admission.validate(&request, Some(&new), Some(&old)).await?);
             let is_deleted = self.finishes_deletion(target, &new);
             let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
             let encoded = self.objects.encode(stored, schema_hash)?;
@@ -147,6 +155,7 @@ impl StoreRegistry {
                     put(key.clone(), expect, &encoded)
                 },
             );
+            let Some(mutations) = join(mutations) else { continue };
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 /// A parsed label selector; empty selects everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LabelSelector(Vec<LabelTerm>);
@@ -47,6 +49,41 @@ impl LabelSelector {
             return Ok(Self::default());
         }
         let terms = split_outside_parentheses(text).map(LabelTerm::parse).collect::<Result<_, _>>()?;
+        Ok(Self(terms))
+    }
+
+    /// Reads a `LabelSelector` object: `matchLabels` and `matchExpressions`. An empty object selects everything.
+    ///
+    /// # Errors
+    /// [`SelectorError`] with the invalid requirement.
+    pub fn of_object(object: &Value) -> Result<Self, SelectorError> {
+        let mut terms = Vec::new();
+        for (key, value) in object["matchLabels"].as_object().into_iter().flatten() {
+            let value = value.as_str().ok_or_else(|| SelectorError(format!("{key}={value}")))?;
+            terms.push(LabelTerm {
+                key: key.clone(),
+                operator: Operator::In,
+                values: BTreeSet::from([value.to_owned()]),
+            });
+        }
+        for requirement in object["matchExpressions"].as_array().into_iter().flatten() {
+            let error = || SelectorError(requirement.to_string());
+            let key = requirement["key"].as_str().ok_or_else(error)?.to_owned();
+            let values: BTreeSet<String> = requirement["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|value| value.as_str().map(str::to_owned).ok_or_else(error))
+                .collect::<Result<_, _>>()?;
+            let operator = match requirement["operator"].as_str() {
+                Some("In") if !values.is_empty() => Operator::In,
+                Some("NotIn") if !values.is_empty() => Operator::NotIn,
+                Some("Exists") if values.is_empty() => Operator::Present,
+                Some("DoesNotExist") if values.is_empty() => Operator::Absent,
+                _ => return Err(error()),
+            };
+            terms.push(LabelTerm { key, operator, values });
+        }
         Ok(Self(terms))
     }
 

@@ -133,11 +133,11 @@ impl Admission for NamespaceAdmission {
         _write: &AdmissionRequest<'_>,
         object: &mut Value,
         _old: Option<&Value>,
-    ) -> Result<(), Status> {
+    ) -> Result<Vec<Mutation>, Status> {
         if object["metadata"]["labels"]["mutate"] == "me" {
             object["metadata"]["labels"]["mutated"] = "yes".into();
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     async fn validate(

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_api::{
-    Condition, LOGICAL_CLUSTER_NAME, Severity, annotation, condition_type, conditions_of, finalizer,
-    is_condition_true, set_condition, set_summary, write_conditions,
+    Condition, LOGICAL_CLUSTER_NAME, Severity, condition_type, conditions_of, finalizer, is_condition_true,
+    set_condition, set_summary, write_conditions,
 };
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
@@ -21,14 +21,15 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_store::Range;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::deletion::{Sweep, commit, pause, visit_resource};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
-use crate::exports::{RootExports, set_locks};
+use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS};
+use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
 
 /// Logical cluster and name of an APIBinding.
@@ -129,7 +130,7 @@ impl Controller for Bindings {
         let others: Vec<&Value> = bindings.iter().map(|(_, one)| one).filter(|one| *one != binding).collect();
         let context = BindingContext {
             exports: &self.exports,
-            locks: Locks::of(&logical_cluster),
+            locks: ResourceLocks::of(&logical_cluster),
             others: &others,
             crds: self.crds(&scope)?,
         };
@@ -147,12 +148,11 @@ impl Controller for Bindings {
             Some(new) => writes.replace(&resource, stored, new)?,
             None => writes.remove(&resource, stored, binding),
         }
-        if plan.locks != context.locks {
-            let mut new = logical_cluster.clone();
-            set_locks(&mut new, plan.locks.to_json());
-            let resource = writes.resource_of(&new)?;
-            writes.replace(&resource, &lock_holder, new)?;
-        }
+        // A CRD that takes one of the resources meanwhile changes the LogicalCluster, too.
+        let mut new = logical_cluster.clone();
+        plan.locks.set(&mut new);
+        let resource = writes.resource_of(&new)?;
+        writes.replace_or_fence(&resource, &lock_holder, new)?;
         Ok(if commit(writes).await?.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
@@ -215,7 +215,7 @@ impl Bindings {
 /// Inputs of a decision about a binding.
 struct BindingContext<'a> {
     exports: &'a RootExports,
-    locks: Locks,
+    locks: ResourceLocks,
     /// The other bindings of the logical cluster.
     others: &'a [&'a Value],
     crds: BTreeSet<String>,
@@ -226,7 +226,7 @@ struct BindingContext<'a> {
 struct Plan {
     /// The desired binding; `None` removes it.
     binding: Option<Value>,
-    locks: Locks,
+    locks: ResourceLocks,
     next: ReconcileOutcome,
 }
 
@@ -240,7 +240,7 @@ fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
     };
     new["metadata"]["finalizers"] = old["metadata"]["finalizers"].clone();
     add_finalizer(&mut new);
-    let desired = Locks::parse(&context.exports.locks(std::slice::from_ref(old)));
+    let desired = context.exports.locks(std::slice::from_ref(old));
     let conflicts: BTreeMap<&String, (&str, bool)> = desired
         .0
         .keys()
@@ -375,36 +375,6 @@ fn add_finalizer(binding: &mut Value) {
 
 fn name_of(object: &Value) -> Option<&str> {
     object["metadata"]["name"].as_str()
-}
-
-/// Owners of the resources of a logical cluster, by `<resource>.<group>`.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-struct Locks(BTreeMap<String, Lock>);
-
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-struct Lock {
-    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
-    binding: Option<String>,
-    /// Fields of the locks of CRDs.
-    #[serde(flatten)]
-    others: BTreeMap<String, Value>,
-}
-
-impl Locks {
-    fn of(logical_cluster: &Value) -> Self {
-        let text = logical_cluster["metadata"]["annotations"][annotation::RESOURCE_BINDINGS].as_str();
-        Self::parse(text.unwrap_or("{}"))
-    }
-
-    /// Parses locks. Malformed text yields no locks.
-    fn parse(text: &str) -> Self {
-        Self(serde_json::from_str(text).unwrap_or_default())
-    }
-
-    fn to_json(&self) -> String {
-        // A map of strings to JSON always serializes.
-        serde_json::to_string(&self.0).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ const WORKSPACES: &str = "workspaces.tenancy.kcp.io";
 #[test]
 fn foreign_locks_are_preserved() {
     let text = r#"{"a.x":{"n":"mine"},"b.x":{"c":true,"e":"2026-01-01T00:00:00Z"}}"#;
-    assert_eq!(Locks::parse(text).to_json(), text);
-    assert_eq!(Locks::parse("nonsense"), Locks::default());
+    assert_eq!(ResourceLocks::parse(text).to_json(), text);
+    assert_eq!(ResourceLocks::parse("nonsense"), ResourceLocks::default());
 }
 
 #[test]
@@ -50,7 +50,7 @@ async fn resources_are_bound_only_where_they_are_free() {
     ] {
         let context = BindingContext {
             exports: &shard.exports,
-            locks: Locks::parse(&locks),
+            locks: ResourceLocks::parse(&locks),
             others,
             crds: crds.into_iter().map(str::to_owned).collect(),
         };
@@ -85,7 +85,7 @@ async fn a_bound_binding_stays_bound_when_its_resources_conflict() {
     let shard = Shard::start().await;
     let context = |locks: &str| BindingContext {
         exports: &shard.exports,
-        locks: Locks::parse(locks),
+        locks: ResourceLocks::parse(locks),
         others: &[],
         crds: BTreeSet::new(),
     };
@@ -112,7 +112,7 @@ async fn an_export_outside_root_is_not_found() {
     object["spec"]["reference"]["export"]["name"] = "strange".into();
     let context = BindingContext {
         exports: &shard.exports,
-        locks: Locks::default(),
+        locks: ResourceLocks::default(),
         others: &[],
         crds: BTreeSet::new(),
     };
@@ -140,7 +140,7 @@ async fn a_second_binding_waits_for_the_removal_of_the_first() {
     shard.delete("abc", BINDINGS, None, &first).await;
     shard.until("it is bound", || second()["status"]["phase"] == "Bound").await;
     assert_eq!(shard.get("abc", BINDINGS, None, &first), None);
-    let locks = Locks::of(&shard.logical_cluster("abc").unwrap());
+    let locks = ResourceLocks::of(&shard.logical_cluster("abc").unwrap());
     assert_eq!(locks.0["workspaces.tenancy.kcp.io"].binding.as_deref(), Some("second"));
     let catalog = shard.get("abc", WORKSPACES, None, "kept");
     assert!(catalog.is_some(), "objects of an export that another binding refers to are kept");
@@ -170,7 +170,7 @@ async fn deleting_a_binding_removes_its_objects_and_locks() {
     shard.until("it is removed", || shard.get("abc", BINDINGS, None, &first).is_none()).await;
     assert!(shard.keys("abc").iter().all(|key| !key.contains("/workspaces/")));
     assert!(shard.get("other", WORKSPACES, None, "free").is_some());
-    let locks = Locks::of(&shard.logical_cluster("abc").unwrap());
+    let locks = ResourceLocks::of(&shard.logical_cluster("abc").unwrap());
     assert!(!locks.0.is_empty() && locks.0.values().all(|lock| lock.binding.as_deref() != Some(&first)));
 }
 
@@ -189,6 +189,6 @@ fn workspace(name: &str, finalizers: Value) -> Value {
 
 /// The default binding to `tenancy.kcp.io`.
 fn default_binding_name(shard: &Shard) -> String {
-    let locks = Locks::of(&shard.logical_cluster("abc").unwrap());
+    let locks = ResourceLocks::of(&shard.logical_cluster("abc").unwrap());
     locks.0["workspaces.tenancy.kcp.io"].binding.clone().unwrap()
 }

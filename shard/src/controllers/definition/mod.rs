@@ -1,4 +1,7 @@
-//! Removes deleted CustomResourceDefinitions: first their objects, then the definition, then the watches.
+//! Removes deleted CustomResourceDefinitions: first their objects, then the definition, then the watches. The submodule
+//! gives waiting CRDs the names that become free.
+
+mod names;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +17,12 @@ use serde_json::{Value, json};
 
 use super::deletion::{Sweep, commit, commit_sweep, pause, visit_resource};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
+use crate::definition_names::{is_condition_true, unlock};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
 use crate::writes::Writes;
+
+pub(crate) use names::DefinitionNaming;
 
 /// Logical cluster and name of a CRD.
 pub(crate) type DefinitionKey = (Box<str>, Box<str>);
@@ -59,7 +65,7 @@ impl Controller for DefinitionCleanup {
         }
         // The condition stops creates before the objects are counted.
         let writes = || Writes::new(&self.objects, &self.definitions);
-        if !is_terminating(&old) {
+        if !is_condition_true(&old, "Terminating") {
             let mut new = old.clone();
             set_terminating(
                 &mut new,
@@ -75,7 +81,11 @@ impl Controller for DefinitionCleanup {
         }
         let sweep = self.sweep(&scope, name).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
-        let committed = commit_sweep(writes(), sweep, (&stored, &old), plan.definition).await?;
+        let mut writes = writes();
+        if plan.definition.is_none() {
+            writes.extend(unlock(&self.objects, &scope, name)?);
+        }
+        let committed = commit_sweep(writes, sweep, (&stored, &old), plan.definition).await?;
         Ok(if committed.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
 }
@@ -159,12 +169,6 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
 fn has_cleanup(definition: &Value) -> bool {
     let finalizers = definition["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| all.iter().any(|one| one == CLEANUP_FINALIZER))
-}
-
-fn is_terminating(definition: &Value) -> bool {
-    let conditions = definition["status"]["conditions"].as_array();
-    conditions
-        .is_some_and(|all| all.iter().any(|one| one["type"] == "Terminating" && one["status"] == "True"))
 }
 
 fn set_terminating(definition: &mut Value, status: &str, reason: &str, message: &str) {

@@ -60,6 +60,14 @@ impl View {
         self.compacted
     }
 
+    pub(super) fn current(&self) -> &ReadOnlyTable<&'static [u8], StoredValue> {
+        &self.current
+    }
+
+    pub(super) fn history(&self) -> &ReadOnlyTable<HistoryKey, StoredValue> {
+        &self.history
+    }
+
     /// Rows of `current`, `history` and `log`. redb maintains these counts.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let (current, history, log) = (self.current.len(), self.history.len(), self.log.len());
@@ -216,11 +224,11 @@ impl View {
     }
 }
 
-fn record<'a>(key: &'a [u8], (created, modified, value): (u64, u64, &'a [u8])) -> RecordRef<'a> {
+pub(super) fn record<'a>(key: &'a [u8], (created, modified, value): (u64, u64, &'a [u8])) -> RecordRef<'a> {
     RecordRef { key, value, created: Revision(created), modified: Revision(modified) }
 }
 
-fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
+pub(super) fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Included(&range.start), range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 

@@ -176,7 +176,27 @@ impl Model {
             }
             assert_eq!(follower.position(), self.revision());
             assert!(follower.next().now_or_never().is_none());
+            self.compare_changes(store, range, after);
         }
+    }
+}
+
+impl Model {
+    /// A backend that can read the events of a range finds the same ones as in the log.
+    fn compare_changes(&self, store: &dyn Store, range: &Range, after: usize) {
+        let Some(changes) = store.changes(range, Revision(after as u64), usize::MAX).unwrap() else { return };
+        assert_eq!(changes.up_to, self.revision());
+        let order = |(revision, event): &(Revision, Event)| (*revision, event.key.clone());
+        let mut found = changes.events;
+        assert!(found.is_sorted_by_key(|(revision, _)| *revision));
+        found.sort_by_key(order);
+        let later = self.events.iter().enumerate().skip(after + 1);
+        let mut expected: Vec<_> = later
+            .flat_map(|(at, events)| events.iter().map(move |event| (Revision(at as u64), event.clone())))
+            .filter(|(_, event)| range.contains(&event.key))
+            .collect();
+        expected.sort_by_key(order);
+        assert_eq!(found, expected, "after {after}");
     }
 }
 

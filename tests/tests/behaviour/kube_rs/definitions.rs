@@ -43,6 +43,23 @@ async fn define(client: &Client, versions: Value) {
     .await;
 }
 
+/// A CRD of the group `example.com`.
+fn definition(plural: &str, kind: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "versions": [version("v1", &[], true, false)],
+            "names": {"plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List")},
+        },
+    })
+}
+
+fn condition<'d>(definition: &'d Value, kind: &str) -> &'d Value {
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    conditions.iter().find(|condition| condition["type"] == kind).unwrap()
+}
+
 async fn set_versions(client: &Client, versions: Value) {
     let path = format!("{DEFINITIONS}/{BOATS}");
     let patch = json!({"spec": {"versions": versions}});
@@ -145,4 +162,69 @@ async fn versions_have_their_own_subresources_and_fields() {
     let beta = format!("{V1BETA1}/argo");
     let _: Value = client.patch(&beta, PatchType::Merge, &status, &options).await.unwrap();
     assert_eq!(client.get_json::<Value>(&path).await.unwrap()["status"]["phase"], "afloat");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_definitions_with_one_kind_exactly_one_is_established() {
+    const COUNT: usize = 12;
+    let installation = Installation::start(1).await;
+    let client = installation.admin("/clusters/root");
+    let creations = (0..COUNT).map(|index| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let boats = definition(&format!("boats{index}"), "Boat");
+            client.create::<Value>(DEFINITIONS, &boats, &WriteOptions::default()).await.unwrap()
+        })
+    });
+    let mut created = Vec::new();
+    for creation in creations.collect::<Vec<_>>() {
+        created.push(creation.await.unwrap());
+    }
+    let (served, waiting): (Vec<_>, Vec<_>) =
+        created.iter().partition(|definition| condition(definition, "Established")["status"] == "True");
+    assert_eq!((served.len(), waiting.len()), (1, COUNT - 1));
+    for definition in &waiting {
+        let accepted = condition(definition, "NamesAccepted");
+        assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ListKindConflict")));
+    }
+    let locks = async || -> Value {
+        let cluster: Value =
+            client.get_json("/apis/core.kcp.io/v1alpha1/logicalclusters/cluster").await.unwrap();
+        let locks = cluster["metadata"]["annotations"]["internal.apis.kcp.io/resource-bindings"].as_str();
+        serde_json::from_str(locks.unwrap()).unwrap()
+    };
+    let first = served[0]["metadata"]["name"].as_str().unwrap();
+    assert_eq!(locks().await[first], json!({"c": true}));
+
+    // Another one gets the names when the first one is gone.
+    client.delete(&format!("{DEFINITIONS}/{first}"), &DeleteOptions::default()).await.unwrap();
+    until_gone(&client, DEFINITIONS, first).await;
+    within("another one is established", async {
+        loop {
+            let list: Value = client.get_json(DEFINITIONS).await.unwrap();
+            let items = list["items"].as_array().unwrap();
+            let ours = items.iter().filter(|item| item["spec"]["group"] == "example.com");
+            match ours.filter(|item| condition(item, "Established")["status"] == "True").count() {
+                0 => tokio::task::yield_now().await,
+                count => return assert_eq!(count, 1),
+            }
+        }
+    })
+    .await;
+    assert_eq!(locks().await[first], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_cannot_have_the_names_of_a_bound_resource() {
+    let installation = Installation::start(1).await;
+    let path = installation.workspace("root", "shop", "root").await;
+    let client = installation.admin(&path);
+    let mut types = definition("workspaces", "Other");
+    types["metadata"]["name"] = "workspaces.tenancy.kcp.io".into();
+    types["spec"]["group"] = "tenancy.kcp.io".into();
+    types["spec"]["names"]["singular"] = "other".into();
+    let created: Value = client.create(DEFINITIONS, &types, &WriteOptions::default()).await.unwrap();
+    let accepted = condition(&created, "NamesAccepted");
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("PluralConflict")));
+    assert_eq!(condition(&created, "Established")["status"], "False");
 }
