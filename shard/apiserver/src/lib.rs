@@ -11,6 +11,7 @@ pub mod authz;
 mod discovery;
 mod host;
 pub mod hub;
+mod list;
 mod metrics;
 pub mod object;
 pub mod registry;

@@ -130,10 +130,15 @@ impl Renderer<'_> {
         json!({"cells": cells, "object": included})
     }
 
+    /// The column definitions of a table.
+    pub(crate) fn columns(&self) -> Value {
+        let columns = self.resource.version(self.version).map(|version| version.columns.definitions());
+        json!(columns.unwrap_or_default())
+    }
+
     /// A table of rows. In a watch, only the first table has the column definitions.
     pub(crate) fn table(&self, version: &str, metadata: &Value, rows: Vec<Value>, headings: bool) -> Value {
-        let columns = self.resource.version(self.version).map(|version| version.columns.definitions());
-        let definitions = if headings { json!(columns.unwrap_or_default()) } else { Value::Null };
+        let definitions = if headings { self.columns() } else { Value::Null };
         json!({
             "kind": "Table",
             "apiVersion": format!("meta.k8s.io/{version}"),

@@ -20,8 +20,11 @@ use sha2::{Digest as _, Sha512};
 
 use crate::request::{Form, Query, ResponseFormat};
 
+use crate::list::ListBody;
 use crate::watch::WatchBody;
 use gzip::gzip;
+
+pub(crate) use gzip::GzipStream;
 
 /// The header that identifies a request in the server's log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -39,6 +42,8 @@ pub type Response = http::Response<ResponseBody>;
 pub enum ResponseBody {
     /// The whole body.
     Full(Option<Bytes>),
+    /// A list that is sent in pieces.
+    List(Box<ListBody>),
     /// A watch.
     Watch(Box<WatchBody>),
     /// A stream of the host, for example a forwarded response.
@@ -64,6 +69,10 @@ impl Body for ResponseBody {
             Self::Full(bytes) => Poll::Ready(
                 bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
             ),
+            Self::List(list) => list.poll_piece(context).map(|piece| {
+                // The response has begun, so the error can only break off the stream.
+                piece.map(|piece| piece.map(Frame::data).map_err(|status| status.message.into()))
+            }),
             Self::Watch(watch) => {
                 watch.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -74,7 +83,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Watch(_) => false,
+            Self::List(_) | Self::Watch(_) => false,
             Self::Streamed(body) => body.is_end_stream(),
         }
     }
@@ -82,7 +91,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Watch(_) => SizeHint::default(),
+            Self::List(_) | Self::Watch(_) => SizeHint::default(),
             Self::Streamed(body) => body.size_hint(),
         }
     }
@@ -195,15 +204,25 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
         headers.extend(warning_header(warning).map(|value| (WARNING, value)));
     }
     if request.accepts_gzip
+        && let ResponseBody::List(list) = response.body_mut()
+    {
+        list.compress();
+        mark_compressed(response.headers_mut());
+    }
+    if request.accepts_gzip
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && bytes.len() >= MIN_GZIP_BYTES
         && let Some(compressed) = compressed(bytes.clone()).await
     {
         *response.body_mut() = ResponseBody::full(compressed);
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        mark_compressed(response.headers_mut());
     }
     response
+}
+
+fn mark_compressed(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// A Warning header (RFC 7234 5.5): code, agent, quoted text. Non-ASCII characters are sent as UTF-8.

@@ -1,7 +1,7 @@
 //! The body of a watch: frames of events, ready to send.
 
 use core::task::{Context, Poll};
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use fairlead_process::Status;
@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use crate::hub::{Backlog, Delivery, FrameType, ObjectChange, ObjectEvent};
 use crate::object::{EncodedObject, ScopeAnnotations};
 use crate::registry::Selection;
-use crate::registry::{ListedObject, OpenWatch, StoredObject, Target};
+use crate::registry::{ListCursor, ListedObject, OpenWatch, Target};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
 
 /// The size up to which pending events are sent in one chunk.
 const CHUNK: usize = 64 * 1024;
+/// Objects of a chunk of the initial state that are parsed, for tables, metadata and other versions: about 0.5 ms.
+const PARSED_PER_CHUNK: usize = 16;
 
 /// The stream of a watch's frames. An idle watch holds its request and a subscription: some hundred bytes.
 pub struct WatchBody {
@@ -24,7 +26,7 @@ pub struct WatchBody {
     options: ListOptions,
     view: View,
     watched: OpenWatch,
-    initial: VecDeque<StoredObject>,
+    initial: Option<Box<dyn ListCursor>>,
     backlog: Backlog,
     phase: Phase,
     headings_sent: bool,
@@ -52,7 +54,7 @@ enum Phase {
 
 impl WatchBody {
     pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: OpenWatch) -> Self {
-        let initial = core::mem::take(&mut watched.initial).into();
+        let initial = watched.initial.take();
         let backlog = core::mem::take(&mut watched.backlog);
         Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
     }
@@ -60,6 +62,9 @@ impl WatchBody {
     /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. A single
     /// shared frame is sent without a copy.
     pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.phase == Phase::Initial {
+            return self.poll_initial(context);
+        }
         let mut chunk = Chunk::default();
         while chunk.len() < CHUNK {
             match self.poll_frame(context) {
@@ -76,17 +81,8 @@ impl WatchBody {
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.phase {
-                Phase::Initial => match self.initial.pop_front() {
-                    Some(object) => return Poll::Ready(Some(self.added(&object))),
-                    None => {
-                        self.initial = VecDeque::new();
-                        self.phase = Phase::Backlog;
-                        let ends_state = self.options.initial_events == Some(InitialEvents::Send);
-                        if ends_state && self.options.allows_bookmarks {
-                            return Poll::Ready(Some(self.bookmark(self.watched.after, true)));
-                        }
-                    }
-                },
+                // `poll_initial` sends these.
+                Phase::Initial => self.phase = Phase::Backlog,
                 Phase::Backlog => match self.backlog.next() {
                     Some(event) => {
                         if let Some(frame) = self.event(&event) {
@@ -118,13 +114,45 @@ impl WatchBody {
         }
     }
 
-    fn added(&mut self, stored: &StoredObject) -> Bytes {
-        let listed = ListedObject {
-            object: stored.object.as_object(),
-            revision: stored.revision,
-            scope: stored.scope.as_str(),
+    /// The next chunk of the initial state, read from the store when the client takes it.
+    fn poll_initial(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(mut cursor) = self.initial.take() else {
+            self.phase = Phase::Backlog;
+            return self.poll_chunk(context);
         };
-        self.frame(FrameType::Added, listed)
+        let mut out = Vec::new();
+        let mut parsed = 0;
+        let end = cursor.step(&mut |listed: ListedObject<'_>| {
+            parsed += usize::from(!self.renderer().is_verbatim(listed.object));
+            self.append_frame(FrameType::Added, listed, &mut out);
+            let is_full = out.len() >= CHUNK || parsed >= PARSED_PER_CHUNK || self.phase == Phase::Done;
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match end {
+            Ok(None) if self.phase == Phase::Done => {}
+            Ok(None) => self.initial = Some(cursor),
+            Ok(Some(_)) if self.phase == Phase::Done => {}
+            Ok(Some(_)) => {
+                self.phase = Phase::Backlog;
+                let ends_state = self.options.initial_events == Some(InitialEvents::Send);
+                if ends_state && self.options.allows_bookmarks {
+                    out.extend_from_slice(&self.bookmark(self.watched.after, true));
+                }
+                if out.is_empty() {
+                    return self.poll_chunk(context);
+                }
+            }
+            Err(status) => {
+                self.phase = Phase::Done;
+                out.extend_from_slice(&error_frame(&status));
+            }
+        }
+        if out.is_empty() {
+            // The step selected nothing. Other tasks run before the next one.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(out.into()))
     }
 
     /// The frame of an event for this watch: an object that enters the selection is ADDED, one that leaves it DELETED.
@@ -155,6 +183,12 @@ impl WatchBody {
 
     fn frame(&mut self, frame_type: FrameType, listed: ListedObject<'_>) -> Bytes {
         let mut out = Vec::with_capacity(1024);
+        self.append_frame(frame_type, listed, &mut out);
+        out.into()
+    }
+
+    fn append_frame(&mut self, frame_type: FrameType, listed: ListedObject<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(frame_type.as_str().as_bytes());
         out.extend_from_slice(b"\",\"object\":");
@@ -165,20 +199,21 @@ impl WatchBody {
                     let metadata = json!({"resourceVersion": listed.revision.to_string()});
                     let table =
                         renderer.table(version, &metadata, vec![renderer.row(tree)], !self.headings_sent);
-                    serde_json::to_writer(&mut out, &table).map_err(Status::internal)
+                    serde_json::to_writer(&mut *out, &table).map_err(Status::internal)
                 })
             }
             Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
-                self.renderer().write(listed, &mut out)
+                self.renderer().write(listed, out)
             }
         };
         self.headings_sent = true;
         if let Err(status) = rendered {
             self.phase = Phase::Done;
-            return error_frame(&status);
+            out.truncate(start);
+            out.extend_from_slice(&error_frame(&status));
+            return;
         }
         out.extend_from_slice(b"}\n");
-        out.into()
     }
 
     /// A bookmark: an object of the requested kind that has only a resourceVersion.

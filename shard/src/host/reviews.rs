@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListEnd, OpenWatch, Registry, StoredObject, Target, Visitor,
-    WatchEnd, WriteResult,
+    Change, DeleteResult, DeletedCollection, ListCursor, OpenWatch, Registry, StoredObject, Target, WatchEnd,
+    WriteResult,
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, ScopeSelector};
@@ -183,12 +183,7 @@ impl Registry for AccessReviews {
         Err(not_stored(target))
     }
 
-    async fn list(
-        &self,
-        target: &Target,
-        _options: &ListOptions,
-        _visit: &mut Visitor<'_>,
-    ) -> Result<ListEnd, Status> {
+    async fn list(&self, target: &Target, _options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
         Err(not_stored(target))
     }
 

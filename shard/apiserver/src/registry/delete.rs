@@ -7,6 +7,7 @@ use futures_util::stream::{self, FuturesUnordered};
 use serde_json::Value;
 
 use super::conversion::{to_storage, to_version};
+use super::cursor::ListCursor as _;
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -89,9 +90,16 @@ impl StoreRegistry {
     ) -> Result<DeletedCollection, Status> {
         target.scope()?;
         let mut found = Vec::new();
-        let mut collect = StoredObject::collect_into(&mut found);
-        let listed = self.read_many(target, selection, &mut collect).await?;
-        drop(collect);
+        let mut list = self.open_list(target, selection).await?;
+        let revision = list.revision();
+        loop {
+            let mut collect = StoredObject::collect_into(&mut found);
+            if list.step(&mut collect)?.is_some() {
+                break;
+            }
+            // A step is short; other requests run between two of them.
+            tokio::task::yield_now().await;
+        }
         let mut removals =
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
         let mut in_flight = FuturesUnordered::new();
@@ -109,7 +117,7 @@ impl StoreRegistry {
         }
         drop(in_flight);
         drop(removals);
-        Ok(DeletedCollection { revision: listed.revision, objects: found })
+        Ok(DeletedCollection { revision, objects: found })
     }
 }
 

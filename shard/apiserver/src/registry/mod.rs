@@ -4,6 +4,7 @@ mod admission;
 mod builtin;
 mod continuation;
 mod conversion;
+mod cursor;
 mod delete;
 mod join;
 mod metadata;
@@ -33,6 +34,7 @@ use crate::scope::{Scope, ScopeSelector};
 
 pub use admission::{Admission, AdmissionRequest};
 pub use builtin::{built_in_resources, is_built_in};
+pub use cursor::ListCursor;
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
 pub use selection::Selection;
@@ -62,16 +64,11 @@ pub trait Registry: Send + Sync {
         at_least: Option<Revision>,
     ) -> Result<StoredObject, Status>;
 
-    /// Visits objects in key order. The visitor is called synchronously under a read transaction.
+    /// Opens a list. It is read in steps.
     ///
     /// # Errors
-    /// 400, 410, 422 or 504 by the rules of resourceVersion and continue.
-    async fn list(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        visit: &mut Visitor<'_>,
-    ) -> Result<ListEnd, Status>;
+    /// 400, 422 or 504 by the rules of resourceVersion and continue; 410 at the first step.
+    async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status>;
 
     /// Opens a watch.
     ///
@@ -180,7 +177,7 @@ impl Target {
     }
 }
 
-/// Visits listed objects.
+/// Visits listed objects, synchronously under a read transaction, so it must be short.
 pub type Visitor<'v> = dyn FnMut(ListedObject<'_>) -> ControlFlow<()> + Send + 'v;
 
 /// An object of a list, borrowed from the store.
@@ -214,8 +211,8 @@ pub struct WatchEnd {
 
 /// An opened watch: the initial state and the subscription to later events.
 pub struct OpenWatch {
-    /// Objects to send as ADDED, with their scopes.
-    pub initial: Vec<StoredObject>,
+    /// Objects to send as ADDED.
+    pub initial: Option<Box<dyn ListCursor>>,
     /// Events that happened before the subscription was registered.
     pub backlog: crate::hub::Backlog,
     /// Events of the subscription up to this revision are skipped: `initial` and `backlog` cover them.

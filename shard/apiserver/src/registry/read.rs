@@ -1,6 +1,5 @@
 //! Get, list and watch over a store, by the rules of resourceVersion.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use fairlead_process::{GroupResource, Status};
@@ -8,10 +7,10 @@ use fairlead_store::{Range, ReadError, Revision};
 use tokio::time::timeout;
 
 use super::continuation::Continuation;
+use super::cursor::{ListCursor, StoreCursor};
 use super::objects::read_status;
 use super::{
-    ListEnd, ListedObject, ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject,
-    Target, Visitor, WatchEnd,
+    ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject, Target, WatchEnd,
 };
 use crate::hub::{Backlog, BacklogError, Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
@@ -39,13 +38,13 @@ impl StoreRegistry {
         found.ok_or_else(|| not_found(resource, name))
     }
 
-    pub(super) async fn read_many(
+    pub(super) async fn open_list(
         &self,
         target: &Target,
         options: &ListOptions,
-        visit: &mut Visitor<'_>,
-    ) -> Result<ListEnd, Status> {
-        let selection = Selection::of(target, options)?;
+    ) -> Result<StoreCursor, Status> {
+        // Invalid selectors are refused before the first step.
+        Selection::of(target, options)?;
         let prefix = prefix_of(&self.objects, target);
         let page = options.continue_token.as_deref().map(|token| {
             Continuation::parse(token)
@@ -65,50 +64,9 @@ impl StoreRegistry {
         if let Some(page) = &page {
             range.start = range.start.max(page.start_key(&prefix).into());
         }
-        let limit = options.limit.unwrap_or(usize::MAX);
-        // The remaining objects are counted on the first page, and the continue token carries the number, so that paging through a
-        // large list does not count them again for each page.
-        let known_remaining = page.as_ref().and_then(Continuation::remaining);
-        let counts_remaining = known_remaining.is_none() && selection.is_everything();
-        let mut visited = 0;
-        let mut last_key: Option<Vec<u8>> = None;
-        let mut after_page = 0_u64;
-        let read = self.objects.visit(&range, &target.scopes, at, &mut |key, listed| {
-            if after_page == 0 && !selection.selects(listed.object) {
-                return ControlFlow::Continue(());
-            }
-            if visited == limit {
-                after_page += 1;
-                return if counts_remaining { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-            }
-            visited += 1;
-            if visited == limit {
-                last_key = Some(key.to_vec());
-            }
-            visit(listed)
-        });
-        let revision = read.map_err(|error| match (&error, &page) {
-            (ReadError::Compacted { .. }, Some(page)) => {
-                Status::expired(EXPIRED_CONTINUE).with_continue(page.inconsistent().token())
-            }
-            (ReadError::Compacted { .. }, None) => {
-                Status::expired("The resourceVersion for the provided list is too old.")
-            }
-            // The token is from another server or forged: tokens of this server name past revisions.
-            (ReadError::Future { .. }, Some(_)) => {
-                Status::bad_request("continue key is not valid: it names a revision that has not been yet")
-            }
-            _ => read_status(&error),
-        })?;
-        let Some(last_key) = last_key.filter(|_| after_page > 0) else {
-            return Ok(ListEnd { revision, continue_token: None, remaining: None });
-        };
-        let remaining = match known_remaining {
-            Some(known) => Some(known.saturating_sub(visited as u64).max(1)),
-            None => counts_remaining.then_some(after_page),
-        };
-        let token = Continuation::after(&last_key, &prefix, Some(revision), remaining).token();
-        Ok(ListEnd { revision, continue_token: Some(token), remaining })
+        let revision = at.unwrap_or_else(|| self.objects.store().revision());
+        let objects = self.objects.clone();
+        Ok(StoreCursor::new(objects, target.clone(), options.clone(), (prefix, range), revision, page))
     }
 
     pub(super) async fn open_watch(
@@ -117,7 +75,7 @@ impl StoreRegistry {
         options: &ListOptions,
         until: WatchEnd,
     ) -> Result<OpenWatch, Status> {
-        let selection = Selection::of(target, options)?;
+        Selection::of(target, options)?;
         let wants_state = match options.initial_events {
             Some(InitialEvents::Send) => true,
             Some(InitialEvents::Skip) => false,
@@ -138,16 +96,12 @@ impl StoreRegistry {
         let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
         let registered = subscription.registered_at();
         if wants_state {
-            let mut initial = Vec::new();
-            let mut collect = StoredObject::collect_into(&mut initial);
-            let range = Range::prefix(prefix_of(&self.objects, target));
-            let after = self
-                .objects
-                .visit(&range, &target.scopes, None, &mut |_, listed: ListedObject<'_>| {
-                    if selection.selects(listed.object) { collect(listed) } else { ControlFlow::Continue(()) }
-                })
-                .map_err(|error| read_status(&error))?;
-            drop(collect);
+            let range = (String::new(), Range::prefix(prefix_of(&self.objects, target)));
+            let after = self.objects.store().revision();
+            // Continue tokens and limits have no meaning for a watch.
+            let all = ListOptions { limit: None, continue_token: None, ..options.clone() };
+            let initial = StoreCursor::new(self.objects.clone(), target.clone(), all, range, after, None);
+            let initial: Option<Box<dyn ListCursor>> = Some(Box::new(initial));
             return Ok(OpenWatch { initial, backlog: Backlog::default(), after, subscription });
         }
         let after = match options.resource_version {
@@ -163,7 +117,7 @@ impl StoreRegistry {
             BacklogError::Read(other) => read_status(&other),
             BacklogError::TooLarge => too_old(registered),
         })?;
-        Ok(OpenWatch { initial: Vec::new(), backlog, after: after.max(registered), subscription })
+        Ok(OpenWatch { initial: None, backlog, after: after.max(registered), subscription })
     }
 
     /// The revision a first page is read at; `None` for the latest.
@@ -195,11 +149,6 @@ impl StoreRegistry {
         }
     }
 }
-
-const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can \
-    start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
-    of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, \
-    or deleted between the time the first chunk was returned and now may show up in the list.";
 
 pub(super) fn not_found(resource: &ServedResource, name: &str) -> Status {
     Status::not_found(group_resource(resource), name)

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::admission::Admission;
 use super::{
-    Change, DeleteResult, DeletedCollection, ListEnd, ObjectStore, OpenWatch, Registry, StoredObject, Target,
-    Visitor, WatchEnd, WriteResult,
+    Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch, Registry, StoredObject,
+    Target, WatchEnd, WriteResult,
 };
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
@@ -67,13 +67,8 @@ impl Registry for StoreRegistry {
         self.read_one(target, name, at_least).await
     }
 
-    async fn list(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        visit: &mut Visitor<'_>,
-    ) -> Result<ListEnd, Status> {
-        self.read_many(target, options, visit).await
+    async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
+        Ok(Box::new(self.open_list(target, options).await?))
     }
 
     async fn watch(

@@ -1,17 +1,16 @@
 //! Get, list and watch on the wire.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 use fairlead_process::{Status, StatusCause, StatusReason};
 use fairlead_store::Revision;
 use http::{HeaderValue, StatusCode};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{ApiServer, Context};
 use crate::host::Host;
-use crate::registry::{ListEnd, ListedObject, StoredObject, Target, WatchEnd};
+use crate::list::ListBody;
+use crate::registry::{StoredObject, Target, WatchEnd};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, ListOptions, OptionsError, Query, ResponseFormat};
 use crate::response::{self, Response, ResponseBody};
@@ -19,6 +18,9 @@ use crate::watch::{View, WatchBody, error_frame};
 
 /// A watch without timeoutSeconds ends after this time, up to twice as long (Kubernetes' min-request-timeout).
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Bytes of items from which a list is streamed. Shorter ones have a Content-Length.
+const MIN_STREAM_BYTES: usize = 128 * 1024;
 
 impl<H: Host> ApiServer<H> {
     pub(super) async fn get(
@@ -52,48 +54,27 @@ impl<H: Host> ApiServer<H> {
     pub(super) async fn list(&self, context: &Context<'_>, target: &Target) -> Result<Response, Status> {
         let accepted = context.accepted()?;
         let options = list_options(context.query, false)?;
-        let renderer = self.renderer(context.query, target, accepted.form)?;
+        let included = self.renderer(context.query, target, accepted.form)?.included;
+        let view = View { form: accepted.form, annotations: self.annotations, included };
+        let cursor = target.resource.registry.list(target, &options).await?;
+        let mut list = ListBody::new(target.clone(), view, cursor, options.limit.is_some());
+        let is_compact = !accepted.is_yaml && !accepted.is_pretty;
         let mut items = Vec::with_capacity(4096);
-        let mut failed = None;
-        let mut rows = Vec::new();
-        let end = {
-            let mut visit = |listed: ListedObject<'_>| {
-                let outcome = match accepted.form {
-                    Form::Table(_) => renderer.tree(listed).map(|tree| rows.push(renderer.row(tree))),
-                    Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
-                        if !items.is_empty() {
-                            items.push(b',');
-                        }
-                        renderer.write_item(listed, &mut items)
-                    }
-                };
-                match outcome {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(status) => {
-                        failed = Some(status);
-                        ControlFlow::Break(())
-                    }
-                }
-            };
-            target.resource.registry.list(target, &options, &mut visit).await?
-        };
-        if let Some(status) = failed {
-            return Err(status);
-        }
-        let metadata = list_metadata(&end);
-        let bytes = match accepted.form {
-            Form::Table(version) => renderer.table(version, &metadata, rows, true).to_string().into_bytes(),
-            Form::PartialMetadata => {
-                list_of("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata, &items)
+        loop {
+            if let Some(end) = list.append_items(&mut items)? {
+                return response::encoded(accepted, StatusCode::OK, list.whole(&items, &end));
             }
-            Form::AggregatedDiscovery(_) | Form::Object => list_of(
-                &target.resource.list_kind,
-                &target.resource.api_version(&target.version),
-                &metadata,
-                &items,
-            ),
-        };
-        response::encoded(accepted, StatusCode::OK, bytes)
+            if is_compact && items.len() >= MIN_STREAM_BYTES {
+                break;
+            }
+            // Each step is short; other requests run between two of them.
+            tokio::task::yield_now().await;
+        }
+        list.begin_stream(&items);
+        let mut response = Response::new(ResponseBody::List(Box::new(list)));
+        let content_type = HeaderValue::from_static(accepted.content_type());
+        response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+        Ok(response)
     }
 
     pub(super) async fn watch(
@@ -151,28 +132,6 @@ impl<H: Host> ApiServer<H> {
             included,
         })
     }
-}
-
-/// Builds a list around items that are already serialized.
-fn list_of(kind: &str, api_version: &str, metadata: &Value, items: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(items.len() + 256);
-    let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string();
-    out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
-    out.extend_from_slice(b",\"items\":[");
-    out.extend_from_slice(items);
-    out.extend_from_slice(b"]}\n");
-    out
-}
-
-fn list_metadata(end: &ListEnd) -> Value {
-    let mut metadata = json!({"resourceVersion": end.revision.to_string()});
-    if let Some(token) = &end.continue_token {
-        metadata["continue"] = (**token).into();
-    }
-    if let Some(remaining) = end.remaining {
-        metadata["remainingItemCount"] = remaining.into();
-    }
-    metadata
 }
 
 pub(super) fn list_options(query: &Query<'_>, watch: bool) -> Result<ListOptions, Status> {
