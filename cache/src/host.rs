@@ -10,7 +10,7 @@ use fairlead_apiserver::{
     Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope,
     ScopeSelector, ScopedPath, content, failure, forbidden, serve,
 };
-use fairlead_authn::{Chain, Identity, Outcome};
+use fairlead_authn::{Chain, Identity, Outcome, UserInfo};
 use fairlead_names::ResourceName;
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
@@ -54,11 +54,6 @@ impl Host for CacheHost {
     /// A client without a certificate of the configured authorities is anonymous; other credentials are ignored.
     /// Anonymous requests are denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        // A request that impersonates must not be served as the user of its certificate.
-        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-            let message = "impersonation is not supported by the cache server";
-            return Err(Status::new(403, StatusReason::Forbidden, message));
-        }
         Ok(match serve::identify(&self.chain, parts).await {
             Outcome::Identified(identity) => identity,
             Outcome::Anonymous => Identity::anonymous(),
@@ -67,6 +62,20 @@ impl Host for CacheHost {
                 Identity::anonymous()
             }
         })
+    }
+
+    fn check_impersonation(&self, _client: &UserInfo, _groups: &[String]) -> Result<(), Status> {
+        let message = "impersonation is not supported by the cache server";
+        Err(Status::new(403, StatusReason::Forbidden, message))
+    }
+
+    fn restrict_impersonated(
+        &self,
+        _client: &UserInfo,
+        impersonated: UserInfo,
+        _scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status> {
+        Ok(impersonated)
     }
 
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {

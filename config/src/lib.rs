@@ -62,7 +62,7 @@ pub use quota::{
 pub use regular_file::{is_regular_file, read_regular_file};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
-pub use shard::{PlacementClientConfig, ShardConfig};
+pub use shard::{PlacementClientConfig, ShardConfig, ShardServiceAccountsConfig};
 pub use shared::{
     AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
     SlowClientsConfig, StoreConfig, TrustConfig,

@@ -32,6 +32,8 @@ settings! {
         trust ("trust"): TrustConfig = TrustConfig::default();
         /// CSV file of static tokens: token,user,uid,"group,group". Flag: --token-auth-file.
         token_file ("tokenFile"): Option<SecretFile> = None;
+        /// Tokens of service accounts.
+        service_accounts ("serviceAccounts"): ShardServiceAccountsConfig = ShardServiceAccountsConfig::default();
         /// Kubeconfig of the root shard, context shard-base; needed by every other shard.
         /// Flag: --root-shard-kubeconfig-file.
         root_shard_kubeconfig ("rootShardKubeconfig"): Option<SecretFile> = None;
@@ -52,6 +54,24 @@ settings! {
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Format and level of logs.
         log ("log"): LogConfig = LogConfig::default();
+    }
+
+    /// Tokens of service accounts: how a shard issues and verifies them. All shards have the same keys.
+    pub struct ShardServiceAccountsConfig {
+        /// PEM file: the private key that signs tokens; without it none are issued.
+        /// Flag: --service-account-private-key-file.
+        signing_key ("signingKey"): Option<SecretFile> = None;
+        /// PEM files with further public or private keys whose tokens are accepted; the signing key is always accepted.
+        /// Flag: --service-account-key-file.
+        key_files ("keyFiles"): Vec<InputFile> = Vec::new();
+        /// Accepted issuers; the first one issues. Flag: --service-account-issuer.
+        issuers ("issuers"): Vec<String> = vec!["https://kcp.default.svc".to_owned()];
+        /// Accepted audiences, and those of tokens that request none; empty means the issuers. Flag: --api-audiences.
+        audiences ("audiences"): Vec<String> = Vec::new();
+        /// Whether the account, and the secret that a token is bound to, must still exist. Flag: --service-account-lookup.
+        lookup ("lookup"): bool = true;
+        /// The longest validity of a token; null means that the request decides. Flag: --service-account-max-token-expiration.
+        max_validity ("maxValidity"): Option<Timespan> = None;
     }
 
     /// Gateway that places new workspaces.
@@ -113,6 +133,14 @@ impl ProcessConfig for ShardConfig {
             checker.within("placement", |checker| {
                 checker.at_least("timeout", placement.timeout, Timespan::from_millis(1));
             });
+        }
+        if self.service_accounts.issuers.is_empty() {
+            let message = "tokens of service accounts need an issuer";
+            checker.fault(
+                "serviceAccounts.issuers",
+                message,
+                "name at least one, such as https://kcp.default.svc",
+            );
         }
         checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));

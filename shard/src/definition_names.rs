@@ -11,7 +11,7 @@ use fairlead_api::LOGICAL_CLUSTER_NAME;
 use fairlead_apiserver::registry::{ObjectStore, ServedResource, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_process::Status;
-use fairlead_schema::crd::{CrdNames, NamesStatus, accepted_names};
+use fairlead_schema::crd::{CrdNames, NamesStatus, accepted_names, has_condition};
 use fairlead_store::{Expect, Mutation};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -51,7 +51,7 @@ pub(crate) fn decide_names(
 ) -> Result<NamesDecision, Status> {
     let &NamedDefinition { scope, name, group, requested, old } = definition;
     let accepted = old.map_or_else(CrdNames::default, |old| CrdNames::read(&old["status"]["acceptedNames"]));
-    let is_established = old.is_some_and(|old| is_condition_true(old, "Established"));
+    let is_established = old.is_some_and(|old| has_condition(old, "Established"));
     if is_established && accepted == *requested && old.is_some_and(has_accepted_names) {
         let names = accepted_names(requested, &accepted, true, []);
         return Ok(NamesDecision { names, mutations: Vec::new() });
@@ -110,13 +110,7 @@ pub(crate) fn write_names(status: &mut Value, names: &NamesStatus, now: Timestam
 
 /// Whether a CRD has all names of its `spec`.
 pub(crate) fn has_accepted_names(definition: &Value) -> bool {
-    is_condition_true(definition, "NamesAccepted")
-}
-
-/// Whether a condition of a CRD is true.
-pub(crate) fn is_condition_true(definition: &Value, kind: &str) -> bool {
-    let conditions = definition["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+    has_condition(definition, "NamesAccepted")
 }
 
 /// The group part of a CRD's name.

@@ -22,6 +22,7 @@ mod placement;
 mod replication;
 mod resource_locks;
 mod run;
+mod service_accounts;
 mod workspace_owner;
 mod workspace_types;
 mod writes;

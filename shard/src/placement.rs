@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fairlead_api::annotation;
 use fairlead_apiserver::registry::ObjectStore;
-use fairlead_apiserver::request::{LabelSelector, LabelTerm, Operator};
+use fairlead_apiserver::request::LabelSelector;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_client::{Client, ClientError};
 use prometheus::IntCounterVec;
@@ -95,9 +95,10 @@ impl Placement {
     /// Chooses a shard for a workspace.
     pub(crate) async fn choose(&self, parent: &str, workspace: &Value) -> PlacementOutcome {
         let selector = &workspace["spec"]["location"]["selector"];
-        let parsed = match label_selector(selector) {
+        // An absent selector selects all shards.
+        let parsed = match LabelSelector::of_object(selector) {
             Ok(parsed) => parsed,
-            Err(reason) => return PlacementOutcome::NoShardFits(reason),
+            Err(error) => return PlacementOutcome::NoShardFits(error.to_string()),
         };
         let shards = self.shards();
         if shards.is_empty() {
@@ -263,60 +264,11 @@ impl ShardInfo {
     }
 }
 
-/// Parses `spec.location.selector`; an absent one selects all shards.
-fn label_selector(selector: &Value) -> Result<LabelSelector, String> {
-    let mut terms = Vec::new();
-    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-        let values = value.as_str().map(str::to_owned).into_iter().collect();
-        terms.push(LabelTerm { key: key.clone(), operator: Operator::In, values });
-    }
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let operator = match expression["operator"].as_str() {
-            Some("In") => Operator::In,
-            Some("NotIn") => Operator::NotIn,
-            Some("Exists") => Operator::Present,
-            Some("DoesNotExist") => Operator::Absent,
-            other => {
-                return Err(format!(
-                    "{:?} is not a valid label selector operator",
-                    other.unwrap_or_default()
-                ));
-            }
-        };
-        let values = expression["values"].as_array().into_iter().flatten();
-        terms.push(LabelTerm {
-            key: expression["key"].as_str().unwrap_or_default().to_owned(),
-            operator,
-            values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
-        });
-    }
-    Ok(LabelSelector::of(terms))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn location_selectors_select_shards() {
-        let shard = |key: &str| if key == "name" { Some("alpha") } else { None };
-        for (selector, selected) in [
-            (Value::Null, true),
-            (json!({"matchLabels": {"name": "alpha"}}), true),
-            (json!({"matchLabels": {"name": "beta"}}), false),
-            (
-                json!({"matchExpressions": [{"key": "name", "operator": "In", "values": ["alpha", "beta"]}]}),
-                true,
-            ),
-            (json!({"matchExpressions": [{"key": "region", "operator": "Exists"}]}), false),
-            (json!({"matchExpressions": [{"key": "region", "operator": "DoesNotExist"}]}), true),
-        ] {
-            assert_eq!(label_selector(&selector).unwrap().selects(shard), selected, "{selector}");
-        }
-        assert!(label_selector(&json!({"matchExpressions": [{"key": "a", "operator": "Like"}]})).is_err());
-    }
 
     #[test]
     fn the_message_counts_shards_by_reason_of_exclusion() {
@@ -333,7 +285,7 @@ mod tests {
             shard("c", json!({DRAIN: "", annotation::UNSCHEDULABLE: "false"})),
             shard("d", json!({})),
         ];
-        let selector = |json| label_selector(&json).unwrap();
+        let selector = |json| LabelSelector::of_object(&json).unwrap();
         let fits = |name: &str| selector(json!({"matchLabels": {"name": name}}));
         let exclusions = shards.each_ref().map(|shard| shard.exclusion(&selector(Value::Null)));
         assert_eq!(

@@ -98,7 +98,7 @@ pub use self::{
     service_account::{
         DEFAULT_SERVICE_ACCOUNT_ISSUER, FoundObject, LookupError, LookupPolicy, MalformedObject,
         ObjectReference, ReferencedKind, ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup,
-        ServiceAccountSettings, ServiceAccountTokens, SharedKeys,
+        ServiceAccountSettings, ServiceAccountSigner, ServiceAccountTokens, SharedKeys, SigningError,
     },
     token_file::{TokenFile, TokenFileError},
     tokens::TokenUnion,

@@ -7,8 +7,8 @@ use fairlead_config::{
     AddressQuotaConfig, AuthenticationConfig, CacheConfig, DenyConfig, DrainConfig, GatewayConfig, HttpsUrl,
     IndexConfig, IssuerConfig, ListenerConfig, ListenerQuotasConfig, ListenerTlsConfig, OidcConfig,
     PlacementClientConfig, ProcessConfig, ProcessKind, ServiceAccountConfig, ServingConfig, ShardConfig,
-    StoreConfig, Timespan, TlsVersion, TokenPolicy, TraceContextPolicy, TrustConfig, UnitError,
-    UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
+    ShardServiceAccountsConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy, TraceContextPolicy,
+    TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -205,6 +205,11 @@ fn shard(
             request_header_allowed_names: [Client::FrontProxy, Client::FrontProxyEdge]
                 .map(|c| c.user_name())
                 .into(),
+        },
+        service_accounts: ShardServiceAccountsConfig {
+            signing_key: Some(certificates.service_account_keys().signing_key.into()),
+            key_files: vec![certificates.service_account_keys().verification_keys.into()],
+            ..ShardServiceAccountsConfig::default()
         },
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),

@@ -33,6 +33,23 @@ pub trait Host: Send + Sync + 'static {
     /// 401 for a wrong credential.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status>;
 
+    /// Refuses an impersonation of these groups that no permission allows. The permissions are checked after it.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn check_impersonation(&self, client: &UserInfo, groups: &[String]) -> Result<(), Status>;
+
+    /// Restricts the user whom a client impersonates.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn restrict_impersonated(
+        &self,
+        client: &UserInfo,
+        impersonated: UserInfo,
+        scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status>;
+
     /// Serves paths of the host itself (`/metrics`, `/services/…`), after authentication and before
     /// authorization. `None`: the request is not for the host and continues.
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response>;
@@ -68,6 +85,11 @@ pub trait Host: Send + Sync + 'static {
                 Err(Status::bad_request("the request needs one logical cluster, not all of them"))
             }
         }
+    }
+
+    /// A document of the host outside of the API groups, for a user who may read its path. `None`: there is none.
+    fn document(&self, _path: &[&str]) -> Option<Response> {
+        None
     }
 
     /// The body of `/version`.

@@ -9,6 +9,7 @@
 
 pub mod authz;
 mod discovery;
+mod gzip;
 mod host;
 pub mod hub;
 mod list;

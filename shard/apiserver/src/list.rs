@@ -9,10 +9,10 @@ use bytes::Bytes;
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
+use crate::gzip::GzipStream;
 use crate::registry::{ListCursor, ListEnd, ListedObject, Target};
 use crate::render::Renderer;
 use crate::request::Form;
-use crate::response::GzipStream;
 use crate::watch::View;
 
 /// Bytes of a piece.

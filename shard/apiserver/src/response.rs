@@ -1,7 +1,6 @@
 //! Responses: status, headers and a body that is bytes or a watch.
 
 mod audit_id;
-mod gzip;
 
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -11,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use fairlead_process::Status;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
-    IF_NONE_MATCH, VARY, WARNING,
+    IF_NONE_MATCH, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -20,11 +19,9 @@ use sha2::{Digest as _, Sha512};
 
 use crate::request::{Form, Query, ResponseFormat};
 
+use crate::gzip::gzip;
 use crate::list::ListBody;
 use crate::watch::WatchBody;
-use gzip::gzip;
-
-pub(crate) use gzip::GzipStream;
 
 /// The header that identifies a request in the server's log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -188,10 +185,18 @@ pub fn failure(status: &Status) -> Response {
     status.to_response().map(ResponseBody::full)
 }
 
+/// The response for a request that the authorizer denies. The message contains text of the client, so browsers must not guess its
+/// type.
+pub(crate) fn denial(status: &Status) -> Response {
+    let mut response = failure(status);
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// The plain-text 404 of Go's HTTP library for unknown paths.
 pub fn unknown_path() -> Response {
     let mut response = content(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
-    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

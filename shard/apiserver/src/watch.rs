@@ -8,9 +8,9 @@ use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::{Value, json};
 
-use crate::hub::{Backlog, Delivery, FrameType, ObjectChange, ObjectEvent};
+use crate::hub::{Backlog, Delivery, EventLabels, FrameType, Labels, ObjectChange, ObjectEvent};
 use crate::object::{EncodedObject, ScopeAnnotations};
-use crate::registry::Selection;
+use crate::registry::{EventState, Selection};
 use crate::registry::{ListCursor, ListedObject, OpenWatch, Target};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
@@ -157,14 +157,20 @@ impl WatchBody {
 
     /// The frame of an event for this watch: an object that enters the selection is ADDED, one that leaves it DELETED.
     fn event(&mut self, event: &ObjectEvent) -> Option<Bytes> {
-        let selected = |object: &EncodedObject| {
-            Selection::of(&self.target, &self.options)
-                .is_ok_and(|selection| selection.selects(object.as_object()))
+        // The selectors were checked when the watch was opened.
+        let selection = Selection::of(&self.target, &self.options).ok()?;
+        let selected = |object: &EncodedObject, labels: fn(&EventLabels) -> Option<&Labels>| {
+            let is_everything = selection.is_everything();
+            let labels = if is_everything { None } else { labels(event.labels()) };
+            selection.selects_in_event(event, EventState { labels, object: object.as_object() })
         };
+        let is_selected = |object: &EncodedObject| selected(object, |labels| labels.object.as_ref());
+        let was_selected = |object: &EncodedObject| selected(object, |labels| labels.previous.as_ref());
         let (frame_type, object) = match &event.change {
-            ObjectChange::Created(object) => (selected(object).then_some(FrameType::Added)?, object),
-            ObjectChange::Deleted(object) => (selected(object).then_some(FrameType::Deleted)?, object),
-            ObjectChange::Updated { object, previous } => match (selected(previous), selected(object)) {
+            ObjectChange::Created(object) => (is_selected(object).then_some(FrameType::Added)?, object),
+            ObjectChange::Deleted(object) => (is_selected(object).then_some(FrameType::Deleted)?, object),
+            ObjectChange::Updated { object, previous } => match (was_selected(previous), is_selected(object))
+            {
                 (true, true) => (FrameType::Modified, object),
                 (false, true) => (FrameType::Added, object),
                 // The last state that was selected, with the revision of the change.

@@ -6,14 +6,14 @@
 use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::FieldError;
-use fairlead_schema::crd::{CrdSpec, apply_defaults, next_stored_versions};
+use fairlead_schema::crd::{CrdSpec, apply_defaults, has_condition, next_stored_versions};
 use fairlead_schema::crd::{validate_approval, validate_stored_versions};
 use fairlead_store::Mutation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ShardAdmission;
-use crate::definition_names::{NamedDefinition, decide_names, is_condition_true, write_names};
+use crate::definition_names::{NamedDefinition, decide_names, write_names};
 use crate::names::CLEANUP_FINALIZER;
 
 impl ShardAdmission {
@@ -36,7 +36,7 @@ impl ShardAdmission {
             return Err(invalid(write, &unapproved));
         }
         if let Some(old) = old {
-            let established = is_condition_true(old, "Established");
+            let established = has_condition(old, "Established");
             // If the stored definition no longer parses, only the new one is validated.
             if let Ok(before) = CrdSpec::parse(old) {
                 let errors = fairlead_schema::crd::validate_update(&spec, &before, established);

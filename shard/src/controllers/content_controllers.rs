@@ -83,6 +83,7 @@ impl ContentControllers {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
             clusters: self.clusters.clone(),
+            hub: self.hub.clone(),
             serving_ca: self.serving_ca.clone(),
         });
         tasks.spawn("namespaces", drive(controller, queue.clone(), shutdown.clone()));

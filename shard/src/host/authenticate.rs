@@ -21,14 +21,6 @@ impl Authentication {
     /// # Errors
     /// 401 for a credential that no authenticator accepts.
     pub(crate) async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        // Ignoring the headers would run the request as the wrong user.
-        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-            return Err(Status::new(
-                403,
-                fairlead_process::StatusReason::Forbidden,
-                "impersonation is not supported yet",
-            ));
-        }
         match identify(&self.0.load(), parts).await {
             Outcome::Identified(identity) => Ok(identity),
             Outcome::Anonymous => Ok(Identity::anonymous()),

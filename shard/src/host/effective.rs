@@ -6,7 +6,7 @@
 use fairlead_authn::UserInfo;
 use serde::Deserialize;
 
-const SCOPES: &str = "authentication.kcp.io/scopes";
+pub(super) const SCOPES: &str = "authentication.kcp.io/scopes";
 const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
 const WARRANT: &str = "authorization.kcp.io/warrant";
 

@@ -4,6 +4,7 @@
 mod authenticate;
 mod authorize;
 mod effective;
+mod impersonation;
 mod locate;
 mod reviews;
 
@@ -16,12 +17,13 @@ use fairlead_apiserver::{
     Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope, ScopeSelector,
     ScopedPath, content, failure,
 };
-use fairlead_authn::Identity;
+use fairlead_authn::{Identity, UserInfo};
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
 use crate::index::{ClusterIndex, Definitions, PathIndex};
+use crate::service_accounts::TokenIssuer;
 
 pub(crate) use authenticate::Authentication;
 pub(crate) use authorize::{Authorizer, is_in};
@@ -34,6 +36,7 @@ pub(crate) struct ShardHost {
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) authentication: Authentication,
     pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) issuer: Arc<TokenIssuer>,
     pub(crate) metrics: Metrics,
     pub(crate) version: Bytes,
 }
@@ -50,6 +53,19 @@ impl Host for ShardHost {
 
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         self.authentication.authenticate(parts).await
+    }
+
+    fn check_impersonation(&self, client: &UserInfo, groups: &[String]) -> Result<(), Status> {
+        impersonation::check(client, groups)
+    }
+
+    fn restrict_impersonated(
+        &self,
+        client: &UserInfo,
+        impersonated: UserInfo,
+        scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status> {
+        impersonation::restrict(client, impersonated, scopes)
     }
 
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
@@ -83,6 +99,14 @@ impl Host for ShardHost {
 
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
         self.definitions.catalog(scope)
+    }
+
+    fn document(&self, path: &[&str]) -> Option<Response> {
+        match path {
+            [".well-known", "openid-configuration"] => self.issuer.configuration(),
+            ["openid", "v1", "jwks"] => self.issuer.key_set(),
+            _ => None,
+        }
     }
 
     fn version(&self) -> &Bytes {

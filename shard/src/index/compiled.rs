@@ -2,17 +2,16 @@
 
 use std::sync::{Arc, Weak};
 
-use fairlead_apiserver::registry::Versions;
+use fairlead_apiserver::registry::{SelectableField, ServedVersion, Subresource, Versions};
+use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
 use fairlead_apiserver::version_priority;
 use fairlead_schema::FieldPath;
-use fairlead_schema::crd::{CrdNames, CrdSpec};
+use fairlead_schema::crd::{CrdNames, CrdSpec, CrdVersion};
 use fairlead_schema::metadata::Scope;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-
-use super::resources::local_version;
 
 /// The SHA-256 of a `spec`.
 pub(super) type SpecDigest = [u8; 32];
@@ -60,3 +59,25 @@ impl CompiledDefinitions {
         Some(compiled)
     }
 }
+
+fn local_version(version: &CrdVersion) -> ServedVersion {
+    let selectable = |field: &fairlead_schema::crd::SelectableField| SelectableField {
+        name: field.label.as_str().into(),
+        path: field.path.clone(),
+        default: "",
+    };
+    ServedVersion {
+        name: version.name.as_str().into(),
+        shape: Shape::Structural(Arc::new(version.schema.clone())),
+        open_api: Some(version.open_api_schema.clone()),
+        columns: Arc::new(PrinterColumns::new(version.columns.clone())),
+        selectable_fields: version.selectable_fields.iter().map(selectable).collect(),
+        deprecation_warning: version.deprecation_warning.as_deref().map(Into::into),
+        subresources: version.has_status.then_some(STATUS).into_iter().collect(),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: version.has_status }),
+    }
+}
+
+/// The subresource `status`.
+pub(super) const STATUS: Subresource =
+    Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };

@@ -13,6 +13,7 @@ use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
+use fairlead_schema::crd::has_condition;
 use fairlead_schema::names::NameRule;
 use fairlead_store::Revision;
 use rustc_hash::FxHashMap;
@@ -21,8 +22,9 @@ use serde_json::Value;
 
 use super::cluster_cache::ClusterCache;
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
+use super::contents::{ContentIndex, StoredResource};
+use super::defined_resources::DefinedResources;
 use super::resources::{LocalDefinition, own_resource};
-use crate::definition_names::is_condition_true;
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
 /// Number of logical clusters whose catalogs are cached.
@@ -41,6 +43,8 @@ pub(crate) struct Definitions {
     exported: ArcSwapOption<Vec<Arc<ServedResource>>>,
     catalogs: ClusterCache<ClusterDefinitions>,
     compiled: CompiledDefinitions,
+    contents: Arc<ContentIndex>,
+    defined: Arc<DefinedResources>,
     shared: parking_lot::Mutex<FxHashMap<CatalogKey, Weak<Catalog>>>,
 }
 
@@ -49,24 +53,30 @@ impl Definitions {
     /// [`set_identities`](Self::set_identities).
     ///
     /// # Errors
-    /// When a compiled-in schema does not compile, which a test excludes.
+    /// When a compiled-in schema does not compile, which a test excludes, or the store cannot be read.
     pub(crate) fn follow(
         objects: ObjectStore,
         hub: &Hub,
         registry: Arc<dyn Registry>,
         built_in: Vec<Arc<ServedResource>>,
-    ) -> Result<Arc<Self>, Vec<FieldError>> {
-        let system: Result<Vec<_>, _> = fairlead_api::system_resources()
+    ) -> Result<Arc<Self>, DefinitionsError> {
+        let system: Vec<_> = fairlead_api::system_resources()
             .map(|definition| own_resource(definition, Origin::Custom, registry.clone()).map(Arc::new))
-            .collect();
+            .collect::<Result<_, _>>()?;
+        let common = built_in.iter().chain(&system);
+        let common = common.map(|resource| (resource.name.clone(), resource.origin.clone())).collect();
+        let contents = ContentIndex::follow(&objects, hub, common)?;
+        let defined = DefinedResources::follow(&objects, hub)?;
         let definitions = Arc::new(Self {
             objects,
             registry,
             built_in,
-            system: system?,
+            system,
+            contents,
             exported: ArcSwapOption::empty(),
             catalogs: ClusterCache::new(CACHED_CLUSTERS),
             compiled: CompiledDefinitions::default(),
+            defined,
             shared: parking_lot::Mutex::default(),
         });
         for resource in [&*API_BINDINGS, &*CUSTOM_RESOURCE_DEFINITIONS] {
@@ -150,9 +160,21 @@ impl Definitions {
                 if wanted.identity.is_some() {
                     return Ok(found);
                 }
-                if wanted.is_metadata_only { self.any_definition(wanted.name, found) } else { Ok(None) }
+                if !wanted.is_metadata_only || found.is_some() {
+                    return Ok(found.filter(|_| wanted.is_metadata_only));
+                }
+                let defined = self.defined.resource(wanted.name, wanted.version, self.registry.clone());
+                Ok(defined.map(Arc::new))
             }
         }
+    }
+
+    /// The resources that may have objects in a logical cluster, whether they are served or not. Includes all that was written before
+    /// the call.
+    pub(crate) async fn stored_resources(&self, hub: &Hub, cluster: &str) -> Vec<StoredResource> {
+        // A closed hub means that the process terminates.
+        let _ = hub.wait(self.objects.store().revision()).await;
+        self.contents.resources(cluster)
     }
 
     /// All resources that a logical cluster serves.
@@ -237,7 +259,7 @@ impl Definitions {
     /// The resource of a stored CRD, if it is established.
     fn local(&self, stored: &StoredObject) -> Result<LocalResource, Status> {
         let definition = self.objects.tree(stored)?;
-        let served = if is_condition_true(&definition, "Established") {
+        let served = if has_condition(&definition, "Established") {
             let annotations = &definition["metadata"]["annotations"];
             let names_are_path_segments =
                 annotations[fairlead_api::annotation::VALIDATE_NAME] == "path-segment";
@@ -248,7 +270,7 @@ impl Definitions {
                     true => NameRule::PathSegment,
                     false => NameRule::Dns1123Subdomain,
                 },
-                is_terminating: is_condition_true(&definition, "Terminating"),
+                is_terminating: has_condition(&definition, "Terminating"),
             };
             local
                 .resource(&self.compiled, self.registry.clone())
@@ -258,29 +280,22 @@ impl Definitions {
         };
         Ok(LocalResource { revision: stored.revision, served })
     }
+}
 
-    /// For partial metadata over all logical clusters, any definition of the resource is sufficient.
-    fn any_definition(
-        &self,
-        name: &ResourceName,
-        exported: Option<Arc<ServedResource>>,
-    ) -> Result<Option<Arc<ServedResource>>, Status> {
-        if exported.is_some() {
-            return Ok(exported);
-        }
-        let definition_name =
-            if name.group.is_empty() { format!("{}.core", name.resource) } else { name.to_string() };
-        for stored in
-            self.objects.list(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &ScopeSelector::all(), None)?
-        {
-            let definition = self.objects.tree(&stored)?;
-            if definition["metadata"]["name"] == definition_name.as_str()
-                && let Some((resource, _)) = self.local(&stored)?.served
-            {
-                return Ok(Some(resource));
-            }
-        }
-        Ok(None)
+/// The reason why the definitions cannot be served; an error of this server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DefinitionsError {
+    /// A compiled-in schema does not compile.
+    #[error("a compiled-in schema is invalid")]
+    Schema(Vec<FieldError>),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] Status),
+}
+
+impl From<Vec<FieldError>> for DefinitionsError {
+    fn from(errors: Vec<FieldError>) -> Self {
+        Self::Schema(errors)
     }
 }
 

@@ -6,12 +6,14 @@
 mod cluster_cache;
 mod clusters;
 mod compiled;
+mod contents;
+mod defined_resources;
 mod definitions;
 mod paths;
 mod policies;
 mod resources;
 
 pub(crate) use clusters::ClusterIndex;
-pub(crate) use definitions::{Definitions, Identities};
+pub(crate) use definitions::{Definitions, DefinitionsError, Identities};
 pub(crate) use paths::{PathIndex, Resolution};
 pub(crate) use policies::PolicyIndex;

@@ -4,19 +4,16 @@ use std::sync::Arc;
 
 use fairlead_api::ResourceDefinition;
 use fairlead_apiserver::registry::Registry;
-use fairlead_apiserver::registry::{
-    Conversion, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
-};
+use fairlead_apiserver::registry::{Conversion, ServedKey, ServedResource, ServedVersion, Versions};
 use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
 use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::builtin::storage_version_hash;
-use fairlead_schema::crd::CrdVersion;
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, FieldPath, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
 
-use super::compiled::{CompiledDefinition, CompiledDefinitions};
+use super::compiled::{CompiledDefinition, CompiledDefinitions, STATUS};
 
 /// A resource of kcp's API groups.
 ///
@@ -141,27 +138,6 @@ impl LocalDefinition<'_> {
         Some((resource, definition))
     }
 }
-
-pub(super) fn local_version(version: &CrdVersion) -> ServedVersion {
-    let selectable = |field: &fairlead_schema::crd::SelectableField| SelectableField {
-        name: field.label.as_str().into(),
-        path: field.path.clone(),
-        default: "",
-    };
-    ServedVersion {
-        name: version.name.as_str().into(),
-        shape: Shape::Structural(Arc::new(version.schema.clone())),
-        open_api: Some(version.open_api_schema.clone()),
-        columns: Arc::new(PrinterColumns::new(version.columns.clone())),
-        selectable_fields: version.selectable_fields.iter().map(selectable).collect(),
-        deprecation_warning: version.deprecation_warning.as_deref().map(Into::into),
-        subresources: version.has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: version.has_status }),
-    }
-}
-
-const STATUS: Subresource =
-    Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
 /// The schema hash that is stored beside an object.
 fn schema_hash(storage: &ServedVersion) -> u64 {

@@ -29,6 +29,7 @@ use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::Peers;
 use crate::placement::{PickClient, Placement};
 use crate::replication::Replication;
+use crate::service_accounts::{LocalAccounts, ServiceAccountRegistry};
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
 use crate::writes::Writes;
@@ -75,10 +76,20 @@ impl ShardParts {
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
         let reviews = AccessReviews::new();
+        let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
+        let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
+            stored: registry.clone(),
+            objects: objects.clone(),
+            issuer: issuer.clone(),
+        });
         let stored = registry.clone();
         let access_reviews = reviews.clone();
         let built_in = built_in_resources(move |kind| {
-            Some(if kind.is_stored() { stored.clone() } else { access_reviews.clone() as Arc<dyn Registry> })
+            Some(match kind.kind {
+                "ServiceAccount" => service_accounts.clone(),
+                _ if kind.is_stored() => stored.clone(),
+                _ => access_reviews.clone(),
+            })
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
         let authorizer = Arc::new(Authorizer {
@@ -89,11 +100,13 @@ impl ShardParts {
         });
         admission.set_authorizer(authorizer.clone());
         reviews.set_authorizer(authorizer.clone());
+        let accounts = Arc::new(LocalAccounts { objects: objects.clone(), clusters: clusters.clone() });
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(authenticators::chain(config, reloads)?),
+            authentication: Authentication::new(authenticators::chain(config, accounts, reloads)?),
+            issuer,
             authorizer,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),

@@ -21,6 +21,7 @@ use fairlead_schema::FieldError;
 use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
 use crate::bootstrap::BootstrapError;
+use crate::index::DefinitionsError;
 
 use assembly::ShardParts;
 
@@ -86,6 +87,15 @@ impl FatalError for ShardError {
 impl From<BootstrapError> for ShardError {
     fn from(error: BootstrapError) -> Self {
         Self::Bootstrap(error.to_string())
+    }
+}
+
+impl From<DefinitionsError> for ShardError {
+    fn from(error: DefinitionsError) -> Self {
+        match error {
+            DefinitionsError::Schema(errors) => errors.into(),
+            DefinitionsError::Store(status) => Self::Bootstrap(status.to_string()),
+        }
     }
 }
 

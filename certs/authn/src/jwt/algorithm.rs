@@ -94,6 +94,15 @@ impl Curve {
         }
     }
 
+    /// Its name in JWKs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+        }
+    }
+
     pub(crate) fn algorithm(self) -> Algorithm {
         match self {
             Self::P256 => Algorithm::Es256,

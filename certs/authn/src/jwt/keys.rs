@@ -3,7 +3,7 @@
 use aws_lc_rs::signature::{ParsedPublicKey, RsaPublicKeyComponents};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Algorithm, CompactToken, KeyError,
@@ -48,7 +48,12 @@ struct VerificationKey {
 enum KeyMaterial {
     /// Big-endian, without leading zeros.
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
-    EllipticCurve(Curve, ParsedPublicKey),
+    EllipticCurve {
+        curve: Curve,
+        key: ParsedPublicKey,
+        /// Uncompressed: 4, x, y.
+        point: Vec<u8>,
+    },
 }
 
 impl VerificationKeys {
@@ -86,9 +91,21 @@ impl VerificationKeys {
         Ok(Self { keys })
     }
 
-    /// Adds the keys of another set.
+    /// The JSON Web Key Set (RFC 7517), in the form of Kubernetes' `/openid/v1/jwks`.
+    #[must_use]
+    pub fn to_jwks(&self) -> Value {
+        let keys: Vec<Value> = self.keys.iter().map(VerificationKey::to_jwk).collect();
+        json!({"keys": keys})
+    }
+
+    /// Adds the keys of another set. A key with the ID of a known one is the same key in another file.
     pub fn extend(&mut self, others: Self) {
-        self.keys.extend(others.keys);
+        for key in others.keys {
+            let is_known = key.id.is_some() && self.keys.iter().any(|own| own.id == key.id);
+            if !is_known {
+                self.keys.push(key);
+            }
+        }
     }
 
     /// Whether the set is empty.
@@ -125,6 +142,27 @@ impl VerificationKeys {
 }
 
 impl VerificationKey {
+    fn to_jwk(&self) -> Value {
+        let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let mut jwk = match &self.material {
+            KeyMaterial::Rsa(key) => {
+                let alg = self.only.unwrap_or(Algorithm::Rs256).as_str();
+                json!({"kty": "RSA", "alg": alg, "n": encode(&key.n), "e": encode(&key.e)})
+            }
+            KeyMaterial::EllipticCurve { curve, point, .. } => {
+                let (x, y) = point[1..].split_at(curve.coordinate());
+                json!({
+                    "kty": "EC", "alg": curve.algorithm().as_str(), "crv": curve.name(), "x": encode(x), "y": encode(y),
+                })
+            }
+        };
+        jwk["use"] = "sig".into();
+        if let Some(id) = &self.id {
+            jwk["kid"] = (**id).into();
+        }
+        jwk
+    }
+
     /// `None` if the key is not for the token's algorithm.
     fn verify(&self, token: &CompactToken<'_>) -> Option<bool> {
         if self.only.is_some_and(|only| only != token.algorithm) {
@@ -133,10 +171,10 @@ impl VerificationKey {
         let message = token.signed.as_bytes();
         let verified = match &self.material {
             KeyMaterial::Rsa(key) => key.verify(token.algorithm.rsa()?, message, &token.signature),
-            KeyMaterial::EllipticCurve(curve, key) if curve.algorithm() == token.algorithm => {
+            KeyMaterial::EllipticCurve { curve, key, .. } if curve.algorithm() == token.algorithm => {
                 key.verify_sig(message, &token.signature)
             }
-            KeyMaterial::EllipticCurve(..) => return None,
+            KeyMaterial::EllipticCurve { .. } => return None,
         };
         Some(verified.is_ok())
     }
@@ -165,7 +203,7 @@ impl KeyMaterial {
             return None;
         }
         let key = ParsedPublicKey::new(curve.verification(), point).ok()?;
-        Some(Self::EllipticCurve(curve, key))
+        Some(Self::EllipticCurve { curve, key, point: point.to_vec() })
     }
 }
 

@@ -22,9 +22,11 @@ pub use self::key_error::KeyError;
 pub use self::keys::VerificationKeys;
 pub use self::unverified::unverified_cluster_claim;
 pub(crate) use self::{
+    algorithm::Curve,
     claims::{Claims, Leeway},
     compact::CompactToken,
     keys::{KeyChoice, VerificationError},
+    pem::public_keys,
     unverified::UnverifiedClaims,
 };
 

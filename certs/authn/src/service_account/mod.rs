@@ -4,6 +4,7 @@ mod claims;
 mod keys;
 mod liveness;
 mod lookup;
+mod signer;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,6 +23,7 @@ pub use self::{
     lookup::{
         FoundObject, LookupError, MalformedObject, ObjectReference, ReferencedKind, ServiceAccountLookup,
     },
+    signer::{ServiceAccountSigner, SigningError},
 };
 
 /// The issuer that kcp uses if none is configured.

@@ -36,6 +36,7 @@ impl Hub {
             options,
             observers: RwLock::default(),
             invalidators: RwLock::default(),
+            general_observers: RwLock::default(),
             backlogs: Backlogs::new(store.revision()),
         };
         Self { registrations: Arc::new(registrations), store, codec }
@@ -45,6 +46,12 @@ impl Hub {
     /// contains that revision. Must be called before [`run`](Self::run).
     pub fn observe(&self, resource: ResourceName, observer: Observer) {
         self.registrations.observers.write().entry(resource).or_default().push(observer);
+    }
+
+    /// Registers an observer of all resources, as [`observe`](Self::observe) does for one. It must cost little, because it sees every
+    /// event of the store. Writers do not wait for it.
+    pub fn observe_all(&self, observer: Observer) {
+        self.registrations.general_observers.write().push(observer);
     }
 
     /// Registers a function that ends watches when an event of a resource changes the definition of other resources. The watches end
@@ -200,9 +207,12 @@ impl Hub {
         {
             let index = self.registrations.index.read();
             let observers = self.registrations.observers.read();
+            let general_observers = self.registrations.general_observers.read();
             let invalidators = self.registrations.invalidators.read();
             for event in self.decode(batch) {
-                for observer in observers.get(&event.resource).into_iter().flatten() {
+                for observer in
+                    observers.get(&event.resource).into_iter().flatten().chain(&*general_observers)
+                {
                     observer(&event);
                 }
                 for invalidator in invalidators.get(&event.resource).into_iter().flatten() {

@@ -25,6 +25,7 @@ pub struct ObjectEvent {
     /// The change.
     pub change: ObjectChange,
     frames: [OnceLock<Bytes>; 3],
+    labels: OnceLock<EventLabels>,
 }
 
 /// A change of an object.
@@ -58,6 +59,28 @@ impl ObjectChange {
             Self::Updated { previous, .. } => Some(previous),
             Self::Deleted(object) => Some(object),
         }
+    }
+}
+
+/// The labels of an event's states; `None` for a malformed object, which no selector selects.
+pub(crate) struct EventLabels {
+    /// Of the state in the watch event.
+    pub(crate) object: Option<Labels>,
+    /// Of the state before an update.
+    pub(crate) previous: Option<Labels>,
+}
+
+/// The labels of an object.
+pub(crate) struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 }
 
@@ -109,6 +132,7 @@ impl ObjectEvent {
             name: key.name.into(),
             change,
             frames: Default::default(),
+            labels: OnceLock::new(),
         })
     }
 
@@ -125,6 +149,22 @@ impl ObjectEvent {
             out.into()
         };
         self.frames[frame_type as usize].get_or_init(build).clone()
+    }
+
+    /// The labels before and after the change, parsed at most once and shared by all watchers that select by labels.
+    pub(crate) fn labels(&self) -> &EventLabels {
+        let labels = |object: &EncodedObject| {
+            let meta = ObjectMetaRef::parse(object.as_object()).ok()?;
+            Some(Labels(meta.labels.iter().map(|(key, value)| ((**key).into(), (**value).into())).collect()))
+        };
+        self.labels.get_or_init(|| match &self.change {
+            ObjectChange::Updated { object, previous } => {
+                EventLabels { object: labels(object), previous: labels(previous) }
+            }
+            ObjectChange::Created(object) | ObjectChange::Deleted(object) => {
+                EventLabels { object: labels(object), previous: None }
+            }
+        })
     }
 
     /// The metadata of [`object`](Self::object).

@@ -23,4 +23,4 @@ pub use queue::{Delivery, Interest, ProgressNotifications, SubscriptionEnd};
 pub use registrations::{HubOptions, InvalidatedWatches, Observer, WatchInvalidator};
 pub use subscription::Subscription;
 
-pub(crate) use event::FrameType;
+pub(crate) use event::{EventLabels, FrameType, Labels};

@@ -75,6 +75,7 @@ pub(super) struct Registrations {
     pub(super) progress: watch::Sender<HubProgress>,
     pub(super) options: HubOptions,
     pub(super) observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
+    pub(super) general_observers: RwLock<Vec<Observer>>,
     pub(super) invalidators: RwLock<FxHashMap<ResourceName, Vec<WatchInvalidator>>>,
     pub(super) backlogs: Backlogs,
 }

@@ -48,6 +48,7 @@ pub(crate) use conversion::to_version;
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
+pub(crate) use selection::EventState;
 
 /// Carries out requests on one or more resources. Discovery, tables and watches are common to all
 /// implementations.

@@ -3,6 +3,7 @@
 use fairlead_process::Status;
 
 use super::{SelectableField, ServedResource, Target};
+use crate::hub::{Labels, ObjectEvent};
 use crate::object::{ObjectBytes, ObjectMetaRef};
 use crate::request::{FieldSelector, LabelSelector, ListOptions};
 
@@ -54,15 +55,32 @@ impl<'r> Selection<'r> {
         let Ok(meta) = ObjectMetaRef::parse(object) else {
             return false;
         };
-        if !self.labels.selects(|key| meta.label(key)) {
-            return false;
+        self.selects_state(|key| meta.label(key), (meta.namespace.as_deref(), &meta.name), object)
+    }
+
+    /// Whether a state of an object is selected that an event carries. Costs nothing without selectors; the metadata are parsed
+    /// once per event, not per watcher.
+    pub(crate) fn selects_in_event(&self, event: &ObjectEvent, state: EventState<'_>) -> bool {
+        if self.is_everything() {
+            return true;
         }
-        if self.namespace.is_some_and(|namespace| meta.namespace.as_deref() != Some(namespace)) {
+        let EventState { labels, object } = state;
+        let name = (event.namespace.as_deref(), &*event.name);
+        labels.is_some_and(|labels| self.selects_state(|key| labels.get(key), name, object))
+    }
+
+    fn selects_state<'l>(
+        &self,
+        label: impl Fn(&str) -> Option<&'l str>,
+        (namespace, name): (Option<&str>, &str),
+        object: ObjectBytes<'_>,
+    ) -> bool {
+        if !self.labels.selects(label) || self.namespace.is_some_and(|own| namespace != Some(own)) {
             return false;
         }
         self.fields.selects(|field| match field {
-            "metadata.name" => meta.name.to_string(),
-            "metadata.namespace" => meta.namespace.as_deref().unwrap_or_default().to_owned(),
+            "metadata.name" => name.to_owned(),
+            "metadata.namespace" => namespace.unwrap_or_default().to_owned(),
             _ => {
                 let Some(selectable) = self.selectable.iter().find(|selectable| *selectable.name == *field)
                 else {
@@ -73,6 +91,13 @@ impl<'r> Selection<'r> {
             }
         })
     }
+}
+
+/// A state of an object in an event, with its labels.
+#[derive(Clone, Copy)]
+pub(crate) struct EventState<'e> {
+    pub(crate) labels: Option<&'e Labels>,
+    pub(crate) object: ObjectBytes<'e>,
 }
 
 /// The fields of a version that may be selected.

@@ -165,7 +165,7 @@ pub struct Catalog {
 impl Catalog {
     /// A catalog of these resources, which are sorted by group and resource.
     pub fn new(resources: Vec<Arc<ServedResource>>) -> Self {
-        Self { key: CatalogKey::of(&resources), resources }
+        Self { key: CatalogKey::of(resources.iter().map(|resource| resource.key)), resources }
     }
 
     /// The hash of all its resources; keys the caches of discovery and OpenAPI documents.

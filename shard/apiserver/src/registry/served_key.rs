@@ -3,11 +3,8 @@
 //! Scopes of different tenants share what has equal keys, and tenants choose names and schemas, so the keys are cryptographic hashes
 //! (SHA-256) over the whole definition.
 
-use std::sync::Arc;
-
 use sha2::{Digest as _, Sha256};
 
-use super::ServedResource;
 use crate::resource::Verb;
 
 /// The hash of everything that clients see of a [`ServedResource`].
@@ -36,11 +33,10 @@ impl ServedKey {
 pub struct CatalogKey([u8; 32]);
 
 impl CatalogKey {
-    pub(super) fn of(resources: &[Arc<ServedResource>]) -> Self {
+    /// The key of a catalog whose resources have these keys, in their order.
+    pub(super) fn of(resources: impl Iterator<Item = ServedKey>) -> Self {
         let mut hash = Sha256::new();
-        for resource in resources {
-            hash.update(resource.key.0);
-        }
+        resources.for_each(|key| hash.update(key.0));
         Self(hash.finalize().into())
     }
 }

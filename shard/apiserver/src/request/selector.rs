@@ -59,7 +59,7 @@ impl LabelSelector {
     pub fn of_object(object: &Value) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for (key, value) in object["matchLabels"].as_object().into_iter().flatten() {
-            let value = value.as_str().ok_or_else(|| SelectorError(format!("{key}={value}")))?;
+            let value = value.as_str().ok_or_else(|| SelectorError::Term(format!("{key}={value}")))?;
             terms.push(LabelTerm {
                 key: key.clone(),
                 operator: Operator::In,
@@ -67,7 +67,7 @@ impl LabelSelector {
             });
         }
         for requirement in object["matchExpressions"].as_array().into_iter().flatten() {
-            let error = || SelectorError(requirement.to_string());
+            let error = || SelectorError::Term(requirement.to_string());
             let key = requirement["key"].as_str().ok_or_else(error)?.to_owned();
             let values: BTreeSet<String> = requirement["values"]
                 .as_array()
@@ -80,7 +80,10 @@ impl LabelSelector {
                 Some("NotIn") if !values.is_empty() => Operator::NotIn,
                 Some("Exists") if values.is_empty() => Operator::Present,
                 Some("DoesNotExist") if values.is_empty() => Operator::Absent,
-                _ => return Err(error()),
+                Some("In" | "NotIn" | "Exists" | "DoesNotExist") => return Err(error()),
+                other => {
+                    return Err(SelectorError::Operator(other.unwrap_or_default().to_owned()));
+                }
             };
             terms.push(LabelTerm { key, operator, values });
         }
@@ -129,7 +132,7 @@ impl LabelSelector {
 impl LabelTerm {
     fn parse(text: &str) -> Result<Self, SelectorError> {
         let text = text.trim();
-        let error = || SelectorError(text.to_owned());
+        let error = || SelectorError::Term(text.to_owned());
         let term = |key: &str, operator, values: BTreeSet<String>| {
             let key = key.trim();
             if is_label_key(key) && values.iter().all(|value| is_label_value(value)) {
@@ -234,12 +237,12 @@ impl FieldSelector {
             if raw.is_empty() {
                 continue;
             }
-            let at = raw.find('=').ok_or_else(|| SelectorError(raw.to_owned()))?;
+            let at = raw.find('=').ok_or_else(|| SelectorError::Term(raw.to_owned()))?;
             let (field, value) = raw.split_at(at);
             let value = value.trim_start_matches('=');
             let (field, must_equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             if field.is_empty() {
-                return Err(SelectorError(raw.to_owned()));
+                return Err(SelectorError::Term(raw.to_owned()));
             }
             terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), must_equal });
         }
@@ -294,11 +297,19 @@ fn unescape(value: &str) -> String {
 
 /// A malformed selector; a client error.
 #[derive(Debug, thiserror::Error)]
-#[error("unable to parse requirement: {0:?}")]
-pub struct SelectorError(String);
+pub enum SelectorError {
+    /// The term is malformed.
+    #[error("unable to parse requirement: {0:?}")]
+    Term(String),
+    /// The operator of a `LabelSelector` object is unknown.
+    #[error("{0:?} is not a valid label selector operator")]
+    Operator(String),
+}
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -379,5 +390,35 @@ mod tests {
         }
         assert!(FieldSelector::parse("metadata.name").is_err());
         assert_eq!(FieldSelector::parse("metadata.name=x").unwrap().exact("metadata.name"), Some("x"));
+    }
+
+    #[test]
+    fn selector_objects_select_by_labels() {
+        let label = |key: &str| if key == "name" { Some("alpha") } else { None };
+        for (selector, selected) in [
+            (Value::Null, true),
+            (json!({"matchLabels": {"name": "alpha"}}), true),
+            (json!({"matchLabels": {"name": "beta"}}), false),
+            (
+                json!({"matchExpressions": [{"key": "name", "operator": "In", "values": ["alpha", "beta"]}]}),
+                true,
+            ),
+            (json!({"matchExpressions": [{"key": "region", "operator": "Exists"}]}), false),
+            (json!({"matchExpressions": [{"key": "region", "operator": "DoesNotExist"}]}), true),
+        ] {
+            assert_eq!(LabelSelector::of_object(&selector).unwrap().selects(label), selected, "{selector}");
+        }
+        assert!(
+            LabelSelector::of_object(&json!({"matchExpressions": [{"key": "a", "operator": "Like"}]}))
+                .is_err()
+        );
+        for invalid in [
+            json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}),
+            json!({"matchExpressions": [{"operator": "Exists"}]}),
+            json!({"matchLabels": {"a": 1}}),
+        ] {
+            assert!(LabelSelector::of_object(&invalid).is_err(), "{invalid}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use fairlead_names::Origin;
 use fairlead_process::Status;
+use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::{
     decode_json, decode_protobuf, decode_yaml, has_protobuf_form, strict_error, strict_findings,
 };
@@ -130,15 +131,28 @@ pub(super) fn apply_schema(
     let Some(version) = target.resource.version(&target.version) else {
         return Ok(());
     };
-    let unknown = version.shape.admit(&mut document.value)?;
+    let subresource = target.subresource.as_deref();
+    let own_kind = subresource.and_then(|name| target.resource.subresource(&target.version, name)?.kind);
+    let unknown = match own_kind {
+        None => version.shape.admit(&mut document.value)?,
+        Some((group, version, kind)) => {
+            let family = group.split('.').next().unwrap_or(group);
+            let definition = format!("io.k8s.api.{family}.{version}.{kind}");
+            normalize_definition(&definition, &mut document.value).map_err(|error| {
+                Status::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                ))
+            })?
+        }
+    };
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Strict => {
             if let Some(message) = strict_error(&document.duplicates, &unknown) {
-                let resource = &target.resource;
+                let own = (&*target.version, &*target.resource.kind);
+                let (version, kind) = own_kind.map_or(own, |(_, version, kind)| (version, kind));
                 return Err(Status::bad_request(format!(
-                    "{} in version {:?} cannot be handled as a {}: {message}",
-                    resource.kind, target.version, resource.kind
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {message}"
                 )));
             }
         }

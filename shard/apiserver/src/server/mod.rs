@@ -1,6 +1,7 @@
 //! The stages of a request: path, scope, identity, permission, resource, registry, response.
 
 mod body;
+mod impersonation;
 mod open_api;
 mod read;
 mod target;
@@ -23,6 +24,8 @@ use crate::request::{Form, NegotiationError, Query, RequestKind, RequestPath, Re
 use crate::resource::Verb;
 use crate::response::{self, FinishContext, Response};
 use crate::scope::ScopeSelector;
+
+use impersonation::impersonate;
 
 pub(crate) use open_api::OpenApi;
 
@@ -62,15 +65,24 @@ impl<H: Host> ApiServer<H> {
         let mut warnings = Vec::new();
         let timer = self.metrics.begin();
         let outcome = self.respond(&parts, body, &mut warnings).await;
-        let response = outcome.unwrap_or_else(|status| {
+        let response = outcome.unwrap_or_else(|refusal| {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
-            response::encode_failure(response::failure(&status), &parts.headers, &query)
+            let response = match refusal {
+                Refusal::Denied(status) => response::denial(&status),
+                Refusal::Failed(status) => response::failure(&status),
+            };
+            response::encode_failure(response, &parts.headers, &query)
         });
         timer.finish(&parts.method, response.status());
         response::finish(response, &finish_context, &warnings).await
     }
 
-    async fn respond<B>(&self, parts: &Parts, body: B, warnings: &mut Vec<String>) -> Result<Response, Status>
+    async fn respond<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -78,9 +90,28 @@ impl<H: Host> ApiServer<H> {
         let path =
             RequestPath::parse(parts.uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
         let ScopedPath { scopes, path } = self.host.locate(path, &parts.headers)?;
-        let identity = self.host.authenticate(parts).await?;
+        let client = self.host.authenticate(parts).await?;
         let raw_query = parts.uri.query().unwrap_or_default();
         let query = Query::parse(raw_query);
+        let requested = path.request(&parts.method, query.flag("watch"));
+        // Only the permissions of other paths refer to them.
+        let (text, verb) = match &requested {
+            RequestKind::Resource(_) => Default::default(),
+            RequestKind::NonResource | RequestKind::UnknownMethod => {
+                (path.text(), parts.method.as_str().to_ascii_lowercase())
+            }
+        };
+        let selected_name = match &requested {
+            RequestKind::Resource(wanted) => selected_name(wanted, &query),
+            RequestKind::NonResource | RequestKind::UnknownMethod => None,
+        };
+        let action = match &requested {
+            RequestKind::Resource(wanted) => resource_action(wanted, selected_name.as_deref()),
+            RequestKind::NonResource | RequestKind::UnknownMethod => {
+                Action::NonResource { verb: &verb, path: &text }
+            }
+        };
+        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action)?;
         let intercepted = InterceptedRequest {
             method: &parts.method,
             scopes: scopes.as_ref(),
@@ -93,19 +124,13 @@ impl<H: Host> ApiServer<H> {
         }
         let context =
             Context { parts, query: &query, identity: &identity, scopes: scopes.as_ref(), path: &path };
-        match path.request(&parts.method, query.flag("watch")) {
-            RequestKind::Resource(wanted) => {
-                let selected_name = selected_name(&wanted, &query);
-                self.authorize(&context, &resource_action(&wanted, selected_name.as_deref()))?;
-                self.resource(&context, wanted, body, warnings).await
-            }
-            RequestKind::NonResource => {
-                let text = path.text();
-                let verb = parts.method.as_str().to_ascii_lowercase();
-                self.authorize(&context, &Action::NonResource { verb: &verb, path: &text })?;
-                self.non_resource(&context).await
-            }
-            RequestKind::UnknownMethod => Err(Status::unknown_method()),
+        if matches!(requested, RequestKind::UnknownMethod) {
+            return Err(Status::unknown_method().into());
+        }
+        self.authorize(&context, &action).map_err(Refusal::Denied)?;
+        match requested {
+            RequestKind::Resource(wanted) => Ok(self.resource(&context, wanted, body, warnings).await?),
+            RequestKind::NonResource | RequestKind::UnknownMethod => Ok(self.non_resource(&context).await?),
         }
     }
 
@@ -124,7 +149,9 @@ impl<H: Host> ApiServer<H> {
             return Ok(response::content(StatusCode::OK, "application/json", self.host.version().clone()));
         }
         if !matches!(words.first(), Some(&"api" | &"apis" | &"openapi")) {
-            return Ok(response::unknown_path());
+            let is_read = matches!(*context.method(), Method::GET | Method::HEAD);
+            let document = if is_read { self.host.document(&words) } else { None };
+            return Ok(document.unwrap_or_else(response::unknown_path));
         }
         if !matches!(*context.method(), Method::GET | Method::HEAD) {
             return Err(Status::unknown_method());
@@ -186,6 +213,20 @@ impl Context<'_> {
 
     fn accepted(&self) -> Result<ResponseFormat, Status> {
         ResponseFormat::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
+    }
+}
+
+/// The reason why a request is not carried out.
+pub(super) enum Refusal {
+    /// The authorizer denies it.
+    Denied(Status),
+    /// Any other reason.
+    Failed(Status),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
     }
 }
 

@@ -59,7 +59,8 @@ impl Server {
         TestResponse { code: parts.status, headers: parts.headers, bytes }
     }
 
-    async fn open(
+    /// A request whose response body is not read.
+    pub(crate) async fn open(
         &self,
         method: &str,
         path: &str,

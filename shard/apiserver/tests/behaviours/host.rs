@@ -87,6 +87,22 @@ impl Host for TestHost {
         Ok(Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None)))
     }
 
+    fn check_impersonation(&self, _client: &UserInfo, groups: &[String]) -> Result<(), Status> {
+        if groups.iter().any(|group| group == "special") {
+            return Err(Status::bad_request("a special group"));
+        }
+        Ok(())
+    }
+
+    fn restrict_impersonated(
+        &self,
+        _client: &UserInfo,
+        impersonated: UserInfo,
+        _scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status> {
+        Ok(impersonated)
+    }
+
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let metrics = request.path.text() == "/metrics";
         metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))

@@ -1,9 +1,14 @@
-//! Lists: selectors, pages and resource versions.
+//! Lists: selectors, pages, resource versions and sizes.
 
+use std::io::Read as _;
+
+use bytes::Bytes;
+use fairlead_apiserver::ResponseBody;
 use fairlead_store::Revision;
-use serde_json::json;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 
-use crate::client::{CONFIG_MAPS, GADGETS, Server, WIDGETS, version_of};
+use crate::client::{CONFIG_MAPS, GADGETS, METADATA, Server, TABLE, WIDGETS, version_of};
 
 async fn numbered(server: &Server, count: usize) {
     for number in 0..count {
@@ -246,4 +251,112 @@ async fn a_get_waits_for_a_future_resource_version() {
     let never = server.get(&format!("{CONFIG_MAPS}/a?resourceVersion=99999999")).await;
     assert_eq!((never.failure().0, never.header("retry-after")), (504, "1"));
     assert_eq!(server.get(&format!("{CONFIG_MAPS}/a?resourceVersion=x")).await.failure().0, 400);
+}
+
+/// Creates config maps of 1 KiB.
+async fn large(server: &Server, count: usize) {
+    for number in 0..count {
+        let object = json!({
+            "metadata": {"name": format!("n{number:04}"), "labels": {"last": (number + 1 == count).to_string()}},
+            "data": {"text": "x".repeat(1024)},
+        });
+        server.create(CONFIG_MAPS, &object).await;
+    }
+}
+
+/// The names in a list or table.
+fn names(list: &Value) -> Vec<&str> {
+    let all = list["items"].as_array().or(list["rows"].as_array()).unwrap();
+    let objects = all.iter().map(|one| if one["object"].is_object() { &one["object"] } else { one });
+    objects.map(|object| object["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_list_is_sent_in_pieces_of_one_revision() {
+    const COUNT: usize = 700;
+    let server = Server::start().await;
+    large(&server, COUNT).await;
+    let revision = server.store().revision().0;
+    let expected: Vec<String> = (0..COUNT).map(|number| format!("n{number:04}")).collect();
+    for (query, accept, count) in [
+        ("", "application/json", COUNT),
+        ("?limit=600", "application/json", 600),
+        ("?limit=700", "application/json", COUNT),
+        ("", TABLE, COUNT),
+        ("?limit=600", TABLE, 600),
+        ("", METADATA, COUNT),
+    ] {
+        let response = server.open("GET", &format!("{CONFIG_MAPS}{query}"), &[("accept", accept)], "").await;
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert!(matches!(response.body(), ResponseBody::List(_)), "{query} {accept}");
+        let mut body = response.into_body();
+        let mut bytes = Vec::new();
+        let mut pieces = 0;
+        while let Some(piece) = body.frame().await {
+            let piece = piece.unwrap().into_data().unwrap();
+            assert!(piece.len() < 256 * 1024, "{} bytes", piece.len());
+            bytes.extend_from_slice(&piece);
+            // A write between two pieces.
+            if pieces == 0 {
+                let patch = json!({"metadata": {"labels": {"later": "yes"}}});
+                server.patch(&format!("{CONFIG_MAPS}/n0{}", COUNT - 1), "merge", &patch).await;
+            }
+            pieces += 1;
+        }
+        assert!(pieces > 2, "{pieces} pieces");
+        let list: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(names(&list), expected[..count], "{query} {accept}");
+        let metadata = &list["metadata"];
+        assert!(metadata["resourceVersion"].is_string());
+        assert_eq!(metadata["continue"].is_string(), count < COUNT, "{query}: {metadata}");
+        let remaining = (count < COUNT).then_some(json!(COUNT - count)).unwrap_or_default();
+        assert_eq!(metadata["remainingItemCount"], remaining);
+        assert!(version_of(&list) >= revision);
+    }
+    // The next page begins where the first one ends.
+    let first = server.get(&format!("{CONFIG_MAPS}?limit=600")).await.json();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let second = server.get(&format!("{CONFIG_MAPS}?limit=600&continue={token}")).await;
+    assert_eq!(second.names(), expected[600..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_list_is_compressed_in_pieces() {
+    let server = Server::start().await;
+    large(&server, 300).await;
+    let response = server.send("GET", CONFIG_MAPS, &[("accept-encoding", "gzip")], "").await;
+    assert_eq!((response.header("content-encoding"), response.header("vary")), ("gzip", "Accept-Encoding"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*response.bytes).read_to_string(&mut text).unwrap();
+    assert_eq!(names(&serde_json::from_str(&text).unwrap()).len(), 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selection_in_a_large_list_is_found() {
+    let server = Server::start().await;
+    large(&server, 2500).await;
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}?labelSelector=last%3Dtrue")).await.names(), ["n2499"]);
+    let page = server.get(&format!("{CONFIG_MAPS}?labelSelector=last%3Dtrue&limit=1")).await.json();
+    assert_eq!((names(&page), &page["metadata"]["continue"]), (vec!["n2499"], &Value::Null));
+    let counted = server.get(&format!("{CONFIG_MAPS}?limit=1")).await.json();
+    assert_eq!(counted["metadata"]["remainingItemCount"], 2499);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_revision_is_compacted_is_broken_off() {
+    let server = Server::start().await;
+    large(&server, 400).await;
+    let mut body = server.open("GET", CONFIG_MAPS, &[], "").await.into_body();
+    let first: Bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(!first.is_empty());
+    server.config_map("later", json!({})).await;
+    server.store().compact(server.store().revision()).await.unwrap();
+    let error = loop {
+        match body.frame().await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => break error,
+            None => panic!("the list ends as if it were complete"),
+        }
+    };
+    assert!(error.to_string().contains("too old"), "{error}");
 }

@@ -9,7 +9,7 @@ use fairlead_store::Revision;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::client::{CONFIG_MAPS, METADATA, Server, TABLE, WIDGETS, WatchStream, version_of};
+use crate::client::{CONFIG_MAPS, GADGETS, METADATA, Server, TABLE, WIDGETS, WatchStream, version_of};
 
 async fn expect(watch: &mut WatchStream, events: &[String]) {
     for event in events {
@@ -379,5 +379,30 @@ proptest! {
                 assert_eq!(copied, finally);
             }
         });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_however_much_others_have_written() {
+    // The last events are in memory; before them, the watch reads the store's log.
+    for others in [10, 6000] {
+        let server = Server::start().await;
+        let start = version_of(&server.config_map("a", json!({"app": "web"})).await);
+        let label = async |app: &str| {
+            let patch = json!({"metadata": {"labels": {"app": app}}});
+            version_of(&server.patch(&format!("{CONFIG_MAPS}/a"), "merge", &patch).await.json())
+        };
+        let moved = label("db").await;
+        for number in 0..others {
+            server.create(GADGETS, &json!({"metadata": {"name": format!("g{number}")}})).await;
+        }
+        let query = format!("{CONFIG_MAPS}?watch=true&resourceVersion={start}");
+        let mut all = server.watch(&query).await;
+        let mut web = server.watch(&format!("{query}&labelSelector=app%3Dweb")).await;
+        let mut database = server.watch(&format!("{query}&labelSelector=app%3Ddb")).await;
+        let back = label("web").await;
+        expect(&mut all, &[format!("MODIFIED a {moved}"), format!("MODIFIED a {back}")]).await;
+        expect(&mut web, &[format!("DELETED a {moved}"), format!("ADDED a {back}")]).await;
+        expect(&mut database, &[format!("ADDED a {moved}"), format!("DELETED a {back}")]).await;
     }
 }

@@ -34,6 +34,12 @@ pub struct CrdSpec {
     pub conversion: Conversion,
 }
 
+/// Whether a condition in the status of a definition is true.
+pub fn has_condition(definition: &Value, kind: &str) -> bool {
+    let conditions = definition["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
 /// `spec.names` and `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdNames {

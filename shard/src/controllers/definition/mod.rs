@@ -12,12 +12,13 @@ use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_names::ResourceName;
 use fairlead_process::Status;
+use fairlead_schema::crd::has_condition;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::deletion::{Sweep, commit, commit_sweep, pause, visit_resource};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
-use crate::definition_names::{is_condition_true, unlock};
+use crate::definition_names::unlock;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{BUILT_IN, CLEANUP_FINALIZER, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
 use crate::writes::Writes;
@@ -65,7 +66,7 @@ impl Controller for DefinitionCleanup {
         }
         // The condition stops creates before the objects are counted.
         let writes = || Writes::new(&self.objects, &self.definitions);
-        if !is_condition_true(&old, "Terminating") {
+        if !has_condition(&old, "Terminating") {
             let mut new = old.clone();
             set_terminating(
                 &mut new,

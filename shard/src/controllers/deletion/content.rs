@@ -1,15 +1,17 @@
 //! Finds the stored objects of a logical cluster by their keys, independent of the definitions that exist.
 //!
-//! So it also finds objects whose definition or binding was removed before, and it needs no catalog, whose failure
-//! could hide objects.
+//! So it also finds objects whose definition or binding was removed before.
 
 use std::ops::ControlFlow;
 
+use fairlead_apiserver::hub::Hub;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_names::{CUSTOM_RESOURCES, Key, Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_store::{Range, Revision};
+
+use crate::index::Definitions;
 
 /// Number of objects that are visited before other tasks run.
 const PAGE: usize = 512;
@@ -32,33 +34,22 @@ pub(in crate::controllers) struct FoundObject<'a> {
 pub(in crate::controllers) type Visit<'v> = dyn FnMut(&FoundObject<'_>) -> ControlFlow<()> + Send + 'v;
 
 /// Visits all objects of a logical cluster, or of one namespace in it, resource by resource, until `visit` breaks.
-/// Costs two look-ups for each resource with objects in any logical cluster, and the objects themselves.
+/// Costs two look-ups for each resource that may have objects in the logical cluster, and the objects themselves.
 ///
 /// # Errors
 /// 500 when the store cannot be read.
 pub(in crate::controllers) async fn visit_all(
     objects: &ObjectStore,
+    (definitions, hub): (&Definitions, &Hub),
     cluster: &str,
     namespace: Option<&str>,
     visit: &mut Visit<'_>,
 ) -> Result<(), Status> {
-    let mut rest = Range::prefix(format!("{}/", objects.codec().prefix()));
-    let mut resources = 0;
-    while let Some(key) = first_key(objects, &rest)? {
-        let Ok(parts) = objects.codec().decode(&key) else {
-            rest = rest.after(&key);
-            continue;
-        };
-        let resource = ResourceName::new(parts.group, parts.resource);
-        let origin = origin_of(&parts);
+    for (visited, (resource, origin)) in (1_usize..).zip(definitions.stored_resources(hub, cluster).await) {
         if visit_resource(objects, &resource, &origin, cluster, namespace, visit).await?.is_break() {
             return Ok(());
         }
-        let whole = Range::prefix(objects.codec().range(&resource, &origin, "", None));
-        let Some(next) = whole.end else { return Ok(()) };
-        rest.start = next;
-        resources += 1;
-        if resources % RESOURCES == 0 {
+        if visited % RESOURCES == 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -111,14 +102,4 @@ pub(in crate::controllers) fn origin_of(parts: &Key<'_>) -> Origin {
         Some(CUSTOM_RESOURCES) => Origin::Custom,
         Some(identity) => Origin::Identity(identity.into()),
     }
-}
-
-fn first_key(objects: &ObjectStore, range: &Range) -> Result<Option<Vec<u8>>, Status> {
-    let mut first = None;
-    let read = objects.store().scan(range, None, &mut |record| {
-        first = Some(record.key.to_vec());
-        ControlFlow::Break(())
-    });
-    read.map_err(Status::internal)?;
-    Ok(first)
 }

@@ -80,7 +80,7 @@ impl Controller for Deletion {
         if old["metadata"]["deletionTimestamp"].is_null() {
             return Ok(ReconcileOutcome::Done);
         }
-        let sweep = sweep(&self.objects, cluster).await?;
+        let sweep = sweep(&self.objects, (&self.definitions, &self.hub), cluster).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
         let writes = Writes::new(&self.objects, &self.definitions);
         let done = commit_sweep(writes, sweep, (&stored, &old), plan.logical_cluster).await?;
@@ -96,7 +96,7 @@ impl Deletion {
             return Ok(ReconcileOutcome::Done);
         }
         let mut rest = Sweep::default();
-        visit_all(&self.objects, scope.as_str(), None, &mut |found| {
+        visit_all(&self.objects, (&self.definitions, &self.hub), scope.as_str(), None, &mut |found| {
             if is_logical_cluster(found) { ControlFlow::Continue(()) } else { rest.remove(found) }
         })
         .await?;
@@ -208,9 +208,9 @@ fn message(sweep: &Sweep) -> Option<String> {
 }
 
 /// Sweeps all content of a logical cluster.
-async fn sweep(objects: &ObjectStore, cluster: &str) -> Result<Sweep, Status> {
+async fn sweep(objects: &ObjectStore, index: (&Definitions, &Hub), cluster: &str) -> Result<Sweep, Status> {
     let mut tiers = Tiers::default();
-    visit_all(objects, cluster, None, &mut |found| tiers.add(objects, found)).await?;
+    visit_all(objects, index, cluster, None, &mut |found| tiers.add(objects, found)).await?;
     Ok(tiers.into_sweep())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_apiserver::Scope;
-use fairlead_apiserver::hub::ObjectEvent;
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::object::ObjectMetaRef;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_process::Status;
@@ -33,6 +33,7 @@ pub(crate) struct Namespaces {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) hub: Hub,
     /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
@@ -79,7 +80,10 @@ impl Controller for Namespaces {
             return Ok(ReconcileOutcome::Done);
         }
         let mut sweep = Sweep::default();
-        visit_all(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
+        visit_all(&self.objects, (&self.definitions, &self.hub), cluster, Some(name), &mut |found| {
+            sweep.add(&self.objects, found)
+        })
+        .await?;
         let plan = plan(&namespace, &sweep, Timestamp::now());
         let writes = Writes::new(&self.objects, &self.definitions);
         let done = commit_sweep(writes, sweep, (&stored, &namespace), plan.namespace).await?;

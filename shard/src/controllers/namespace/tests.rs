@@ -178,9 +178,11 @@ async fn a_conflict_prevents_the_removal_of_a_namespace() {
     let stored = shard.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, "more").unwrap().unwrap();
     let old = shard.objects.tree(&stored).unwrap();
     let mut sweep = Sweep::default();
-    visit_all(&shard.objects, "abc", Some("more"), &mut |found| sweep.add(&shard.objects, found))
-        .await
-        .unwrap();
+    visit_all(&shard.objects, (&shard.definitions, &shard.hub), "abc", Some("more"), &mut |found| {
+        sweep.add(&shard.objects, found)
+    })
+    .await
+    .unwrap();
     shard.change("abc", "configmaps", Some("more"), "a", |object| object["data"] = json!({"x": "y"})).await;
     let mut writes = Writes::new(&shard.objects, &shard.definitions);
     writes.extend(sweep.into_mutations());

@@ -15,7 +15,7 @@ const GZIP_FRAME: usize = 18;
 /// Compresses a whole body; `None` if the library reports an error.
 ///
 /// Costs about 5 ms per MiB, and temporarily as much memory as the input.
-pub(super) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let config = DeflateConfig { window_bits: GZIP_WINDOW_BITS, ..DeflateConfig::new(LEVEL) };
     let mut output = vec![0; compress_bound(bytes.len()) + GZIP_FRAME];
     let (compressed, code) = compress_slice(&mut output, bytes, config);

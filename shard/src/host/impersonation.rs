@@ -1,0 +1,85 @@
+//! kcp's rules of impersonation: groups that grant rights in every logical cluster are not gained by it, and what it grants
+//! stays in the logical cluster of the request.
+
+use fairlead_api::group;
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_authn::{AUTHENTICATED, UserInfo};
+use fairlead_process::{GroupResource, Status};
+
+use super::effective::SCOPES;
+use super::is_in;
+
+/// Groups that only their members impersonate, and members of `system:masters`.
+const SPECIAL_GROUPS: [&str; 6] = [
+    group::MASTERS,
+    group::ADMIN,
+    group::LOGICAL_CLUSTER_ADMIN,
+    group::EXTERNAL_LOGICAL_CLUSTER_ADMIN,
+    group::WORKSPACE_BOOTSTRAPPER,
+    AUTHENTICATED,
+];
+
+/// Refuses the impersonation of a special group by a client that is not a member of it.
+pub(super) fn check(client: &UserInfo, groups: &[String]) -> Result<(), Status> {
+    let is_permitted = |wanted: &String| !SPECIAL_GROUPS.contains(&&**wanted) || is_in(client, wanted);
+    if is_in(client, group::MASTERS) || groups.iter().all(is_permitted) {
+        return Ok(());
+    }
+    let reason = "impersonation is not allowed for the requestor";
+    Err(Status::forbidden(GroupResource::default(), "", reason))
+}
+
+/// Restricts the impersonated user to the logical cluster of the request, unless a member of `system:masters`
+/// impersonates it.
+pub(super) fn restrict(
+    client: &UserInfo,
+    mut user: UserInfo,
+    scopes: Option<&ScopeSelector>,
+) -> Result<UserInfo, Status> {
+    if is_in(client, group::MASTERS) {
+        return Ok(user);
+    }
+    let Some(cluster) = scopes.and_then(ScopeSelector::one).map(Scope::as_str) else {
+        let reason = "impersonation needs one logical cluster";
+        return Err(Status::forbidden(GroupResource::default(), "", reason));
+    };
+    user.extra.entry(SCOPES.to_owned()).or_default().push(format!("cluster:{cluster}"));
+    Ok(user)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn user(groups: &[&str]) -> UserInfo {
+        UserInfo { groups: groups.iter().map(|group| (*group).to_owned()).collect(), ..UserInfo::default() }
+    }
+
+    #[test]
+    fn special_groups_are_impersonated_by_members_only() {
+        for (own, wanted, permitted) in [
+            (&["team"][..], &["other"][..], true),
+            (&["team"], &["system:masters"], false),
+            (&["system:kcp:admin"], &["system:kcp:admin", "x"], true),
+            (&["system:kcp:admin"], &["system:masters"], false),
+            (&["team"], &["x", "system:kcp:tenancy:workspace-bootstrapper"], false),
+            (&["system:masters"], &["system:kcp:admin", "system:masters"], true),
+            (&["system:authenticated"], &["system:authenticated"], true),
+            (&[], &["system:authenticated"], false),
+        ] {
+            assert_eq!(check(&user(own), &user(wanted).groups).is_ok(), permitted, "{own:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn what_impersonation_grants_stays_in_the_logical_cluster() {
+        let one = ScopeSelector::One(Scope::new("abc"));
+        let restricted = restrict(&user(&["team"]), user(&[]), Some(&one)).unwrap();
+        assert_eq!(restricted.extra[SCOPES], ["cluster:abc"]);
+        assert!(restrict(&user(&["system:masters"]), user(&[]), Some(&one)).unwrap().extra.is_empty());
+        assert_eq!(restrict(&user(&["team"]), user(&[]), Some(&ScopeSelector::all())).unwrap_err().code, 403);
+        assert_eq!(restrict(&user(&["team"]), user(&[]), None).unwrap_err().code, 403);
+    }
+}

@@ -1,0 +1,13 @@
+//! Service accounts as an identity: issues their tokens, publishes the keys that verify them, and looks accounts up for
+//! the verification.
+//!
+//! Knows neither the connection of a client nor permissions.
+
+mod issuer;
+mod lookup;
+mod registry;
+mod token_request;
+
+pub(crate) use issuer::TokenIssuer;
+pub(crate) use lookup::LocalAccounts;
+pub(crate) use registry::ServiceAccountRegistry;
