@@ -18,6 +18,11 @@ pub trait Authenticator: Send + Sync {
     /// The part of a request that it authenticates.
     fn credential_kind(&self) -> CredentialKind;
 
+    /// Whether its tokens name their audiences, so that they may be valid for other servers than this one.
+    fn names_audiences(&self) -> bool {
+        false
+    }
+
     /// Authenticates one request. The chain calls it only if no earlier authenticator has accepted or refused the request.
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a>;
 }
@@ -29,6 +34,10 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
 
     fn credential_kind(&self) -> CredentialKind {
         (**self).credential_kind()
+    }
+
+    fn names_audiences(&self) -> bool {
+        (**self).names_audiences()
     }
 
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
@@ -54,6 +63,8 @@ pub struct RequestCredentials<'a> {
     pub headers: &'a HeaderMap,
     /// The bearer token among the headers.
     pub token: Option<&'a BearerToken<'a>>,
+    /// The audiences of which a token must have one; `None` for those of this server.
+    pub audiences: Option<&'a [String]>,
     /// The time of the request.
     pub now: SystemTime,
     /// Receives the verdict of each authenticator.

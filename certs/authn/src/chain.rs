@@ -14,7 +14,7 @@ use http::HeaderMap;
 use crate::{
     AuthenticationMethod, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter,
     Identity, Observer, Reason, RequestCredentials, Verdict, WorkspaceAuthenticator,
-    authenticator::in_one_line,
+    authenticator::in_one_line, jwt::CompactToken,
 };
 
 /// Authenticators in the order in which they are called; the first that accepts decides.
@@ -85,7 +85,14 @@ impl Chain {
             Ok(token) => token.map(Box::new),
             Err(error) => return Rejection::of("bearer token", error.into()),
         };
-        let request = RequestCredentials { connection, headers, token: token.as_deref(), now, observer };
+        let request = RequestCredentials {
+            connection,
+            headers,
+            token: token.as_deref(),
+            audiences: None,
+            now,
+            observer,
+        };
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
             match request.evaluate(&**authenticator).await {
@@ -146,7 +153,8 @@ impl Chain {
         let Ok(Some(token)) = BearerToken::from_headers(headers) else {
             return Outcome::Rejected(rejection);
         };
-        let request = RequestCredentials { connection, headers, token: Some(&token), now, observer };
+        let request =
+            RequestCredentials { connection, headers, token: Some(&token), audiences: None, now, observer };
         let verdict = workspace.authenticate(&request, cluster).await;
         if let Some(observer) = observer {
             observer.on_verdict("workspace", &verdict);
@@ -160,6 +168,56 @@ impl Chain {
         }
     }
 
+    /// Reviews a bearer token, as Kubernetes' TokenReview does: whether it is valid for one of the `wanted` audiences. Tokens of
+    /// service accounts name their audiences; all others are for the audiences of this server, `own`.
+    pub async fn review_token(
+        &self,
+        token: &str,
+        wanted: &[String],
+        own: &[String],
+        now: SystemTime,
+    ) -> Result<ReviewedToken, Rejection> {
+        let (connection, headers, token) =
+            (ConnectionCredentials::none(), HeaderMap::new(), BearerToken::new(token));
+        let request = RequestCredentials {
+            connection: &connection,
+            headers: &headers,
+            token: Some(&token),
+            audiences: Some(wanted),
+            now,
+            observer: None,
+        };
+        let common = |audiences: &[String]| -> Vec<String> {
+            wanted.iter().filter(|audience| audiences.contains(audience)).cloned().collect()
+        };
+        let shared = common(own);
+        let mut reasons = Vec::new();
+        for authenticator in &self.authenticators {
+            let names_audiences = authenticator.names_audiences();
+            if authenticator.credential_kind() != CredentialKind::BearerToken
+                || (shared.is_empty() && !names_audiences)
+            {
+                continue;
+            }
+            match request.evaluate(&**authenticator).await {
+                Verdict::Accepted(identity) => {
+                    let named = if names_audiences { named_audiences(&token) } else { Vec::new() };
+                    let audiences = if named.is_empty() { shared } else { common(&named) };
+                    return Ok(ReviewedToken { identity: self.post_process(identity), audiences });
+                }
+                Verdict::NoOpinion => {}
+                Verdict::Declined(reason) => reasons.push((authenticator.name(), reason)),
+                Verdict::Refused(reason) => {
+                    return Err(Rejection { reasons: vec![(authenticator.name(), reason)], is_final: true });
+                }
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(("chain", Reason::NoAuthenticator));
+        }
+        Err(Rejection { reasons, is_final: false })
+    }
+
     /// Adds and drops the groups of an accepted identity.
     fn post_process(&self, identity: Arc<Identity>) -> Arc<Identity> {
         let identity = identity.in_group_authenticated();
@@ -167,6 +225,22 @@ impl Chain {
         let filters = [self.token_groups.as_ref().filter(|_| is_token), self.groups.as_ref()];
         filters.into_iter().flatten().fold(identity, |identity, filter| filter.apply(identity))
     }
+}
+
+/// The audiences in the claims of a token whose signature has been verified.
+fn named_audiences(token: &BearerToken<'_>) -> Vec<String> {
+    let Ok(token) = CompactToken::parse(token.as_str()) else { return Vec::new() };
+    let Ok(claims) = token.claims() else { return Vec::new() };
+    claims.audiences().map(|all| all.into_iter().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// A valid token.
+#[derive(Debug)]
+pub struct ReviewedToken {
+    /// The user.
+    pub identity: Arc<Identity>,
+    /// The audiences for which the token is valid, of those that were wanted.
+    pub audiences: Vec<String>,
 }
 
 impl fmt::Debug for Chain {

@@ -84,7 +84,7 @@ pub use self::{
     bearer::{BearerToken, MalformedToken, contains_token, remove_bearer_token},
     certificate::{CertificateError, ClientCertificate, validity},
     certificate_authenticator::ClientCertificateAuthenticator,
-    chain::{Chain, ChainBuilder, Outcome, Rejection},
+    chain::{Chain, ChainBuilder, Outcome, Rejection, ReviewedToken},
     connection::ConnectionCredentials,
     groups::GroupFilter,
     identity::{AuthenticationMethod, Identity},

@@ -92,6 +92,11 @@ pub trait Host: Send + Sync + 'static {
         None
     }
 
+    /// The paths of these documents, and of other endpoints of the host.
+    fn document_paths(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The body of `/version`.
     fn version(&self) -> &Bytes;
 }

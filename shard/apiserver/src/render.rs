@@ -119,13 +119,16 @@ impl Renderer<'_> {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
         let included = match self.included {
-            IncludeObjectPolicy::Nothing => return json!({"cells": cells}),
+            IncludeObjectPolicy::Nothing => Value::Null,
             IncludeObjectPolicy::Object => object,
-            IncludeObjectPolicy::Metadata => json!({
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": object["metadata"].take(),
-            }),
+            IncludeObjectPolicy::Metadata => {
+                let version = if let Form::Table(version) = self.form { version } else { "v1" };
+                json!({
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": format!("meta.k8s.io/{version}"),
+                    "metadata": object["metadata"].take(),
+                })
+            }
         };
         json!({"cells": cells, "object": included})
     }

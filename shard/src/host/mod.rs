@@ -27,7 +27,7 @@ use crate::service_accounts::TokenIssuer;
 
 pub(crate) use authenticate::Authentication;
 pub(crate) use authorize::{Authorizer, is_in};
-pub(crate) use reviews::AccessReviews;
+pub(crate) use reviews::{Reviews, TokenReviewer};
 
 /// The host of the shard's API server.
 pub(crate) struct ShardHost {
@@ -107,6 +107,10 @@ impl Host for ShardHost {
             ["openid", "v1", "jwks"] => self.issuer.key_set(),
             _ => None,
         }
+    }
+
+    fn document_paths(&self) -> &'static [&'static str] {
+        &["/.well-known/openid-configuration", "/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz"]
     }
 
     fn version(&self) -> &Bytes {

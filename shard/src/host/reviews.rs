@@ -1,6 +1,7 @@
-//! Access reviews: their status is computed by the authorizer; they are not stored.
+//! Reviews: their status is computed by the authorizer or the authenticators; they are not stored.
 
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
@@ -9,8 +10,8 @@ use fairlead_apiserver::registry::{
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, ScopeSelector};
-use fairlead_authn::UserInfo;
-use fairlead_process::{GroupResource, Status, StatusCause};
+use fairlead_authn::{Chain, UserInfo};
+use fairlead_process::{GroupResource, Reloadable, Status, StatusCause};
 use fairlead_store::Revision;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,9 +21,18 @@ use crate::writes::now;
 
 /// The registry of the review kinds.
 #[derive(Default)]
-pub(crate) struct AccessReviews(OnceLock<Arc<Authorizer>>);
+pub(crate) struct Reviews {
+    authorizer: OnceLock<Arc<Authorizer>>,
+    tokens: OnceLock<TokenReviewer>,
+}
 
-impl AccessReviews {
+/// The authenticators that review tokens, and the audiences of this server.
+pub(crate) struct TokenReviewer {
+    pub(crate) chain: Arc<Reloadable<Chain>>,
+    pub(crate) audiences: Vec<String>,
+}
+
+impl Reviews {
     /// A registry without an authorizer; it responds with 503 until [`set_authorizer`](Self::set_authorizer) is
     /// called. The authorizer depends on the definitions, and the definitions on this registry.
     pub(crate) fn new() -> Arc<Self> {
@@ -32,12 +42,18 @@ impl AccessReviews {
     /// Sets the authorizer.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
         // The authorizer is set once, at start.
-        let _ = self.0.set(authorizer);
+        let _ = self.authorizer.set(authorizer);
     }
 
-    fn review(&self, target: &Target, mut review: Value) -> Result<Value, Status> {
-        let authorizer =
-            self.0.get().ok_or_else(|| Status::service_unavailable("the server is starting", 1))?;
+    /// Sets the authenticators. They depend on the store, as the registry of stored objects does.
+    pub(crate) fn set_token_reviewer(&self, reviewer: TokenReviewer) {
+        // The reviewer is set once, at start.
+        let _ = self.tokens.set(reviewer);
+    }
+
+    async fn review(&self, target: &Target, mut review: Value) -> Result<Value, Status> {
+        let starting = || Status::service_unavailable("the server is starting", 1);
+        let authorizer = self.authorizer.get().ok_or_else(starting)?;
         let caller = target.identity.user();
         let status = match &*target.resource.kind {
             "SelfSubjectReview" => {
@@ -52,6 +68,7 @@ impl AccessReviews {
                     UserInfo { name: spec.user, uid: spec.uid, groups: spec.groups, extra: spec.extra };
                 access_status(authorizer, target, &user, &review)?
             }
+            "TokenReview" => self.tokens.get().ok_or_else(starting)?.review(&review["spec"]).await?,
             other => {
                 return Err(Status::new(
                     501,
@@ -62,6 +79,28 @@ impl AccessReviews {
         };
         review["status"] = status;
         Ok(review)
+    }
+}
+
+impl TokenReviewer {
+    /// The status of a TokenReview.
+    async fn review(&self, spec: &Value) -> Result<Value, Status> {
+        let token = spec["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        }
+        let requested: Vec<String> = parse(&spec["audiences"]).unwrap_or_default();
+        let audiences = if requested.is_empty() { &self.audiences } else { &requested };
+        let chain = self.chain.load();
+        Ok(match chain.review_token(token, audiences, &self.audiences, SystemTime::now()).await {
+            Ok(reviewed) => {
+                json!({"authenticated": true, "user": reviewed.identity.user(), "audiences": reviewed.audiences})
+            }
+            Err(rejection) => {
+                tracing::debug!(%rejection, "a reviewed token was rejected");
+                json!({"user": {}, "error": "invalid bearer token"})
+            }
+        })
     }
 }
 
@@ -156,7 +195,7 @@ struct NonResourceAttributes {
 }
 
 #[async_trait]
-impl Registry for AccessReviews {
+impl Registry for Reviews {
     async fn create(
         &self,
         target: &Target,
@@ -171,7 +210,7 @@ impl Registry for AccessReviews {
                 .collect();
             return Err(Status::invalid(&target.resource.name.group, "", "", causes));
         }
-        self.review(target, object).map(WriteResult::NotStored)
+        self.review(target, object).await.map(WriteResult::NotStored)
     }
 
     async fn get(

@@ -23,7 +23,7 @@ use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
 use crate::exports::RootExports;
 use crate::global::GlobalView;
-use crate::host::{AccessReviews, Authentication, Authorizer, ShardHost};
+use crate::host::{Authentication, Authorizer, Reviews, ShardHost, TokenReviewer};
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::Peers;
@@ -75,7 +75,7 @@ impl ShardParts {
         let admission = Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone()));
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
-        let reviews = AccessReviews::new();
+        let reviews = Reviews::new();
         let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
         let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
             stored: registry.clone(),
@@ -83,12 +83,12 @@ impl ShardParts {
             issuer: issuer.clone(),
         });
         let stored = registry.clone();
-        let access_reviews = reviews.clone();
+        let review_registry = reviews.clone();
         let built_in = built_in_resources(move |kind| {
             Some(match kind.kind {
                 "ServiceAccount" => service_accounts.clone(),
                 _ if kind.is_stored() => stored.clone(),
-                _ => access_reviews.clone(),
+                _ => review_registry.clone(),
             })
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
@@ -101,11 +101,14 @@ impl ShardParts {
         admission.set_authorizer(authorizer.clone());
         reviews.set_authorizer(authorizer.clone());
         let accounts = Arc::new(LocalAccounts { objects: objects.clone(), clusters: clusters.clone() });
+        let chain = authenticators::chain(config, accounts, reloads)?;
+        reviews
+            .set_token_reviewer(TokenReviewer { chain: chain.clone(), audiences: issuer.audiences.clone() });
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(authenticators::chain(config, accounts, reloads)?),
+            authentication: Authentication::new(chain),
             issuer,
             authorizer,
             metrics: metrics.clone(),

@@ -107,8 +107,9 @@ impl ServiceAccountTokens {
         let claims = token.claims()?;
         let expires = claims.check_times(request.now, CLOCK_SKEW)?;
         let audiences = claims.audiences()?;
+        let accepted = request.audiences.unwrap_or(&self.audiences);
         if !audiences.is_empty()
-            && !audiences.iter().any(|audience| self.audiences.iter().any(|a| a == audience))
+            && !audiences.iter().any(|audience| accepted.iter().any(|own| own == audience))
         {
             return Err(TokenError::Audience);
         }
@@ -128,6 +129,10 @@ impl Authenticator for ServiceAccountTokens {
 
     fn credential_kind(&self) -> CredentialKind {
         CredentialKind::BearerToken
+    }
+
+    fn names_audiences(&self) -> bool {
+        true
     }
 
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {

@@ -34,6 +34,7 @@ async fn ask_at(authenticator: &dyn Authenticator, token: &str, now: SystemTime)
     let headers = HeaderMap::new();
     let token = BearerToken::new(token);
     let request = RequestCredentials {
+        audiences: None,
         connection: &connection,
         headers: &headers,
         token: Some(&token),

@@ -7,19 +7,23 @@ mod read;
 mod target;
 mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fairlead_authn::{Identity, UserInfo};
+use fairlead_names::Origin;
 use fairlead_process::Status;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body::Body;
+use serde_json::json;
 
 use crate::discovery::{Discovery, Document};
 use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, ScopedPath};
 use crate::metrics::RequestMetrics;
 use crate::object::ScopeAnnotations;
+use crate::registry::Catalog;
 use crate::request::{Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath, ResponseFormat};
 use crate::resource::Verb;
 use crate::response::{self, FinishContext, Response};
@@ -148,6 +152,13 @@ impl<H: Host> ApiServer<H> {
         if let ["version"] = words.as_slice() {
             return Ok(response::content(StatusCode::OK, "application/json", self.host.version().clone()));
         }
+        if words.is_empty()
+            && let Some(scope) = context.scopes.and_then(ScopeSelector::one)
+        {
+            let paths = endpoint_list(&*self.host.catalog(scope)?, self.host.document_paths());
+            let text = serde_json::to_vec_pretty(&json!({"paths": paths})).map_err(Status::internal)?;
+            return Ok(response::content(StatusCode::OK, "application/json", text));
+        }
         if !matches!(words.first(), Some(&"api" | &"apis" | &"openapi")) {
             let is_read = matches!(*context.method(), Method::GET | Method::HEAD);
             let document = if is_read { self.host.document(&words) } else { None };
@@ -214,6 +225,21 @@ impl Context<'_> {
     fn accepted(&self) -> Result<ResponseFormat, Status> {
         ResponseFormat::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
     }
+}
+
+/// The paths that a client can read, as Kubernetes lists them at `/`: not those of custom resources.
+fn endpoint_list(catalog: &Catalog, documents: &[&str]) -> Vec<String> {
+    let fixed = ["/api", "/api/v1", "/apis", "/apis/", "/openapi/v3", "/openapi/v3/", "/version"];
+    let mut paths: BTreeSet<String> =
+        fixed.into_iter().chain(documents.iter().copied()).map(str::to_owned).collect();
+    let built_in = catalog.resources.iter().filter(|resource| resource.origin == Origin::BuiltIn);
+    for resource in built_in.filter(|resource| !resource.name.group.is_empty()) {
+        paths.insert(format!("/apis/{}", resource.name.group));
+        for version in &resource.versions.served {
+            paths.insert(format!("/apis/{}/{}", resource.name.group, version.name));
+        }
+    }
+    paths.into_iter().collect()
 }
 
 /// The reason why a request is not carried out.
