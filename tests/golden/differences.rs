@@ -473,12 +473,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "c",
-        on: "#358,359",
-        at: &["/status"],
-        reason: Later("API server: foreground deletion."),
-    },
-    Listed {
-        place: "c",
         on: "#362",
         at: &["/body/details/causes"],
         reason: Deliberate("One cause per error. kcp lists the same cause twice."),
@@ -488,14 +482,6 @@ pub const LISTED: &[Listed] = &[
         on: "#392",
         at: &["/body/items/*/apiVersion", "/body/items/*/kind"],
         reason: Deliberate("Deleted objects are returned with apiVersion and kind."),
-    },
-    Listed {
-        place: "c",
-        on: "*",
-        at: &["/body/items/*cmssa", "/body/rows/*cmssa", "/body/items/<order>"],
-        reason: Later(
-            "API server: foreground deletion. The deletion was rejected, so the object still exists.",
-        ),
     },
     Listed {
         place: "c",

@@ -15,6 +15,7 @@ use super::aggregation::RoleAggregation;
 use super::binding::{BindingKey, Bindings};
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
+use super::garbage::GarbageCollector;
 use super::namespace::Namespaces;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::RootExports;
@@ -41,6 +42,7 @@ impl ContentControllers {
         self.start_deletion(tasks, shutdown);
         self.start_namespaces(tasks, shutdown);
         self.start_aggregation(tasks, shutdown);
+        self.start_garbage_collection(tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
         self.start_definitions(bindings, naming, tasks, shutdown);
@@ -131,6 +133,20 @@ impl ContentControllers {
             "role events",
             feed(self.hub.clone(), resource, Some(BUILT_IN), shutdown.clone(), resync, keys),
         );
+    }
+
+    fn start_garbage_collection(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let collector = Arc::new(GarbageCollector::new(
+            self.objects.clone(),
+            self.definitions.clone(),
+            self.clusters.clone(),
+            self.hub.clone(),
+        ));
+        collector.follow(&queue);
+        let (resumed, resume_queue) = (collector.clone(), queue.clone());
+        tasks.spawn("earlier garbage", async move { resumed.resume(&resume_queue).await });
+        tasks.spawn("garbage collection", drive(collector, queue, shutdown.clone()));
     }
 
     fn start_bindings(&self, naming: NamingQueue, tasks: &Tasks, shutdown: &Shutdown) -> BindingQueue {

@@ -8,6 +8,7 @@ mod binding;
 mod content_controllers;
 mod definition;
 mod deletion;
+mod garbage;
 mod logical_cluster;
 mod namespace;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use fairlead_apiserver::registry::{
     DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, WriteResult,
 };
 use fairlead_apiserver::registry::{built_in_resources, is_built_in};
-use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
+use fairlead_apiserver::request::{DeleteOptions, Propagation, WriteOptions};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Admission, AdmissionRequest, Scope, ScopeSelector};
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
@@ -177,8 +177,32 @@ impl Shard {
         namespace: Option<&str>,
         name: &str,
     ) {
+        self.delete_by(cluster, group_resource, namespace, name, &DeleteOptions::default()).await;
+    }
+
+    /// Deletes an object with a propagation policy.
+    pub(super) async fn delete_with(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+        propagation: Propagation,
+    ) {
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        self.delete_by(cluster, group_resource, namespace, name, &options).await;
+    }
+
+    async fn delete_by(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+        options: &DeleteOptions,
+    ) {
         let target = self.target(cluster, group_resource, namespace.map(Into::into), Verb::Delete).unwrap();
-        let deleted = self.registry.delete(&target, name, &DeleteOptions::default()).await;
+        let deleted = self.registry.delete(&target, name, options).await;
         assert!(
             matches!(deleted, Ok(DeleteResult::Marked(_) | DeleteResult::Gone(_))),
             "{:?}",

@@ -95,9 +95,9 @@ fn expected(identity: &str, gateway: &str) -> [Outcome; 4] {
         // requests the public name.
         ("the CDN's own certificate", BYPASS) => all(rejected(421)),
         (_, BYPASS) => all(Outcome::NoConnection),
-        // The gateway lets administrators impersonate. Shards do not support impersonation yet.
+        // This gateway lets clients impersonate, and the shard lets administrators.
         ("administrator (certificate)", INTERNAL) => {
-            [success("kcp-admin"), success("yes"), success("yes"), rejected(403)]
+            [success("kcp-admin"), success("yes"), success("yes"), success("yes")]
         }
         ("developer (token)", CDN) => {
             [success("oidc:developer"), success("yes"), success("yes"), rejected(403)]

@@ -4,7 +4,7 @@ use fairlead_process::{GroupResource, Status};
 use fairlead_store::{CommitError, Expect, Mutation};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::conversion::{to_storage, to_version};
 use super::cursor::ListCursor as _;
@@ -30,10 +30,6 @@ impl StoreRegistry {
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
         let resource = &*target.resource;
-        if options.propagation == Propagation::Foreground {
-            let message = "propagationPolicy Foreground is not supported yet: dependents are not collected";
-            return Err(Status::bad_request(message));
-        }
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
@@ -44,8 +40,10 @@ impl StoreRegistry {
             let request = self.admission_request(target, scope, name, Verb::Delete, options.dry_run);
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
-            let marked =
-                if self.authority == Authority::Replica { None } else { marked_for_deletion(target, &old) };
+            let marked = match self.authority {
+                Authority::Replica => None,
+                Authority::Origin => marked_for_deletion(target, &old, options.propagation),
+            };
             let (mutation, deleted) = match marked {
                 Some(new) => {
                     let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
@@ -138,8 +136,9 @@ impl StoreRegistry {
 }
 
 /// The object marked for deletion, or `None` when it can be deleted at once.
-fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
+fn marked_for_deletion(target: &Target, old: &Value, propagation: Option<Propagation>) -> Option<Value> {
     let mut new = old.clone();
+    set_collector_finalizers(&mut new, propagation);
     let strategy = target.resource.strategy(&target.version);
     let deferral = strategy.begin_deletion(&mut new);
     let is_held_by_kind = deferral == Deferral::Marked || strategy.holds_deletion(&new);
@@ -152,6 +151,36 @@ fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
         }
         new
     })
+}
+
+/// The finalizer of an object that waits until its dependents are deleted.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+/// The finalizer of an object that waits until its dependents do not refer to it any more.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+
+/// Sets the finalizers of the garbage collector. Without a policy, those that the object has decide.
+fn set_collector_finalizers(object: &mut Value, propagation: Option<Propagation>) {
+    let Some(propagation) = propagation else { return };
+    let wanted = match propagation {
+        Propagation::Background => None,
+        Propagation::Foreground => Some(FOREGROUND_FINALIZER),
+        Propagation::Orphan => Some(ORPHAN_FINALIZER),
+    };
+    let finalizers = &mut object["metadata"]["finalizers"];
+    let mut all = finalizers.as_array().cloned().unwrap_or_default();
+    all.retain(|one| one == &json!(wanted) || (one != FOREGROUND_FINALIZER && one != ORPHAN_FINALIZER));
+    if let Some(wanted) = wanted
+        && !all.iter().any(|one| one == wanted)
+    {
+        all.push(wanted.into());
+    }
+    if all.is_empty() {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("finalizers");
+        }
+    } else {
+        *finalizers = all.into();
+    }
 }
 
 fn check_preconditions(

@@ -35,6 +35,7 @@ use crate::scope::{Scope, ScopeSelector};
 pub use admission::{Admission, AdmissionRequest};
 pub use builtin::{built_in_resources, is_built_in};
 pub use cursor::ListCursor;
+pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
 pub use selection::Selection;

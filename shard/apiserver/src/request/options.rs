@@ -275,17 +275,16 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// `preconditions.resourceVersion`.
     pub resource_version: Option<String>,
-    /// `propagationPolicy`.
-    pub propagation: Propagation,
+    /// `propagationPolicy`; `None`: the finalizers of the object decide, and by default its dependents are deleted afterwards.
+    pub propagation: Option<Propagation>,
     /// `dryRun`.
     pub dry_run: DryRun,
 }
 
 /// The treatment of the dependents of a deleted object.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Propagation {
     /// The garbage collector deletes them afterwards.
-    #[default]
     Background,
     /// The garbage collector deletes them first.
     Foreground,
@@ -316,9 +315,10 @@ impl DeleteOptions {
                     message: "orphanDependents and deletionPropagation cannot be both set",
                 });
             }
-            (Some("Orphan"), None) | (None, Some(true)) => Propagation::Orphan,
-            (Some("Foreground"), None) => Propagation::Foreground,
-            (Some("Background") | None, _) => Propagation::Background,
+            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Foreground"), None) => Some(Propagation::Foreground),
+            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
+            (None, None) => None,
             (Some(other), None) => {
                 return Err(OptionsError::NotSupported {
                     field: "propagationPolicy",
@@ -485,9 +485,13 @@ mod tests {
         let parse = |query: &str, body: Value| DeleteOptions::parse(&Query::parse(query), body);
         assert_eq!(
             parse("propagationPolicy=Foreground", Value::Null).unwrap().propagation,
-            Propagation::Foreground
+            Some(Propagation::Foreground)
         );
-        assert_eq!(parse("", json!({"orphanDependents": true})).unwrap().propagation, Propagation::Orphan);
+        assert_eq!(parse("", Value::Null).unwrap().propagation, None);
+        assert_eq!(
+            parse("", json!({"orphanDependents": true})).unwrap().propagation,
+            Some(Propagation::Orphan)
+        );
         assert_eq!(parse("", json!({"dryRun": ["All"]})).unwrap().dry_run, DryRun::All);
         let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
         assert!(parse("", both).unwrap_err().is_invalid());

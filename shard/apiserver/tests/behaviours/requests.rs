@@ -51,7 +51,6 @@ async fn unknown_paths_and_methods() {
         "/apis/example.com/v7/widgets",
         "/apis/none.example",
         "/foo",
-        "/",
         "/api/v1/a/b/c/d/e",
         "/openapi",
     ] {
@@ -62,6 +61,8 @@ async fn unknown_paths_and_methods() {
     }
     assert_eq!(server.get("//api/v1/configmaps").await.failure().0, 400, "no logical cluster");
     assert_eq!(server.get("/version").await.json()["major"], "1");
+    let paths = server.get("/").await.json()["paths"].clone();
+    assert!(paths.as_array().unwrap().contains(&json!("/apis/rbac.authorization.k8s.io/v1")), "{paths}");
     assert_eq!(server.get("/metrics").await.text(), "figures 1\n", "the host goes first");
 }
 

@@ -35,10 +35,10 @@ use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
 use crate::writes::Writes;
 
-pub(super) use content::{visit_all, visit_resource};
+pub(super) use content::{origin_of, visit_all, visit_resource};
 pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
 
-use content::{FoundObject, origin_of};
+use content::FoundObject;
 
 /// Controller of LogicalClusters that are being deleted.
 pub(crate) struct Deletion {

@@ -5,6 +5,7 @@ mod definitions;
 mod lifecycle;
 mod permissions;
 mod placement;
+mod tokens;
 
 use fairlead_certs::Client as Role;
 use kube::config::{KubeConfigOptions, Kubeconfig};

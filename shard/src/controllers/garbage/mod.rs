@@ -1,0 +1,389 @@
+//! Deletes objects whose owners are gone (`metadata.ownerReferences`), and finishes foreground and orphaning deletions.
+
+mod decide;
+mod graph;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_apiserver::hub::{Hub, ObjectChange, ObjectEvent};
+use fairlead_apiserver::object::{ObjectBytes, ObjectMetaRef};
+use fairlead_apiserver::registry::{
+    FOREGROUND_FINALIZER, ORPHAN_FINALIZER, ObjectStore, ServedResource, Target,
+};
+use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
+use fairlead_apiserver::resource::Verb;
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
+use fairlead_process::Status;
+use fairlead_store::Range;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
+
+use crate::controller_runtime::{Controller, Queue, ReconcileOutcome};
+use crate::index::{ClusterIndex, Definitions};
+use decide::{Decision, Dependent, OwnerState, decide};
+use graph::{ObjectKey, OwnerGraphs};
+
+/// Dependents of one owner that are processed at the same time. Their commits share durable writes.
+const CONCURRENT_DEPENDENTS: usize = 64;
+/// Pause before a foreground deletion looks for remaining dependents again.
+const FOREGROUND_PAUSE: Duration = Duration::from_millis(200);
+/// Stored objects that are visited before other tasks run, when the process starts.
+const PAGE: usize = 1024;
+
+/// A task of the garbage collector in a logical cluster.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct GarbageKey {
+    cluster: Box<str>,
+    task: GarbageTask,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum GarbageTask {
+    /// Checks the owners of an object.
+    Check(ObjectKey),
+    /// Checks all dependents of the object that had this UID.
+    OwnerDeleted(Box<str>),
+    /// Advances a foreground or orphaning deletion.
+    Finish(ObjectKey),
+}
+
+/// The garbage collector.
+pub(crate) struct GarbageCollector {
+    objects: ObjectStore,
+    definitions: Arc<Definitions>,
+    clusters: Arc<ClusterIndex>,
+    hub: Hub,
+    graphs: OwnerGraphs,
+    identity: Arc<Identity>,
+}
+
+impl GarbageCollector {
+    pub(crate) fn new(
+        objects: ObjectStore,
+        definitions: Arc<Definitions>,
+        clusters: Arc<ClusterIndex>,
+        hub: Hub,
+    ) -> Self {
+        let user = UserInfo {
+            name: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
+            groups: vec![fairlead_api::group::MASTERS.to_owned()],
+            ..UserInfo::default()
+        };
+        let identity = Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None));
+        Self { objects, definitions, clusters, hub, graphs: OwnerGraphs::new(), identity }
+    }
+
+    /// Follows all events of the store. An object without owners costs a search in its bytes.
+    pub(crate) fn follow(self: &Arc<Self>, queue: &Arc<Queue<GarbageKey>>) {
+        let (collector, queue) = (self.clone(), queue.clone());
+        self.hub.observe_all(Box::new(move |event| {
+            collector.graphs.apply(event);
+            for task in tasks_of(event) {
+                queue.add(GarbageKey { cluster: (*event.scope).into(), task });
+            }
+        }));
+    }
+
+    /// Adds the tasks that an earlier process may have left: reads all objects once.
+    pub(crate) async fn resume(&self, queue: &Queue<GarbageKey>) {
+        let codec = *self.objects.codec();
+        let mut rest = Range::prefix(format!("{}/", codec.prefix()));
+        loop {
+            let (mut visited, mut last) = (0, None);
+            let read = self.objects.store().scan(&rest, None, &mut |record| {
+                visited += 1;
+                if let (Ok(parts), Ok(object)) = (codec.decode(record.key), ObjectBytes::parse(record.value))
+                {
+                    let key = || ObjectKey::of_parts(&parts);
+                    let add = |task| queue.add(GarbageKey { cluster: parts.scope.into(), task });
+                    if !graph::owners(object).is_empty() {
+                        add(GarbageTask::Check(key()));
+                    }
+                    if waits_for_collector(object.json()) {
+                        add(GarbageTask::Finish(key()));
+                    }
+                }
+                if visited == PAGE {
+                    last = Some(record.key.to_vec());
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
+            if let Err(error) = read {
+                tracing::error!(%error, "the garbage collector cannot read the store");
+                return;
+            }
+            let Some(last) = last else { return };
+            rest = rest.after(&last);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Controller for GarbageCollector {
+    type Key = GarbageKey;
+
+    const NAME: &'static str = "garbage-collector";
+    const WORKERS: usize = 8;
+
+    async fn reconcile(&self, key: &GarbageKey) -> Result<ReconcileOutcome, Status> {
+        let cluster = &*key.cluster;
+        // The `deletion` controller removes the content of a deleted logical cluster.
+        if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
+            return Ok(ReconcileOutcome::Done);
+        }
+        match &key.task {
+            GarbageTask::Check(object) => self.check(cluster, object).await?,
+            GarbageTask::OwnerDeleted(uid) => {
+                let dependents = self.dependents(cluster, uid).await?;
+                self.check_all(cluster, &dependents).await?;
+            }
+            GarbageTask::Finish(object) => return self.finish(cluster, object).await,
+        }
+        Ok(ReconcileOutcome::Done)
+    }
+}
+
+impl GarbageCollector {
+    async fn dependents(&self, cluster: &str, uid: &str) -> Result<Vec<Arc<ObjectKey>>, Status> {
+        self.graphs.dependents(&self.objects, (&self.definitions, &self.hub), cluster, uid).await
+    }
+
+    async fn check_all(&self, cluster: &str, dependents: &[Arc<ObjectKey>]) -> Result<(), Status> {
+        for part in dependents.chunks(CONCURRENT_DEPENDENTS) {
+            let mut checks = FuturesUnordered::new();
+            for dependent in part {
+                checks.push(self.check(cluster, dependent));
+            }
+            while let Some(checked) = checks.next().await {
+                checked?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes an object whose owners are all gone, or removes its references to those that are.
+    async fn check(&self, cluster: &str, key: &ObjectKey) -> Result<(), Status> {
+        let Some((resource, object)) = self.read(cluster, key)? else { return Ok(()) };
+        let metadata = &object["metadata"];
+        if metadata["deletionTimestamp"].is_string() {
+            return Ok(());
+        }
+        let references = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+        let owners: Vec<(String, OwnerState)> = references
+            .iter()
+            .map(|reference| {
+                let uid = reference["uid"].as_str().unwrap_or_default().to_owned();
+                self.owner_state(cluster, key, reference).map(|state| (uid, state))
+            })
+            .collect::<Result<_, _>>()?;
+        let uid = metadata["uid"].as_str().unwrap_or_default();
+        let waits = owners.iter().any(|(_, state)| *state == OwnerState::WaitsForDependents);
+        let has_dependents = waits && !self.dependents(cluster, uid).await?.is_empty();
+        let finalizers = finalizers(&object);
+        match decide(&Dependent { owners: &owners, finalizers: &finalizers, has_dependents }) {
+            Decision::Keep => Ok(()),
+            Decision::RemoveReferences(uids) => self.remove_references(cluster, key, &resource, &uids).await,
+            Decision::Delete(propagation) => {
+                let options = DeleteOptions {
+                    uid: Some(uid.to_owned()),
+                    propagation: Some(propagation),
+                    ..DeleteOptions::default()
+                };
+                let target = self.target(cluster, key, &resource, Verb::Delete);
+                absent_is_done(resource.registry.delete(&target, &key.name, &options).await.map(drop))
+            }
+        }
+    }
+
+    /// Advances a deletion that waits for this controller's finalizers.
+    async fn finish(&self, cluster: &str, key: &ObjectKey) -> Result<ReconcileOutcome, Status> {
+        let Some((resource, object)) = self.read(cluster, key)? else { return Ok(ReconcileOutcome::Done) };
+        let finalizers = finalizers(&object);
+        let (orphans, is_foreground) =
+            (finalizers.contains(&ORPHAN_FINALIZER), finalizers.contains(&FOREGROUND_FINALIZER));
+        if !object["metadata"]["deletionTimestamp"].is_string() || !(orphans || is_foreground) {
+            return Ok(ReconcileOutcome::Done);
+        }
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let dependents = self.dependents(cluster, &uid).await?;
+        if orphans {
+            for dependent in &dependents {
+                if let Some((resource, _)) = self.read(cluster, dependent)? {
+                    self.remove_references(cluster, dependent, &resource, std::slice::from_ref(&uid)).await?;
+                }
+            }
+            self.remove_finalizer(cluster, key, &resource, ORPHAN_FINALIZER).await?;
+            return Ok(ReconcileOutcome::Done);
+        }
+        self.check_all(cluster, &dependents).await?;
+        let mut is_blocked = false;
+        for dependent in &dependents {
+            let Some((_, object)) = self.read(cluster, dependent)? else { continue };
+            let references = object["metadata"]["ownerReferences"].as_array();
+            is_blocked |= references.is_some_and(|all| {
+                all.iter().any(|one| one["uid"] == *uid && one["blockOwnerDeletion"] == true)
+            });
+        }
+        if is_blocked {
+            return Ok(ReconcileOutcome::RequeueAfter(FOREGROUND_PAUSE));
+        }
+        self.remove_finalizer(cluster, key, &resource, FOREGROUND_FINALIZER).await?;
+        Ok(ReconcileOutcome::Done)
+    }
+
+    fn owner_state(&self, cluster: &str, key: &ObjectKey, reference: &Value) -> Result<OwnerState, Status> {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default();
+        let (group, _) = text("apiVersion").split_once('/').unwrap_or(("", ""));
+        let catalog = self.definitions.catalog(&Scope::new(cluster))?;
+        let served = catalog
+            .resources
+            .iter()
+            .find(|resource| *resource.name.group == *group && *resource.kind == *text("kind"));
+        let Some(served) = served else { return Ok(OwnerState::Unknown) };
+        if served.namespaced && key.namespace.is_none() {
+            return Ok(OwnerState::Unknown);
+        }
+        let namespace = key.namespace.as_deref().filter(|_| served.namespaced);
+        let scope = Scope::new(cluster);
+        let found = self.objects.get(&served.name, &served.origin, &scope, namespace, text("name"))?;
+        let Some(found) = found else { return Ok(OwnerState::Absent) };
+        let meta = ObjectMetaRef::parse(found.object.as_object()).map_err(Status::internal)?;
+        Ok(if *meta.uid != *text("uid") {
+            OwnerState::Absent
+        } else if meta.deletion_timestamp.is_some()
+            && meta.finalizers.iter().any(|one| *one == *FOREGROUND_FINALIZER)
+        {
+            OwnerState::WaitsForDependents
+        } else {
+            OwnerState::Exists
+        })
+    }
+
+    /// An object and its resource; `None` if it does not exist or its resource is not served: then nothing is known about it.
+    fn read(&self, cluster: &str, key: &ObjectKey) -> Result<Option<(Arc<ServedResource>, Value)>, Status> {
+        let scope = Scope::new(cluster);
+        let catalog = self.definitions.catalog(&scope)?;
+        let served = catalog
+            .resources
+            .iter()
+            .find(|resource| resource.name == key.resource && resource.origin == key.origin);
+        let Some(served) = served else { return Ok(None) };
+        let namespace = key.namespace.as_deref();
+        let stored = self.objects.get(&key.resource, &key.origin, &scope, namespace, &key.name)?;
+        let Some(stored) = stored else { return Ok(None) };
+        Ok(Some((served.clone(), self.objects.tree(&stored)?)))
+    }
+
+    async fn remove_references(
+        &self,
+        cluster: &str,
+        key: &ObjectKey,
+        resource: &Arc<ServedResource>,
+        uids: &[String],
+    ) -> Result<(), Status> {
+        self.change(cluster, key, resource, |object| {
+            if let Some(references) = object["metadata"]["ownerReferences"].as_array_mut() {
+                references.retain(|one| !uids.iter().any(|uid| one["uid"] == **uid));
+            }
+        })
+        .await
+    }
+
+    async fn remove_finalizer(
+        &self,
+        cluster: &str,
+        key: &ObjectKey,
+        resource: &Arc<ServedResource>,
+        finalizer: &str,
+    ) -> Result<(), Status> {
+        self.change(cluster, key, resource, |object| {
+            if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+                finalizers.retain(|one| one != finalizer);
+            }
+        })
+        .await
+    }
+
+    async fn change(
+        &self,
+        cluster: &str,
+        key: &ObjectKey,
+        resource: &Arc<ServedResource>,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<(), Status> {
+        let changed = |old: Option<&Value>| {
+            let Some(mut object) = old.cloned() else {
+                return Err(Status::not_found(fairlead_process::GroupResource::default(), &key.name));
+            };
+            change(&mut object);
+            Ok(object)
+        };
+        let target = self.target(cluster, key, resource, Verb::Patch);
+        let options = WriteOptions::default();
+        absent_is_done(resource.registry.update(&target, &key.name, &changed, &options).await.map(drop))
+    }
+
+    fn target(&self, cluster: &str, key: &ObjectKey, resource: &Arc<ServedResource>, verb: Verb) -> Target {
+        Target {
+            version: resource.versions.storage.name.clone(),
+            resource: resource.clone(),
+            scopes: ScopeSelector::One(Scope::new(cluster)),
+            namespace: key.namespace.as_deref().map(Into::into),
+            name: Some((*key.name).into()),
+            subresource: None,
+            verb,
+            identity: self.identity.clone(),
+            spans_origins: false,
+        }
+    }
+}
+
+/// The tasks that follow from a change of an object.
+fn tasks_of(event: &ObjectEvent) -> Vec<GarbageTask> {
+    let key = || ObjectKey::of(event);
+    match &event.change {
+        ObjectChange::Deleted(object) => {
+            let uid = ObjectMetaRef::parse(object.as_object()).ok().map(|meta| (&*meta.uid).into());
+            uid.map(GarbageTask::OwnerDeleted).into_iter().collect()
+        }
+        ObjectChange::Created(object) => {
+            let has_owners = !graph::owners(object.as_object()).is_empty();
+            has_owners.then(|| GarbageTask::Check(key())).into_iter().collect()
+        }
+        ObjectChange::Updated { object, previous } => {
+            let owners = graph::owners(object.as_object());
+            let is_adopted = !owners.is_empty() && owners != graph::owners(previous.as_object());
+            let check = is_adopted.then(|| GarbageTask::Check(key()));
+            let finish = waits_for_collector(object.as_object().json()).then(|| GarbageTask::Finish(key()));
+            check.into_iter().chain(finish).collect()
+        }
+    }
+}
+
+/// Whether an object may be in a foreground or orphaning deletion, by a search in its bytes.
+fn waits_for_collector(json: &[u8]) -> bool {
+    let has = |text: &[u8]| memchr::memmem::find(json, text).is_some();
+    has(b"\"deletionTimestamp\"") && (has(b"\"foregroundDeletion\"") || has(b"\"orphan\""))
+}
+
+fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// An object that does not exist any more, or is another one of its name, needs nothing.
+fn absent_is_done(outcome: Result<(), Status>) -> Result<(), Status> {
+    match outcome {
+        Err(status) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use fairlead_apiserver::request::Propagation;
+use serde_json::json;
+
+use super::super::testing::{Shard, config_map};
+use super::*;
+
+const MAPS: &str = "configmaps";
+
+/// A config map in `default` with owners: name, UID and whether it blocks.
+fn owned(name: &str, owners: &[(&str, &str, bool)]) -> Value {
+    let references: Vec<Value> = owners
+        .iter()
+        .map(|(name, uid, blocks)| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": blocks})
+        })
+        .collect();
+    let mut object = config_map("default", name);
+    object["metadata"]["ownerReferences"] = references.into();
+    object
+}
+
+async fn uid(shard: &Shard, name: &str) -> String {
+    let object = shard.get("abc", MAPS, Some("default"), name).unwrap();
+    object["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// A workspace with the config maps `a` ← `b` ← `c`, where `c` blocks.
+async fn chain(block: bool) -> Shard {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.create("abc", MAPS, config_map("default", "a")).await.unwrap();
+    let a = uid(&shard, "a").await;
+    shard.create("abc", MAPS, owned("b", &[("a", &a, block)])).await.unwrap();
+    let b = uid(&shard, "b").await;
+    shard.create("abc", MAPS, owned("c", &[("b", &b, block)])).await.unwrap();
+    shard
+}
+
+fn exists(shard: &Shard, name: &str) -> bool {
+    shard.get("abc", MAPS, Some("default"), name).is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_are_deleted_with_their_last_owner() {
+    let shard = chain(false).await;
+    shard.create("abc", MAPS, config_map("default", "other")).await.unwrap();
+    let (a, other) = (uid(&shard, "a").await, uid(&shard, "other").await);
+    let both = owned("both", &[("a", &a, false), ("other", &other, false)]);
+    shard.create("abc", MAPS, both).await.unwrap();
+    shard.delete("abc", MAPS, Some("default"), "a").await;
+    shard.until("the chain is gone", || !exists(&shard, "b") && !exists(&shard, "c")).await;
+    let references = || {
+        let both = shard.get("abc", MAPS, Some("default"), "both").unwrap();
+        both["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len)
+    };
+    shard.until("one reference is removed", || references() == 1).await;
+    shard.delete("abc", MAPS, Some("default"), "other").await;
+    shard.until("its last owner is gone", || !exists(&shard, "both")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_owner_never_existed_is_deleted() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.create("abc", MAPS, owned("lost", &[("nobody", "u-0", false)])).await.unwrap();
+    shard.until("it is gone", || !exists(&shard, "lost")).await;
+    // An owner of a kind that is not served may exist.
+    let mut unknown = owned("unknown", &[("x", "u-1", false)]);
+    unknown["metadata"]["ownerReferences"][0]["kind"] = "Unicorn".into();
+    shard.create("abc", MAPS, unknown).await.unwrap();
+    shard.settle().await;
+    assert!(exists(&shard, "unknown"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreground_deletion_waits_for_blocking_dependents() {
+    let shard = chain(true).await;
+    shard
+        .change("abc", MAPS, Some("default"), "c", |object| {
+            object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        })
+        .await;
+    shard.delete_with("abc", MAPS, Some("default"), "a", Propagation::Foreground).await;
+    shard.settle().await;
+    for (name, finalizers) in [
+        ("a", json!(["foregroundDeletion"])),
+        ("b", json!(["foregroundDeletion"])),
+        ("c", json!(["example.com/hold"])),
+    ] {
+        let object = shard.get("abc", MAPS, Some("default"), name).unwrap();
+        assert!(object["metadata"]["deletionTimestamp"].is_string(), "{name}");
+        assert_eq!(object["metadata"]["finalizers"], finalizers, "{name}");
+    }
+    shard
+        .change("abc", MAPS, Some("default"), "c", |object| object["metadata"]["finalizers"] = json!([]))
+        .await;
+    shard.until("all are gone", || !["a", "b", "c"].iter().any(|name| exists(&shard, name))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_dependents_stay_without_their_reference() {
+    let shard = chain(true).await;
+    shard.delete_with("abc", MAPS, Some("default"), "a", Propagation::Orphan).await;
+    shard.until("the owner is gone", || !exists(&shard, "a")).await;
+    shard.settle().await;
+    let b = shard.get("abc", MAPS, Some("default"), "b").unwrap();
+    assert!(b["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{b}");
+    assert!(exists(&shard, "c"));
+}
