@@ -134,8 +134,9 @@ impl Controller for GarbageCollector {
 
     async fn reconcile(&self, key: &GarbageKey) -> Result<ReconcileOutcome, Status> {
         let cluster = &*key.cluster;
-        // The `deletion` controller removes the content of a deleted logical cluster.
-        if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
+        // The `deletion` controller removes the content of a deleted logical cluster. System clusters may have no LogicalCluster.
+        let state = self.clusters.get(cluster);
+        if state.map_or(!cluster.starts_with("system:"), |state| state.is_deleted) {
             return Ok(ReconcileOutcome::Done);
         }
         match &key.task {
