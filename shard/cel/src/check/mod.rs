@@ -1,0 +1,221 @@
+//! Checks expressions: resolves names, infers types and selects overloads. Knows no values.
+
+mod checker;
+mod library;
+mod validators;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+pub(crate) use checker::{Checked, Reference};
+pub(crate) use library::{Function, Functions, overload_arguments};
+
+use crate::program::Program;
+use crate::syntax::{Issues, MacroSet, Source, parse};
+use crate::types::{DeclKind, DeclType, FieldType, ObjectType, Type};
+
+/// The version of Kubernetes whose libraries are the default: that of kcp.
+const DEFAULT_MINOR: u32 = 36;
+
+/// The oldest version whose libraries can be selected.
+const OLDEST_MINOR: u32 = 29;
+
+/// The declared variables and functions that expressions can use.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    pub(crate) minor: u32,
+    functions: Arc<Functions>,
+    macros: MacroSet,
+    variables: Arc<Vec<Declared>>,
+    objects: FxHashMap<Arc<str>, Arc<ObjectType>>,
+}
+
+/// A variable of an environment.
+#[derive(Debug, Clone)]
+pub(crate) struct Declared {
+    pub(crate) name: Box<str>,
+    pub(crate) variable: Variable,
+}
+
+/// The declaration of a variable.
+#[derive(Debug, Clone)]
+pub enum Variable {
+    /// A JSON value.
+    Json(Arc<DeclType>),
+    /// A JSON value that may be absent: `optional_type(T)`.
+    OptionalJson(Arc<DeclType>),
+    /// A value of another type, such as `kubernetes.authorization.Authorizer`.
+    Typed(Type),
+}
+
+impl Variable {
+    pub(crate) fn type_(&self) -> Type {
+        match self {
+            Self::Json(declared) => declared.type_().clone(),
+            Self::OptionalJson(declared) => Type::optional(declared.type_().clone()),
+            Self::Typed(type_) => type_.clone(),
+        }
+    }
+
+    /// The declaration of its JSON.
+    pub(crate) fn json(&self) -> Option<&Arc<DeclType>> {
+        match self {
+            Self::Json(declared) | Self::OptionalJson(declared) => Some(declared),
+            Self::Typed(_) => None,
+        }
+    }
+}
+
+/// The fault of an expression; its author can correct it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CompileError {
+    /// Syntax or types, in the form of cel-go: `ERROR: <input>:1:6: …`, one per line, with the source.
+    #[error("compilation failed: {0}")]
+    Invalid(String),
+    /// A constant part cannot be evaluated.
+    #[error("program instantiation failed: {0}")]
+    Constant(String),
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self::kubernetes(DEFAULT_MINOR)
+    }
+}
+
+impl Environment {
+    /// The environment of Kubernetes 1.`minor`, without variables. Versions before 1.29 get the libraries of 1.29.
+    #[must_use]
+    pub fn kubernetes(minor: u32) -> Self {
+        let minor = minor.max(OLDEST_MINOR);
+        let has = |library| library::has_library(library, minor);
+        let macros = MacroSet {
+            optionals: has("optionals"),
+            two_variables: has("two-variable-comprehensions"),
+            sort_by: has("lists-3"),
+            bind: false,
+        };
+        Self {
+            minor,
+            functions: Arc::new(library::functions(minor)),
+            macros,
+            variables: Arc::default(),
+            objects: FxHashMap::default(),
+        }
+    }
+
+    /// Adds the macro `cel.bind`, which Kubernetes does not have.
+    #[must_use]
+    pub fn with_bind(mut self) -> Self {
+        self.macros.bind = true;
+        self
+    }
+
+    /// Declares a variable. A later declaration of the same name replaces the earlier one.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, variable: Variable) -> Self {
+        if let Some(declared) = variable.json() {
+            self.register(declared);
+        }
+        let variables = Arc::make_mut(&mut self.variables);
+        variables.retain(|declared| *declared.name != *name);
+        variables.push(Declared { name: name.into(), variable });
+        self
+    }
+
+    /// Registers the object types within a declaration, so that their fields are found by the name of the type.
+    fn register(&mut self, declared: &DeclType) {
+        match declared.kind() {
+            DeclKind::Object(object) => {
+                let known = self.objects.insert(Arc::clone(object.name()), Arc::clone(object));
+                if known.is_none() {
+                    object.declared().for_each(|field| self.register(field));
+                }
+            }
+            DeclKind::List { items, .. } => self.register(items),
+            DeclKind::Map(values) => self.register(values),
+            _ => {}
+        }
+    }
+
+    /// Checks an expression and prepares it for evaluation.
+    ///
+    /// # Errors
+    /// If the expression is invalid.
+    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
+        let source = Source::new(source);
+        let mut issues = Issues::default();
+        let tree = parse(&source, self.macros, &mut issues);
+        if !issues.is_empty() {
+            return Err(CompileError::Invalid(issues.render(&source)));
+        }
+        let checked = checker::check(self, &source, tree, &mut issues);
+        if issues.is_empty() {
+            validators::validate(&checked, &source, &mut issues);
+        }
+        if !issues.is_empty() {
+            return Err(CompileError::Invalid(issues.render(&source)));
+        }
+        Program::new(self, checked)
+    }
+
+    pub(crate) fn variable_list(&self) -> &Arc<Vec<Declared>> {
+        &self.variables
+    }
+
+    pub(crate) fn variables(&self) -> &[Declared] {
+        &self.variables
+    }
+
+    pub(crate) fn shared_variables(&self) -> Arc<Vec<Declared>> {
+        Arc::clone(&self.variables)
+    }
+
+    fn variable(&self, name: &str) -> Option<usize> {
+        self.variables.iter().position(|declared| *declared.name == *name)
+    }
+
+    fn function(&self, name: &str) -> Option<&Arc<Function>> {
+        self.functions.get(name.strip_prefix('.').unwrap_or(name))
+    }
+
+    /// The type that a name stands for.
+    fn named_type(&self, name: &str) -> Option<Type> {
+        Some(match name {
+            "bool" => Type::Bool,
+            "bytes" => Type::Bytes,
+            "double" => Type::Double,
+            "int" => Type::Int,
+            "uint" => Type::Uint,
+            "string" => Type::String,
+            "null_type" => Type::Null,
+            "google.protobuf.Duration" => Type::Duration,
+            "google.protobuf.Timestamp" => Type::Timestamp,
+            "list" => Type::list(Type::Dyn),
+            "map" => Type::map(Type::Dyn, Type::Dyn),
+            "type" => Type::Type(None),
+            "optional_type" if self.macros.optionals => Type::optional(Type::Dyn),
+            "net.IP" if library::has_library("ip", self.minor) => opaque(name),
+            "net.CIDR" if library::has_library("cidr", self.minor) => opaque(name),
+            _ => return None,
+        })
+    }
+
+    /// The type of a field, or `None` if the object has no such field.
+    fn field_type(&self, object: &str, field: &str) -> Option<Type> {
+        match &self.objects.get(object)?.field(field)?.type_ {
+            FieldType::Declared(declared) => Some(declared.type_().clone()),
+            FieldType::Preserved => None,
+        }
+    }
+
+    fn is_object(&self, name: &str) -> bool {
+        self.objects.contains_key(name)
+    }
+}
+
+fn opaque(name: &str) -> Type {
+    Type::Opaque(name.into(), Arc::from([]))
+}

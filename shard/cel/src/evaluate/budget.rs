@@ -1,0 +1,82 @@
+//! The cost that evaluations may have.
+
+use std::time::Instant;
+
+use super::EvaluationError;
+use crate::limits::{PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
+use crate::value::{Outcome, Value};
+
+/// The remaining cost of all evaluations for one object.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    remaining: u64,
+    call_limit: u64,
+    deadline: Option<Instant>,
+}
+
+/// The result of an evaluation with its cost.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// The value.
+    pub result: Result<Value<'a>, EvaluationError>,
+    /// Its cost, also if it has failed.
+    pub cost: u64,
+}
+
+impl Default for Budget {
+    /// The budget of the rules of one object.
+    fn default() -> Self {
+        Self::new(RUNTIME_COST_BUDGET)
+    }
+}
+
+impl Budget {
+    /// A budget for several evaluations, each of which may cost up to [`PER_CALL_LIMIT`].
+    #[must_use]
+    pub fn new(total: u64) -> Self {
+        Self { remaining: total, call_limit: PER_CALL_LIMIT, deadline: None }
+    }
+
+    /// Sets the limit for one evaluation.
+    #[must_use]
+    pub fn with_call_limit(mut self, limit: u64) -> Self {
+        self.call_limit = limit;
+        self
+    }
+
+    /// Sets the time at which evaluations end.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The cost that is left.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    pub(super) fn call_limit(&self) -> u64 {
+        self.call_limit.min(self.remaining)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Charges an evaluation.
+    pub(super) fn settle<'a>(&mut self, cost: u64, result: Outcome<'a>) -> Evaluation<'a> {
+        let is_exhausted = cost > self.remaining;
+        self.remaining = self.remaining.saturating_sub(cost);
+        let result = match result {
+            _ if is_exhausted => Err(if cost > self.call_limit {
+                EvaluationError::CostLimit
+            } else {
+                EvaluationError::BudgetExhausted
+            }),
+            result => result.map_err(EvaluationError::from),
+        };
+        Evaluation { result, cost }
+    }
+}

@@ -1,0 +1,287 @@
+//! Evaluates programs over borrowed JSON, and charges each operation.
+
+mod attribute;
+mod budget;
+mod call;
+mod charge;
+mod failure;
+mod fold;
+mod inputs;
+
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+pub use budget::{Budget, Evaluation};
+pub use failure::EvaluationError;
+pub(crate) use failure::{Abort, Failure};
+pub use inputs::Inputs;
+
+use crate::library::Pattern;
+use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS};
+use crate::program::{ConstantSet, Node};
+use crate::value::{Outcome, OwnedMap, Value, equal};
+
+/// Evaluates a program and charges its cost to a budget.
+pub(crate) fn evaluate<'a>(
+    root: &'a Node,
+    slots: usize,
+    inputs: &'a Inputs<'a>,
+    budget: &mut Budget,
+) -> Evaluation<'a> {
+    let mut evaluator = Evaluator {
+        inputs: Some(inputs),
+        slots: Vec::new(),
+        cost: 0,
+        limit: budget.call_limit(),
+        deadline: budget.deadline(),
+        steps: 0,
+        patterns: FxHashMap::default(),
+    };
+    evaluator.slots.resize_with(slots, || Slot::Empty);
+    let result = evaluator.node(root);
+    budget.settle(evaluator.cost, result)
+}
+
+/// Evaluates a constant part of an expression.
+pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
+    let mut evaluator = Evaluator {
+        inputs: None,
+        slots: Vec::new(),
+        cost: 0,
+        limit: u64::MAX,
+        deadline: None,
+        steps: 0,
+        patterns: FxHashMap::default(),
+    };
+    let value = evaluator.node(node).map_err(|failure| failure.to_string())?;
+    into_static(value).ok_or_else(|| "the value is not constant".to_owned())
+}
+
+/// A constant refers to nothing of the input, but its type does not say so.
+fn into_static(value: Value<'_>) -> Option<Value<'static>> {
+    Some(match value {
+        Value::Null => Value::Null,
+        Value::Bool(value) => Value::Bool(value),
+        Value::Int(value) => Value::Int(value),
+        Value::Uint(value) => Value::Uint(value),
+        Value::Double(value) => Value::Double(value),
+        Value::String(text) => Value::text(text.as_str()),
+        Value::Bytes(bytes) => Value::Bytes(bytes),
+        Value::Duration(duration) => Value::Duration(duration),
+        Value::Timestamp(timestamp) => Value::Timestamp(timestamp),
+        Value::List(list) => {
+            let values = list.values().ok()?;
+            Value::list(values.into_iter().map(into_static).collect::<Option<_>>()?)
+        }
+        Value::Map(map) => {
+            let mut owned = OwnedMap::default();
+            for key in map.keys() {
+                let value = map.find(&key).ok()??;
+                owned.insert(into_static(key)?, into_static(value)?);
+            }
+            Value::Map(crate::value::Map::Owned(owned.into()))
+        }
+        Value::Optional(None) => Value::NONE,
+        Value::Optional(Some(value)) => Value::optional(into_static((*value).clone())?),
+        Value::Type(name) => Value::Type(name),
+        Value::Extension(extension) => Value::Extension(extension),
+        Value::Preserved(_) => return None,
+    })
+}
+
+/// A variable of a comprehension.
+enum Slot<'a> {
+    Empty,
+    /// Evaluated at the first use.
+    Lazy(&'a Node),
+    Value(Outcome<'a>),
+}
+
+/// The state of an evaluation.
+struct Evaluator<'a> {
+    inputs: Option<&'a Inputs<'a>>,
+    slots: Vec<Slot<'a>>,
+    cost: u64,
+    limit: u64,
+    deadline: Option<Instant>,
+    steps: u32,
+    /// Patterns that are not constant.
+    patterns: FxHashMap<Box<str>, Result<Pattern, Box<str>>>,
+}
+
+impl<'a> Evaluator<'a> {
+    fn charge(&mut self, cost: u64) -> Result<(), Failure> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit { Err(Failure::Abort(Abort::CostLimit)) } else { Ok(()) }
+    }
+
+    /// Fails if a cost would exceed the limit, without charging it: before work whose cost is known only afterwards.
+    fn require(&self, cost: u64) -> Result<(), Failure> {
+        if self.cost.saturating_add(cost) > self.limit {
+            Err(Failure::Abort(Abort::CostLimit))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts a step of a loop and looks at the clock from time to time.
+    fn step(&mut self) -> Result<(), Failure> {
+        self.steps = self.steps.wrapping_add(1);
+        if let Some(deadline) = self.deadline
+            && self.steps.is_multiple_of(DEADLINE_CHECK_INTERVAL)
+            && Instant::now() >= deadline
+        {
+            return Err(Failure::Abort(Abort::Deadline));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(terms) => self.logical(terms, false),
+            Node::Or(terms) => self.logical(terms, true),
+            Node::Call(call) => self.call(call),
+            Node::List { elements, optional } => {
+                let list = self.list(elements, optional);
+                self.charge_constructor(crate::limits::LIST_CREATE_COST, list)
+            }
+            Node::Map(entries) => {
+                let map = self.map(entries);
+                self.charge_constructor(crate::limits::MAP_CREATE_COST, map)
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::Bind { slot, value, body } => {
+                self.set_slot(*slot, Slot::Lazy(value));
+                self.node(body)
+            }
+            Node::InSet { operand, set } => {
+                let value = self.node(operand)?;
+                Ok(Value::Bool(match &**set {
+                    ConstantSet::Texts(texts) => value.as_str().is_some_and(|text| texts.contains(text)),
+                    ConstantSet::Values(values) => {
+                        values.iter().any(|member| equal(&value, member).unwrap_or(false))
+                    }
+                }))
+            }
+            Node::OptionalOr(terms) => match self.node(&terms[0])? {
+                Value::Optional(None) => self.node(&terms[1]),
+                value @ Value::Optional(_) => Ok(value),
+                _ => Err(Failure::no_such_overload()),
+            },
+            Node::OptionalOrValue(terms) => match self.node(&terms[0])? {
+                Value::Optional(None) => self.node(&terms[1]),
+                Value::Optional(Some(value)) => Ok((*value).clone()),
+                _ => Err(Failure::no_such_overload()),
+            },
+        }
+    }
+
+    /// Charges for a list or map. Failed ones are charged, too; aborted evaluations are not.
+    fn charge_constructor(&mut self, cost: u64, result: Outcome<'a>) -> Outcome<'a> {
+        if !matches!(result, Err(Failure::Abort(_))) {
+            self.charge(cost)?;
+        }
+        result
+    }
+
+    /// `&&` and `||`: one term decides, and then errors of the other one do not matter.
+    fn logical(&mut self, terms: &'a [Node; 2], decisive: bool) -> Outcome<'a> {
+        let mut failure = None;
+        for term in terms {
+            match self.node(term) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => {
+                    failure.get_or_insert_with(Failure::no_such_overload);
+                }
+                Err(abort @ Failure::Abort(_)) => return Err(abort),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    fn list(&mut self, elements: &'a [Node], optional: &[bool]) -> Outcome<'a> {
+        let mut values = Vec::with_capacity(elements.len());
+        for (element, is_optional) in elements.iter().zip(optional) {
+            let value = self.node(element)?;
+            match (is_optional, value) {
+                (false, value) => values.push(value),
+                (true, Value::Optional(None)) => {}
+                (true, Value::Optional(Some(value))) => values.push((*value).clone()),
+                (true, other) => {
+                    return Err(Failure::error(format!(
+                        "cannot initialize optional list element from non-optional value {other}"
+                    )));
+                }
+            }
+        }
+        Ok(Value::list(values))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+        let mut map = OwnedMap::default();
+        for (key, value, is_optional) in entries {
+            let key = self.node(key)?;
+            let value = self.node(value)?;
+            match (is_optional, value) {
+                (false, value) => map.insert(key, value),
+                (true, Value::Optional(None)) => map.remove(&key),
+                (true, Value::Optional(Some(value))) => map.insert(key, (*value).clone()),
+                (true, other) => {
+                    return Err(Failure::error(format!(
+                        "cannot initialize optional entry '{key}' from non-optional value {other}"
+                    )));
+                }
+            }
+        }
+        Ok(Value::Map(crate::value::Map::Owned(map.into())))
+    }
+
+    fn set_slot(&mut self, slot: usize, value: Slot<'a>) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = value;
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Outcome<'a> {
+        match self.slots.get(slot) {
+            Some(Slot::Value(value)) => value.clone(),
+            Some(Slot::Lazy(node)) => {
+                let node = *node;
+                let value = match self.node(node) {
+                    // An empty list or map becomes one of the expression, which `optional.ofNonZeroValue` sees.
+                    Ok(Value::List(list)) if list.is_empty() => Ok(Value::list(Vec::new())),
+                    Ok(Value::Map(map)) if map.is_empty() => {
+                        Ok(Value::Map(crate::value::Map::Owned(OwnedMap::default().into())))
+                    }
+                    value => value,
+                };
+                if !matches!(value, Err(Failure::Abort(_))) {
+                    self.set_slot(slot, Slot::Value(value.clone()));
+                }
+                value
+            }
+            _ => Err(Failure::error("no such attribute(s)")),
+        }
+    }
+
+    /// A pattern that is not constant. Compiling costs more than what Kubernetes charges for it, so the number is
+    /// limited.
+    fn pattern(&mut self, source: &str) -> Result<Pattern, Failure> {
+        if let Some(known) = self.patterns.get(source) {
+            return known.clone().map_err(|message| Failure::error(String::from(message)));
+        }
+        if self.patterns.len() >= MAX_COMPILED_PATTERNS {
+            return Err(Failure::Abort(Abort::CostLimit));
+        }
+        let compiled = Pattern::new(source).map_err(String::into_boxed_str);
+        self.patterns.insert(source.into(), compiled.clone());
+        compiled.map_err(|message| Failure::error(String::from(message)))
+    }
+}

@@ -1,0 +1,167 @@
+//! `authorizer`: asks the caller whether a user may do something. The caller gives the answer through a trait; this
+//! crate does not know how it is found.
+
+use std::sync::Arc;
+
+use crate::evaluate::Failure;
+use crate::types::Type;
+use crate::value::{Extension, Outcome, Value};
+
+/// Decides about actions of the user whose request is evaluated.
+pub trait Authorizer: std::fmt::Debug + Send + Sync {
+    /// Decides about an action on a resource. `service_account` is the namespace and name of the account that acts
+    /// instead of the user.
+    fn authorize_resource(
+        &self,
+        service_account: Option<(&str, &str)>,
+        attributes: &ResourceAttributes,
+        verb: &str,
+    ) -> Decision;
+
+    /// Decides about a request for a path that is no resource.
+    fn authorize_path(&self, service_account: Option<(&str, &str)>, path: &str, verb: &str) -> Decision;
+}
+
+/// The resource of an action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of Kubernetes' authorization attributes")]
+pub struct ResourceAttributes {
+    pub group: Box<str>,
+    pub resource: Box<str>,
+    pub subresource: Box<str>,
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    /// The text of the selector, which may be invalid.
+    pub field_selector: Option<Box<str>>,
+    /// The text of the selector, which may be invalid.
+    pub label_selector: Option<Box<str>>,
+}
+
+/// The answer of an [`Authorizer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the action is allowed.
+    pub is_allowed: bool,
+    /// The reason.
+    pub reason: Box<str>,
+    /// The error that prevented an answer.
+    pub error: Option<Box<str>>,
+}
+
+/// A value of the library: the authorizer, or a question or answer in the making.
+#[derive(Clone, Debug)]
+pub struct AuthorizerValue {
+    authorizer: Arc<dyn Authorizer>,
+    service_account: Option<Arc<(Box<str>, Box<str>)>>,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Authorizer,
+    Path(Arc<str>),
+    Group(Arc<str>),
+    Resource(Arc<ResourceAttributes>),
+    Decision(Arc<Decision>),
+}
+
+impl AuthorizerValue {
+    /// The value of the variable `authorizer`.
+    #[must_use]
+    pub fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer, service_account: None, state: State::Authorizer }
+    }
+
+    /// The type of the variable `authorizer`.
+    #[must_use]
+    pub fn declared_type() -> Type {
+        Type::Object("kubernetes.authorization.Authorizer".into())
+    }
+
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self.state {
+            State::Authorizer => "kubernetes.authorization.Authorizer",
+            State::Path(_) => "kubernetes.authorization.PathCheck",
+            State::Group(_) => "kubernetes.authorization.GroupCheck",
+            State::Resource(_) => "kubernetes.authorization.ResourceCheck",
+            State::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.service_account == other.service_account
+            && match (&self.state, &other.state) {
+                (State::Authorizer, State::Authorizer) => true,
+                (State::Path(a), State::Path(b)) | (State::Group(a), State::Group(b)) => a == b,
+                (State::Resource(a), State::Resource(b)) => a == b,
+                (State::Decision(a), State::Decision(b)) => a == b,
+                _ => false,
+            }
+    }
+
+    fn with<'a>(&self, state: State) -> Value<'a> {
+        Value::Extension(Extension::Authorizer(Self { state, ..self.clone() }))
+    }
+
+    /// Calls a method of the library.
+    pub(crate) fn call<'a>(&self, method: &str, arguments: &[&str]) -> Outcome<'a> {
+        match (&self.state, method, arguments) {
+            (State::Authorizer, "path", [""]) => Err(Failure::error("path must not be empty")),
+            (State::Authorizer, "path", [path]) => Ok(self.with(State::Path((*path).into()))),
+            (State::Authorizer, "group", [group]) => Ok(self.with(State::Group((*group).into()))),
+            (State::Authorizer, "serviceAccount", [namespace, name]) => {
+                if !super::NamedFormat::SUBDOMAIN.faults(name).is_empty() {
+                    return Err(Failure::error("Invalid service account name"));
+                }
+                if !super::NamedFormat::LABEL.faults(namespace).is_empty() {
+                    return Err(Failure::error("Invalid service account namespace"));
+                }
+                let account = Arc::new(((*namespace).into(), (*name).into()));
+                let value = Self { service_account: Some(account), ..self.clone() };
+                Ok(Value::Extension(Extension::Authorizer(value)))
+            }
+            (State::Group(_), "resource", [""]) => Err(Failure::error("resource must not be empty")),
+            (State::Group(group), "resource", [resource]) => {
+                let attributes = ResourceAttributes {
+                    group: (&**group).into(),
+                    resource: (*resource).into(),
+                    ..Default::default()
+                };
+                Ok(self.with(State::Resource(Arc::new(attributes))))
+            }
+            (State::Resource(attributes), "check", [verb]) => {
+                let decision = self.authorizer.authorize_resource(self.account(), attributes, verb);
+                Ok(self.with(State::Decision(Arc::new(decision))))
+            }
+            (State::Path(path), "check", [verb]) => {
+                let decision = self.authorizer.authorize_path(self.account(), path, verb);
+                Ok(self.with(State::Decision(Arc::new(decision))))
+            }
+            (State::Resource(attributes), _, [value]) => {
+                let mut attributes = (**attributes).clone();
+                let value: Box<str> = (*value).into();
+                match method {
+                    "subresource" => attributes.subresource = value,
+                    "namespace" => attributes.namespace = value,
+                    "name" => attributes.name = value,
+                    "fieldSelector" => attributes.field_selector = Some(value),
+                    "labelSelector" => attributes.label_selector = Some(value),
+                    _ => return Err(Failure::no_such_overload()),
+                }
+                Ok(self.with(State::Resource(Arc::new(attributes))))
+            }
+            (State::Decision(decision), _, []) => match method {
+                "allowed" => Ok(Value::Bool(decision.is_allowed)),
+                "reason" => Ok(Value::text(&*decision.reason)),
+                "errored" => Ok(Value::Bool(decision.error.is_some())),
+                "error" => Ok(Value::text(decision.error.as_deref().unwrap_or(""))),
+                _ => Err(Failure::no_such_overload()),
+            },
+            _ => Err(Failure::no_such_overload()),
+        }
+    }
+
+    fn account(&self) -> Option<(&str, &str)> {
+        self.service_account.as_deref().map(|(namespace, name)| (&**namespace, &**name))
+    }
+}

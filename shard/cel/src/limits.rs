@@ -1,0 +1,63 @@
+//! Limits of Kubernetes (`celconfig`, CRD validation, cel-go) and those that only this crate has.
+
+/// Maximum runtime cost of one evaluation of one expression.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// Maximum runtime cost of all rules on one object, or of all expressions of one policy binding.
+pub const RUNTIME_COST_BUDGET: u64 = 10_000_000;
+
+/// Maximum runtime cost of the match conditions of one webhook or policy binding for one request.
+pub const MATCH_CONDITIONS_COST_BUDGET: u64 = 2_500_000;
+
+/// Maximum estimated cost of one rule of a CRD, its cardinality included.
+pub const STATIC_COST_LIMIT: u64 = 10_000_000;
+
+/// Maximum estimated cost of all rules of a CRD together.
+pub const STATIC_COST_LIMIT_PER_CRD: u64 = 100_000_000;
+
+/// The request size in bytes from which unbounded strings, lists and maps are estimated.
+pub const MAX_REQUEST_SIZE: u64 = 3 * 1024 * 1024;
+
+/// Maximum size in bytes of a string that a `messageExpression` may produce.
+pub const MAX_MESSAGE_SIZE: usize = 5 * 1024;
+
+/// Maximum length of an expression in code points, as in cel-go.
+pub(crate) const MAX_SOURCE_LENGTH: usize = 100_000;
+
+/// Maximum nesting of an expression, as in cel-go.
+pub(crate) const MAX_NESTING: usize = 250;
+
+/// Maximum number of nodes after macro expansion. `optMap` copies its target, so a chain of them grows exponentially.
+pub(crate) const MAX_NODES: usize = 100_000;
+
+/// Maximum depth of the tree after macro expansion. It bounds the stack of checking, estimating and evaluating.
+pub(crate) const MAX_TREE_DEPTH: usize = 512;
+
+/// Maximum number of reported errors of one expression, as in cel-go.
+pub(crate) const MAX_REPORTED_ISSUES: usize = 100;
+
+/// Maximum size in bytes of a string or byte sequence that an operation produces. Kubernetes has no such limit:
+/// `replace` of an empty string may produce a text of the product of two sizes for the cost of one.
+pub(crate) const MAX_TEXT_SIZE: usize = 32 << 20;
+
+/// Maximum number of digits after the point in `format`.
+pub(crate) const MAX_FORMAT_PRECISION: usize = 1_000;
+
+/// Comprehension steps between two looks at the clock.
+pub(crate) const DEADLINE_CHECK_INTERVAL: u32 = 100;
+
+/// Maximum number of patterns that one evaluation compiles because they are not constant.
+pub(crate) const MAX_COMPILED_PATTERNS: usize = 1_000;
+
+/// Maximum size in bytes of a compiled pattern; the engine runs in linear time, so the size bounds the work.
+pub(crate) const MAX_PATTERN_SIZE: usize = 1 << 20;
+
+/// Cost of one step of a field path or of reading a variable.
+pub(crate) const SELECT_COST: u64 = 1;
+pub(crate) const LIST_CREATE_COST: u64 = 10;
+pub(crate) const MAP_CREATE_COST: u64 = 30;
+
+/// Cost per character of reading a text.
+pub(crate) const STRING_FACTOR: f64 = 0.1;
+/// Cost per character of a pattern, times the cost of the text that it is matched against.
+pub(crate) const REGEX_FACTOR: f64 = 0.25;
