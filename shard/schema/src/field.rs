@@ -171,6 +171,21 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &go_quote(value), detail)
     }
 
+    /// `Invalid value: detail`, for a value that would be too large to quote.
+    pub(crate) fn invalid_without_value(path: FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, detail)
+    }
+
+    /// [`FieldError::invalid`] for a value that is in the form of the message already.
+    pub(crate) fn invalid_quoted(path: FieldPath, value: &str, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, path, value, detail)
+    }
+
+    /// `Duplicate value`, for a value that would be too large to quote.
+    pub(crate) fn duplicate_without_value(path: FieldPath) -> Self {
+        Self::without_value(FieldErrorKind::Duplicate, path, "")
+    }
+
     /// `Invalid value: <value>: detail` with reason `FieldValueTypeInvalid`; `value` is a string.
     pub fn type_invalid_str(path: FieldPath, value: &str, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::TypeInvalid, path, &go_quote(value), detail)
@@ -290,6 +305,11 @@ fn go_json(value: &Value) -> String {
     text
 }
 
+/// A string as Go's encoder of JSON writes it, at most [`MAX_QUOTED_BYTES`] bytes.
+pub(crate) fn go_json_text(text: &str) -> String {
+    go_json(&Value::from(text))
+}
+
 /// A writer that fails after [`MAX_QUOTED_BYTES`], so that a large value costs no more than a small one.
 struct BoundedWriter {
     bytes: Vec<u8>,
@@ -372,6 +392,8 @@ pub(crate) enum Location<'a> {
     Child(&'a Location<'a>, &'a str),
     /// A list element.
     Index(&'a Location<'a>, usize),
+    /// An entry of a map.
+    Key(&'a Location<'a>, &'a str),
 }
 
 impl Location<'_> {
@@ -395,6 +417,10 @@ impl Location<'_> {
             Self::Index(parent, index) => {
                 parent.write(text);
                 let _ = write!(text, "[{index}]");
+            }
+            Self::Key(parent, key) => {
+                parent.write(text);
+                let _ = write!(text, "[{key}]");
             }
         }
     }

@@ -25,6 +25,6 @@ pub use jsonpath::{JsonPath, JsonPathError};
 pub use printer_column::{ColumnType, PrinterColumn, age, human_duration};
 pub use protobuf::{MAX_PROTOBUF_BODY, PROTOBUF_MAGIC, ProtobufError, decode_protobuf, has_protobuf_form};
 pub use structural::{
-    CelRule, CompileOptions, DefaultingResult, Definitions, Dialect, FieldInfo, Schema, SchemaHash,
+    CompileOptions, DefaultingResult, Definitions, Dialect, FieldInfo, RuleFindings, Schema, SchemaHash,
     check_structural,
 };

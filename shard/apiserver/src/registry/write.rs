@@ -235,6 +235,9 @@ impl StoreRegistry {
             errors.extend(version.shape.validate(object));
         }
         errors.extend(resource.strategy(&target.version).validate_create(object));
+        if let Some(version) = resource.version(&target.version) {
+            version.shape.validate_rules(object, None, &mut errors);
+        }
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 
@@ -255,6 +258,9 @@ impl StoreRegistry {
             errors.extend(version.shape.validate_update(new, old));
         }
         errors.extend(resource.strategy(&target.version).validate_update(write, old, new));
+        if let Some(version) = resource.version(&target.version) {
+            version.shape.validate_rules(new, Some(old), &mut errors);
+        }
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 }

@@ -81,6 +81,14 @@ impl Shape {
             Self::Structural(schema) => schema.validate_update(object, old),
         }
     }
+
+    /// Adds the violations of the schema's rules (`x-kubernetes-validations`) to the other errors of the object. `old` is
+    /// the object before an update.
+    pub fn validate_rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        if let Self::Structural(schema) = self {
+            errors.extend(schema.validate_rules(object, old, errors).errors);
+        }
+    }
 }
 
 /// Checks the metadata, whose fields do not depend on the schema.

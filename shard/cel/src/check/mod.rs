@@ -29,7 +29,8 @@ pub struct Environment {
     functions: Arc<Functions>,
     macros: MacroSet,
     variables: Arc<Vec<Declared>>,
-    objects: FxHashMap<Arc<str>, Arc<ObjectType>>,
+    /// Object types by name. Environments of one schema share them.
+    objects: Arc<FxHashMap<Arc<str>, Arc<ObjectType>>>,
 }
 
 /// A variable of an environment.
@@ -102,7 +103,7 @@ impl Environment {
             functions: Arc::new(library::functions(minor)),
             macros,
             variables: Arc::default(),
-            objects: FxHashMap::default(),
+            objects: Arc::default(),
         }
     }
 
@@ -129,7 +130,12 @@ impl Environment {
     fn register(&mut self, declared: &DeclType) {
         match declared.kind() {
             DeclKind::Object(object) => {
-                let known = self.objects.insert(Arc::clone(object.name()), Arc::clone(object));
+                // A part of a declaration that is registered already.
+                if self.objects.get(object.name()).is_some_and(|known| Arc::ptr_eq(known, object)) {
+                    return;
+                }
+                let objects = Arc::make_mut(&mut self.objects);
+                let known = objects.insert(Arc::clone(object.name()), Arc::clone(object));
                 if known.is_none() {
                     object.declared().for_each(|field| self.register(field));
                 }

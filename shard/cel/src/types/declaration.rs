@@ -295,7 +295,9 @@ impl ObjectType {
         self.has_properties
     }
 
-    pub(crate) fn property(&self, property: &str) -> Option<&Field> {
+    /// A property by its name in JSON.
+    #[must_use]
+    pub fn property(&self, property: &str) -> Option<&Field> {
         self.fields.get(*self.by_property.get(property)?)
     }
 

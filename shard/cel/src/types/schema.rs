@@ -1,5 +1,7 @@
 //! Declarations from a structural schema in its JSON form, as Kubernetes derives them.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::{DeclType, FieldType, ListKind, TextFormat};
@@ -61,9 +63,9 @@ fn nested(schema: &Value, name: &str) -> Option<DeclType> {
 }
 
 fn object(schema: &Map<String, Value>, name: &str, is_resource_root: bool) -> DeclType {
-    let mut properties = schema.get("properties").and_then(Value::as_object).cloned();
+    let mut properties = schema.get("properties").and_then(Value::as_object).map(Cow::Borrowed);
     if is_resource_root {
-        add_meta(properties.get_or_insert_default());
+        add_meta(properties.get_or_insert_with(Cow::default).to_mut());
     }
     let Some(properties) = properties else {
         return DeclType::empty_object(name);

@@ -142,13 +142,6 @@ impl CrdSpec {
     pub fn unsupported(&self) -> Vec<FieldError> {
         let mut findings = Vec::new();
         for (index, version) in self.versions.iter().enumerate() {
-            let schema_path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            for rule in version.schema.cel_rules() {
-                let path = FieldPath::new(format!("{schema_path}.{}.rule", rule.schema_path));
-                let detail = "CEL validation rules are not supported by this server yet, so the rule could not be \
-                              enforced; remove it to create the definition";
-                findings.push(FieldError::forbidden(path, detail));
-            }
             if version.scale.is_some() {
                 let path = FieldPath::new(format!("spec.versions[{index}].subresources.scale"));
                 let detail = "the scale subresource is not supported by this server yet; remove it to create the \

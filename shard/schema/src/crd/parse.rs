@@ -91,8 +91,11 @@ fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opt
     let list = spec.get("versions").filter(|value| value.is_array()).unwrap_or(&none);
     let items = list.as_array().map_or(&[][..], Vec::as_slice);
     let mut parsed = Vec::with_capacity(items.len());
+    let common = CommonFields::of(items);
     for (index, item) in items.iter().enumerate() {
-        parsed.push(version(item, &path.index(index), errors));
+        let mut findings = Vec::new();
+        parsed.push(version(item, &path.index(index), &mut findings));
+        errors.extend(findings.into_iter().filter_map(|finding| common.place(finding, index, path)));
     }
     let mut names = HashSet::new();
     let unique = items.iter().all(|item| names.insert(text(item, "name")));
@@ -109,6 +112,47 @@ fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opt
         }
     }
     parsed.into_iter().collect()
+}
+
+/// The fields of a version that have the same value in all versions. Kubernetes moves them to the `spec` before it
+/// validates them, so their errors appear once and name a field of the `spec`.
+struct CommonFields(Vec<(&'static str, &'static str)>);
+
+impl CommonFields {
+    /// Fields of a version, and those of the `spec`.
+    const MOVED: [(&str, &str); 4] = [
+        ("schema", "validation"),
+        ("subresources", "subresources"),
+        ("additionalPrinterColumns", "additionalPrinterColumns"),
+        ("selectableFields", "selectableFields"),
+    ];
+
+    fn of(versions: &[Value]) -> Self {
+        let is_common = |(field, _): &(&str, &str)| {
+            let mut values = versions.iter().map(|version| version.get(field).unwrap_or(&Value::Null));
+            values.next().is_some_and(|first| values.all(|other| other == first))
+        };
+        Self(Self::MOVED.into_iter().filter(is_common).collect())
+    }
+
+    /// The error of version `index` in the form of Kubernetes; `None` if it is reported with the first version.
+    fn place(&self, error: FieldError, index: usize, versions: &FieldPath) -> Option<FieldError> {
+        let Some(spec) = versions.as_str().strip_suffix("versions") else { return Some(error) };
+        for (field, field_of_spec) in &self.0 {
+            let of_version = versions.index(index).child(field);
+            let Some(rest) = error.path.as_str().strip_prefix(of_version.as_str()) else { continue };
+            if rest.is_empty() || rest.starts_with(['.', '[']) {
+                let of_spec = format!("{spec}{field_of_spec}");
+                return (index == 0).then(|| FieldError {
+                    path: FieldPath::new(format!("{of_spec}{rest}")),
+                    // Some messages name another place of the schema.
+                    message: error.message.replace(of_version.as_str(), &of_spec),
+                    ..error
+                });
+            }
+        }
+        Some(error)
+    }
 }
 
 fn version(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdVersion> {
@@ -152,14 +196,25 @@ fn schema(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opti
     let findings = check_structural(schema, &path);
     let is_structural = findings.is_empty();
     errors.extend(findings);
-    match Schema::compile(schema, &CompileOptions::structural()) {
-        Ok(compiled) => Some((compiled, Arc::new(schema.clone()))),
+    let compiled = match Schema::compile(schema, &CompileOptions::structural()) {
+        Ok(compiled) => compiled,
         Err(findings) => {
             // The structural check has already reported the error with a better text.
             if is_structural {
                 errors.extend(findings.into_iter().map(|finding| below(&path, finding)));
             }
-            None
+            return None;
+        }
+    };
+    let source = Arc::new(schema.clone());
+    if !is_structural {
+        return Some((compiled, source));
+    }
+    match compiled.clone().with_rules(schema, &path) {
+        Ok(compiled) => Some((compiled, source)),
+        Err(findings) => {
+            errors.extend(findings);
+            Some((compiled, source))
         }
     }
 }

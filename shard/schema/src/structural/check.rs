@@ -5,8 +5,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, CompileOptions, DefaultValue, Inner, NodeId, Property, Schema, defaults, prune};
+use super::{
+    Additional, CompileOptions, DefaultValue, Inner, NodeId, Property, Schema, defaults, prune, rules,
+};
 use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
+use crate::structural::rules::Rules;
 
 /// Validates the `openAPIV3Schema` of a CRD at `path` (`spec.versions[0].schema.openAPIV3Schema`). Paths and texts are
 /// those of Kubernetes.
@@ -22,7 +25,47 @@ pub fn check_structural(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
     if errors.is_empty() {
         check_defaults(schema, path, &mut errors);
     }
+    if !errors.is_empty() {
+        // Rules are compiled for structural schemas only.
+        errors.extend(rules::check_declarations(schema, path));
+    }
     errors
+}
+
+/// The errors of defaults that break the schema's rules.
+pub(super) fn check_defaults_by_rules(schema: &Inner, rules: &Rules, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut check = |property: &Property, path: &FieldPath| {
+        if let Some(DefaultValue { value: default, .. }) = property.default.as_deref() {
+            errors.extend(rules::check_default(
+                schema,
+                rules,
+                property.node,
+                default,
+                &path.child("default"),
+            ));
+        }
+    };
+    each_property(schema, schema.root, path, &mut check);
+    errors
+}
+
+/// Calls a function for each place that may have a default, with its path in the schema.
+fn each_property(schema: &Inner, id: NodeId, path: &FieldPath, call: &mut dyn FnMut(&Property, &FieldPath)) {
+    let node = schema.node(id);
+    let mut visit = |property: &Property, path: FieldPath| {
+        call(property, &path);
+        each_property(schema, property.node, &path, call);
+    };
+    for property in &node.properties {
+        visit(property, path.child("properties").key(&property.name));
+    }
+    if let Some(items) = &node.items {
+        visit(items, path.child("items"));
+    }
+    if let Additional::Schema(additional) = &node.additional {
+        visit(additional, path.child("additionalProperties"));
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -310,6 +353,7 @@ fn nested_node(
         ("x-kubernetes-list-map-keys", "must be empty to be structural"),
         ("x-kubernetes-list-type", "must be undefined to be structural"),
         ("x-kubernetes-map-type", "must be undefined to be structural"),
+        ("x-kubernetes-validations", "must be empty to be structural"),
     ];
     for (keyword, detail) in keywords {
         if fields.get(keyword).is_some_and(|value| !is_zero(value)) {
@@ -418,20 +462,10 @@ fn check_defaults(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>
     }
     // The caller compiles the schema too and reports its errors.
     if let Ok(compiled) = Schema::compile(schema, &CompileOptions::structural()) {
-        defaults_below(&compiled.inner, compiled.inner.root, path, errors);
-    }
-}
-
-fn defaults_below(schema: &Inner, id: NodeId, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let node = schema.node(id);
-    for property in &node.properties {
-        check_default(schema, property, &path.child("properties").key(&property.name), errors);
-    }
-    if let Some(items) = &node.items {
-        check_default(schema, items, &path.child("items"), errors);
-    }
-    if let Additional::Schema(additional) = &node.additional {
-        check_default(schema, additional, &path.child("additionalProperties"), errors);
+        let schema = &compiled.inner;
+        each_property(schema, schema.root, path, &mut |property, path| {
+            check_default(schema, property, path, errors)
+        });
     }
 }
 
@@ -451,7 +485,6 @@ fn check_default(schema: &Inner, property: &Property, path: &FieldPath, errors: 
             errors.push(FieldError::invalid(path, default, &detail));
         }
     }
-    defaults_below(schema, property.node, path, errors);
 }
 
 fn object<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Map<String, Value>> {

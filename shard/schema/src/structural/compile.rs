@@ -10,8 +10,7 @@ use super::hash::hash_of;
 use super::options::{CompileOptions, Dialect};
 use super::pattern::{Pattern, PatternBudget};
 use super::{
-    Additional, Bound, CelRule, Checks, DefaultValue, Inner, ListType, Node, NodeId, Property, Schema,
-    TypeSet,
+    Additional, Bound, Checks, DefaultValue, Inner, ListType, Node, NodeId, Property, Schema, TypeSet,
 };
 use crate::field::{FieldError, FieldPath};
 
@@ -22,7 +21,6 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         references: FxHashMap::default(),
         patterns: FxHashMap::default(),
         pattern_budget: PatternBudget::default(),
-        cel_rules: Vec::new(),
         errors: Vec::new(),
     };
     let root = compiler.compile_property("", schema, &FieldPath::root()).node;
@@ -35,10 +33,9 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         root,
         dialect: options.dialect,
         hash: hash_of(schema, options.dialect),
-        cel_rules: compiler.cel_rules,
         has_embedded_resources,
     };
-    Ok(Schema { inner: Arc::new(inner) })
+    Ok(Schema { inner: Arc::new(inner), rules: None })
 }
 
 /// Maximum number of nodes in a schema. It bounds the memory of a small text such as `allOf: [{},{},…]`.
@@ -55,7 +52,6 @@ struct Compiler<'a> {
     /// The compiled patterns: the same pattern often occurs several times.
     patterns: FxHashMap<String, Pattern>,
     pattern_budget: PatternBudget,
-    cel_rules: Vec<CelRule>,
     errors: Vec<FieldError>,
 }
 
@@ -144,7 +140,6 @@ impl<'a> Compiler<'a> {
             node.preserve_unknown = true;
         }
         node.checks = self.checks(fields, path).map(Box::new);
-        self.collect_cel_rules(fields, path);
         self.nodes[id as usize] = node;
     }
 
@@ -295,17 +290,6 @@ impl<'a> Compiler<'a> {
         let path = path.child(name);
         let nodes = schemas.iter().enumerate();
         nodes.map(|(index, schema)| self.compile_property("", schema, &path.index(index)).node).collect()
-    }
-
-    fn collect_cel_rules(&mut self, fields: &Map<String, Value>, path: &FieldPath) {
-        let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array);
-        for (index, rule) in rules.into_iter().flatten().enumerate() {
-            self.cel_rules.push(CelRule {
-                schema_path: path.child("x-kubernetes-validations").index(index),
-                rule: rule.get("rule").and_then(Value::as_str).unwrap_or_default().to_owned(),
-                message: rule.get("message").and_then(Value::as_str).map(str::to_owned),
-            });
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `x-kubernetes-list-type`: validates that the items of sets and maps are unique.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -88,6 +88,17 @@ fn check_map(keys: &[Box<str>], items: &[Value], location: Location<'_>, errors:
             errors.push(FieldError::duplicate(Location::Index(&location, index).path(), &key_fields));
         }
     }
+}
+
+/// The items of a map list by the [`identity`] of their keys. Of several with the same keys, the first one.
+pub(super) fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Value> {
+    let mut found = HashMap::with_capacity(items.len());
+    for item in items {
+        if let Some(fields) = item.as_object() {
+            found.entry(identity(&key_of(keys, fields))).or_insert(item);
+        }
+    }
+    found
 }
 
 /// The key fields of an item in a map list.

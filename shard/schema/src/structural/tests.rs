@@ -409,18 +409,6 @@ fn recursive_references_are_resolved() {
 }
 
 #[test]
-fn cel_rules_are_exposed() {
-    let schema = schema(json!({
-        "type": "object",
-        "properties": {"spec": {"type": "object", "x-kubernetes-validations": [
-            {"rule": "self.a <= self.b", "message": "too much"}]}},
-    }));
-    let [rule] = schema.cel_rules() else { panic!("one rule") };
-    assert_eq!(rule.schema_path.as_str(), "properties[spec].x-kubernetes-validations[0]");
-    assert_eq!((rule.rule.as_str(), rule.message.as_deref()), ("self.a <= self.b", Some("too much")));
-}
-
-#[test]
 fn equal_schemas_share_a_hash() {
     let one = schema(widget());
     assert_eq!(one.hash(), schema(widget()).hash());

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Number, Value};
 
 use super::equality::{compare, identity};
-use super::list_type::key_of;
+use super::list_type::{by_key, key_of};
 use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
 use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS, go_float, go_quote};
 
@@ -436,11 +436,6 @@ fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-}
-
-fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Value> {
-    let objects = items.iter().filter_map(|item| item.as_object().map(|fields| (item, fields)));
-    objects.map(|(item, fields)| (identity(&key_of(keys, fields)), item)).collect()
 }
 
 fn is_multiple(number: &Number, factor: f64) -> bool {
