@@ -1,5 +1,5 @@
-//! The Common Expression Language as Kubernetes uses it: check, estimate and evaluate within a budget. It knows neither
-//! resources nor HTTP.
+//! The Common Expression Language as Kubernetes uses it: check, estimate and evaluate within a budget. It knows no
+//! storage and no HTTP, and of resources only what variables of admission look like.
 //!
 //! [`Environment::compile`] checks an expression against declared types and reports errors in the form of cel-go.
 //! [`Program::estimate`] is Kubernetes' static cost, by which CRDs are accepted. [`Program::evaluate`] reads borrowed
@@ -9,6 +9,7 @@
 //! 4 KiB of `1+1+…` need more than 8 MiB of stack. It also has neither the positions nor the messages of cel-go, which
 //! clients see. Both are needed for expressions of tenants.
 
+mod admission;
 mod check;
 mod estimate;
 mod evaluate;
@@ -21,9 +22,10 @@ mod syntax;
 mod types;
 mod value;
 
+pub use admission::AdmissionVariables;
 pub use check::{CompileError, Environment, Variable};
 pub use estimate::CostEstimate;
-pub use evaluate::{Budget, Evaluation, EvaluationError, Inputs};
+pub use evaluate::{Budget, Evaluation, EvaluationError, Inputs, Session};
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::fuzz;
 pub use library::{
@@ -38,4 +40,4 @@ pub use program::Program;
 pub use types::{
     DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, TextFormat, Type, escape, unescape,
 };
-pub use value::{Extension, List, Map, OwnedMap, Text, Value};
+pub use value::{Extension, List, Map, Object, OwnedMap, Text, Value};

@@ -56,6 +56,7 @@ pub(crate) const MAX_PATTERN_SIZE: usize = 1 << 20;
 pub(crate) const SELECT_COST: u64 = 1;
 pub(crate) const LIST_CREATE_COST: u64 = 10;
 pub(crate) const MAP_CREATE_COST: u64 = 30;
+pub(crate) const STRUCT_CREATE_COST: u64 = 40;
 
 /// Cost per character of reading a text.
 pub(crate) const STRING_FACTOR: f64 = 0.1;

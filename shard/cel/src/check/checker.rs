@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Environment, Function};
-use crate::syntax::{Comprehension, Expr, ExprId, Issues, Literal, Source, Tree};
+use crate::syntax::{Comprehension, Expr, ExprId, Issues, Literal, Source, StructField, Tree};
 use crate::types::{Substitutions, Type, most_general};
 
 /// A checked expression: the tree with types and references.
@@ -150,14 +150,38 @@ impl Checker<'_, '_> {
             Expr::Call { function, target, arguments } => self.call(id, function, *target, arguments),
             Expr::List { elements, optional } => self.list(elements, optional),
             Expr::Map(_) => self.map(id),
-            Expr::Struct { name, .. } => {
-                self.undeclared(id, name);
-                Type::Error
-            }
+            Expr::Struct { name, fields } => self.structure(id, name, fields),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             Expr::Broken => Type::Error,
         };
         self.set_type(id, type_);
+    }
+
+    fn structure(&mut self, id: ExprId, name: &str, fields: &[StructField]) -> Type {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        if !self.environment.is_patch_type(name) {
+            match self.environment.named_type(name) {
+                Some(_) => self.report(id, format!("'{name}' is not a message type")),
+                None => self.undeclared(id, name),
+            }
+            return Type::Error;
+        }
+        for field in fields {
+            self.check(field.value);
+            let type_ = self.element_type(field.value, field.is_optional);
+            let Some(expected) = self.environment.field_type(name, &field.name) else {
+                self.report(field.value, format!("undefined field '{}'", field.name));
+                continue;
+            };
+            if !self.substitutions.is_assignable(&expected, &type_) {
+                let message = format!(
+                    "expected type of field '{}' is '{expected}' but provided type is '{type_}'",
+                    field.name
+                );
+                self.report(field.value, message);
+            }
+        }
+        Type::Object(name.into())
     }
 
     fn local(&self, name: &str) -> Option<&Type> {

@@ -73,6 +73,19 @@ pub(crate) fn functions(minor: u32) -> Functions {
     selected.collect()
 }
 
+/// The functions of one library, whatever its version is.
+pub(crate) fn functions_of(library: &str) -> Functions {
+    let is_selected = |overload: &&Overload| {
+        PARSED.sections.get(overload.section).is_some_and(|section| section.name == library)
+    };
+    let selected = PARSED.functions.iter().filter_map(|function| {
+        let overloads: Vec<Overload> = function.overloads.iter().filter(is_selected).cloned().collect();
+        let name = Arc::clone(&function.name);
+        (!overloads.is_empty()).then(|| (Arc::clone(&name), Arc::new(Function { name, overloads })))
+    });
+    selected.collect()
+}
+
 /// The types of the arguments of an overload, which libraries of different versions do not change.
 pub(crate) fn overload_arguments(id: &str) -> Option<&'static [Type]> {
     let mut overloads = PARSED.functions.iter().flat_map(|function| &function.overloads);

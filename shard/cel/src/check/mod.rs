@@ -29,9 +29,24 @@ pub struct Environment {
     functions: Arc<Functions>,
     macros: MacroSet,
     variables: Arc<Vec<Declared>>,
+    /// The fields of the variable `variables`.
+    named: Arc<Vec<NamedExpression>>,
+    /// Whether `Object{…}` and `JSONPatch{…}` can be written.
+    has_patch_types: bool,
     /// Object types by name. Environments of one schema share them.
     objects: Arc<FxHashMap<Arc<str>, Arc<ObjectType>>>,
 }
+
+/// A named expression, evaluated at its first use: `variables.<name>`.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedExpression {
+    pub(crate) name: Box<str>,
+    pub(crate) program: Arc<Program>,
+}
+
+/// The variable whose fields are the named expressions, and the name of its type.
+pub(crate) const NAMED: &str = "variables";
+const NAMED_TYPE: &str = "kubernetes.variables";
 
 /// A variable of an environment.
 #[derive(Debug, Clone)]
@@ -103,6 +118,8 @@ impl Environment {
             functions: Arc::new(library::functions(minor)),
             macros,
             variables: Arc::default(),
+            named: Arc::default(),
+            has_patch_types: false,
             objects: Arc::default(),
         }
     }
@@ -112,6 +129,30 @@ impl Environment {
     pub fn with_bind(mut self) -> Self {
         self.macros.bind = true;
         self
+    }
+
+    /// Adds what mutating policies have: the types `Object` and `JSONPatch`, and `jsonpatch.escapeKey`. `Object.spec{…}`
+    /// makes a [`Value::Object`](crate::Value::Object) of any fields.
+    #[must_use]
+    pub fn with_patch_types(mut self) -> Self {
+        self.has_patch_types = true;
+        Arc::make_mut(&mut self.functions).extend(library::functions_of("jsonpatch"));
+        self
+    }
+
+    /// Adds an expression that later ones use as `variables.<name>`. It is evaluated at its first use, once per
+    /// [`Session`](crate::Session). Variables must be declared before.
+    ///
+    /// # Errors
+    /// If the expression is invalid.
+    pub fn with_named_expression(mut self, name: &str, source: &str) -> Result<Self, CompileError> {
+        if self.named.is_empty() {
+            self = self.with_variable(NAMED, Variable::Typed(Type::Object(NAMED_TYPE.into())));
+        }
+        let program = Arc::new(self.compile(source)?);
+        let named = Arc::make_mut(&mut self.named);
+        named.push(NamedExpression { name: name.into(), program });
+        Ok(self)
     }
 
     /// Declares a variable. A later declaration of the same name replaces the earlier one.
@@ -167,6 +208,10 @@ impl Environment {
         Program::new(self, checked)
     }
 
+    pub(crate) fn named_expressions(&self) -> &Arc<Vec<NamedExpression>> {
+        &self.named
+    }
+
     pub(crate) fn variable_list(&self) -> &Arc<Vec<Declared>> {
         &self.variables
     }
@@ -205,12 +250,32 @@ impl Environment {
             "optional_type" if self.macros.optionals => Type::optional(Type::Dyn),
             "net.IP" if library::has_library("ip", self.minor) => opaque(name),
             "net.CIDR" if library::has_library("cidr", self.minor) => opaque(name),
+            _ if self.is_patch_type(name) => Type::Object(name.into()),
             _ => return None,
         })
     }
 
+    /// Whether a name is `JSONPatch` or that of an object type such as `Object.spec`.
+    pub(crate) fn is_patch_type(&self, name: &str) -> bool {
+        self.has_patch_types && (matches!(name, "JSONPatch" | "Object") || name.starts_with("Object."))
+    }
+
     /// The type of a field, or `None` if the object has no such field.
     fn field_type(&self, object: &str, field: &str) -> Option<Type> {
+        if object == NAMED_TYPE {
+            // A later expression of the same name replaces the earlier one.
+            let mut named = self.named.iter().rev();
+            let found = named.find(|named| *named.name == *field);
+            return found.map(|named| named.program.output_type().clone());
+        }
+        if self.is_patch_type(object) {
+            return match (object, field) {
+                ("JSONPatch", "op" | "path" | "from") => Some(Type::String),
+                ("JSONPatch", "value") => Some(Type::Dyn),
+                ("JSONPatch", _) => None,
+                _ => Some(Type::Dyn),
+            };
+        }
         match &self.objects.get(object)?.field(field)?.type_ {
             FieldType::Declared(declared) => Some(declared.type_().clone()),
             FieldType::Preserved => None,
@@ -218,7 +283,7 @@ impl Environment {
     }
 
     fn is_object(&self, name: &str) -> bool {
-        self.objects.contains_key(name)
+        self.objects.contains_key(name) || name == NAMED_TYPE || self.is_patch_type(name)
     }
 }
 

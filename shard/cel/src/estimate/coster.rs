@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::calls::{Operand, call_estimate};
 use super::size::{CostEstimate, Size};
 use crate::check::Checked;
-use crate::limits::{LIST_CREATE_COST, MAP_CREATE_COST, SELECT_COST};
+use crate::limits::{LIST_CREATE_COST, MAP_CREATE_COST, SELECT_COST, STRUCT_CREATE_COST};
 use crate::syntax::{ACCUMULATOR, Comprehension, Expr, ExprId, Literal};
 use crate::types::{DeclKind, DeclType, FieldType, Type};
 
@@ -71,7 +71,11 @@ impl<'c> Coster<'c> {
     fn cost(&mut self, id: ExprId) -> CostEstimate {
         let checked = self.checked;
         match checked.tree.get(id) {
-            Expr::Literal(_) | Expr::Broken | Expr::Struct { .. } => CostEstimate::default(),
+            Expr::Literal(_) | Expr::Broken => CostEstimate::default(),
+            Expr::Struct { fields, .. } => {
+                let sum = fields.iter().map(|field| self.cost(field.value));
+                sum.fold(CostEstimate::fixed(STRUCT_CREATE_COST), CostEstimate::add)
+            }
             Expr::Ident(name) => {
                 let path = self.local(name).map_or(Path::To(self.root), |local| local.path);
                 self.set_path(id, path);

@@ -13,7 +13,7 @@ impl<'a> Evaluator<'a> {
         }
         match attribute.own_cost {
             0 => {}
-            cost if cost > 0 => self.charge(SELECT_COST)?,
+            cost if cost > 0 => self.charge(u64::from(cost.unsigned_abs()) * SELECT_COST)?,
             _ => self.cost = self.cost.saturating_sub(SELECT_COST),
         }
         result
@@ -27,6 +27,7 @@ impl<'a> Evaluator<'a> {
                 None => return Err(Failure::error("no such attribute(s)")),
             },
             Base::Local(slot) => self.local(*slot)?,
+            Base::Named(place) => self.named_value(*place)?,
             Base::Expression(node) => self.node(node)?,
             Base::Conditional { condition, branches } => match self.node(condition)? {
                 Value::Bool(true) => self.resolve(&branches[0])?,
@@ -87,6 +88,8 @@ impl<'a> Evaluator<'a> {
             QualifierKey::Name(name) => {
                 let found = match value {
                     Value::Map(map) => map.find_text(name)?,
+                    Value::Object(object) if is_lenient => object.get(name).cloned(),
+                    Value::Object(object) => Some(object.select(name)),
                     Value::List(_) => {
                         return Err(Failure::error("unsupported index type 'string' in list"));
                     }

@@ -271,6 +271,7 @@ fn string_function<'a>(call: &Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
         (F::Substring, [Ok(Value::Int(start)), Ok(Value::Int(end))]) => substring(text, *start, Some(*end)),
         (F::Format, [Ok(Value::List(arguments))]) => format(whole, arguments),
         (F::Quote, []) => Ok(Value::text(quote(whole))),
+        (F::EscapeKey, []) => Ok(Value::text(whole.replace('~', "~0").replace('/', "~1"))),
         (F::Url, []) => match Url::new(whole) {
             Ok(url) => extension(Extension::Url(url.into())),
             Err(fault) => {

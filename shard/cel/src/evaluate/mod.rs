@@ -7,7 +7,9 @@ mod charge;
 mod failure;
 mod fold;
 mod inputs;
+mod session;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -16,21 +18,27 @@ pub use budget::{Budget, Evaluation};
 pub use failure::EvaluationError;
 pub(crate) use failure::{Abort, Failure};
 pub use inputs::Inputs;
+pub(crate) use session::NamedValues;
+pub use session::Session;
 
+use crate::check::NamedExpression;
 use crate::library::Pattern;
 use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS};
-use crate::program::{ConstantSet, Node};
-use crate::value::{Outcome, OwnedMap, Value, equal};
+use crate::program::{ConstantSet, Node, Program};
+use crate::value::{Object, Outcome, OwnedMap, Value, equal};
 
-/// Evaluates a program and charges its cost to a budget.
+/// Evaluates a program and charges its cost, and that of named expressions, to a budget.
 pub(crate) fn evaluate<'a>(
-    root: &'a Node,
-    slots: usize,
+    program: &'a Program,
     inputs: &'a Inputs<'a>,
+    named: &mut NamedValues<'a>,
     budget: &mut Budget,
 ) -> Evaluation<'a> {
     let mut evaluator = Evaluator {
         inputs: Some(inputs),
+        programs: program.named(),
+        named: std::mem::take(named),
+        remaining: budget.remaining(),
         slots: Vec::new(),
         cost: 0,
         limit: budget.call_limit(),
@@ -38,15 +46,20 @@ pub(crate) fn evaluate<'a>(
         steps: 0,
         patterns: FxHashMap::default(),
     };
-    evaluator.slots.resize_with(slots, || Slot::Empty);
-    let result = evaluator.node(root);
-    budget.settle(evaluator.cost, result)
+    evaluator.slots.resize_with(program.slots(), || Slot::Empty);
+    let result = evaluator.node(program.root());
+    let cost = evaluator.cost.saturating_add(evaluator.named.take_cost());
+    *named = evaluator.named;
+    budget.settle(cost, result)
 }
 
 /// Evaluates a constant part of an expression.
 pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
     let mut evaluator = Evaluator {
         inputs: None,
+        programs: &[],
+        named: NamedValues::default(),
+        remaining: u64::MAX,
         slots: Vec::new(),
         cost: 0,
         limit: u64::MAX,
@@ -86,7 +99,7 @@ fn into_static(value: Value<'_>) -> Option<Value<'static>> {
         Value::Optional(Some(value)) => Value::optional(into_static((*value).clone())?),
         Value::Type(name) => Value::Type(name),
         Value::Extension(extension) => Value::Extension(extension),
-        Value::Preserved(_) => return None,
+        Value::Preserved(_) | Value::Object(_) => return None,
     })
 }
 
@@ -101,6 +114,11 @@ enum Slot<'a> {
 /// The state of an evaluation.
 struct Evaluator<'a> {
     inputs: Option<&'a Inputs<'a>>,
+    /// The named expressions of the program.
+    programs: &'a [NamedExpression],
+    named: NamedValues<'a>,
+    /// What the budget has left.
+    remaining: u64,
     slots: Vec<Slot<'a>>,
     cost: u64,
     limit: u64,
@@ -151,6 +169,10 @@ impl<'a> Evaluator<'a> {
             Node::Map(entries) => {
                 let map = self.map(entries);
                 self.charge_constructor(crate::limits::MAP_CREATE_COST, map)
+            }
+            Node::Struct { name, fields } => {
+                let object = self.structure(name, fields);
+                self.charge_constructor(crate::limits::STRUCT_CREATE_COST, object)
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Bind { slot, value, body } => {
@@ -241,6 +263,23 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(Value::Map(crate::value::Map::Owned(map.into())))
+    }
+
+    fn structure(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Node, bool)]) -> Outcome<'a> {
+        let mut object = Object::new(Arc::clone(name));
+        for (field, value, is_optional) in fields {
+            match (is_optional, self.node(value)?) {
+                (false, value) => object.set(Arc::clone(field), value),
+                (true, Value::Optional(None)) => {}
+                (true, Value::Optional(Some(value))) => object.set(Arc::clone(field), (*value).clone()),
+                (true, other) => {
+                    return Err(Failure::error(format!(
+                        "cannot initialize optional entry '{field}' from non-optional value {other}"
+                    )));
+                }
+            }
+        }
+        Ok(Value::Object(Arc::new(object)))
     }
 
     fn set_slot(&mut self, slot: usize, value: Slot<'a>) {

@@ -78,6 +78,18 @@ impl AuthorizerValue {
         Type::Object("kubernetes.authorization.Authorizer".into())
     }
 
+    /// The value of the variable `authorizer.requestResource`: the resource of the request.
+    #[must_use]
+    pub fn for_resource(authorizer: Arc<dyn Authorizer>, attributes: ResourceAttributes) -> Self {
+        Self { authorizer, service_account: None, state: State::Resource(Arc::new(attributes)) }
+    }
+
+    /// The type of the variable `authorizer.requestResource`.
+    #[must_use]
+    pub fn declared_resource_type() -> Type {
+        Type::Object("kubernetes.authorization.ResourceCheck".into())
+    }
+
     pub(crate) fn type_name(&self) -> &'static str {
         match self.state {
             State::Authorizer => "kubernetes.authorization.Authorizer",

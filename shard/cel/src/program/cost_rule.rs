@@ -71,8 +71,19 @@ fn kubernetes(function: &str, overload: &str) -> Option<CostRule> {
         "check" => CostRule::Fixed(AUTHORIZATION_COST),
         "fieldSelector" | "labelSelector" => CostRule::Selector,
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => CostRule::Traversal,
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
-        | "quantity" | "isQuantity" | "semver" | "isSemver" => CostRule::First { times: 1 },
+        "url"
+        | "jsonpatch.escapeKey"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver" => CostRule::First { times: 1 },
         "ip" if overload == "cidr_ip" => CostRule::Fixed(1),
         "ip" => CostRule::First { times: 1 },
         "replace" | "split" | "ip.isCanonical" => CostRule::First { times: 2 },

@@ -31,6 +31,7 @@ functions! {
     QuantityAdd "add", AsApproximateFloat "asApproximateFloat", AsInteger "asInteger", Bool "bool", Bytes "bytes",
     CharAt "charAt", Cidr "cidr", CompareTo "compareTo", Contains "contains", ContainsCidr "containsCIDR",
     ContainsIp "containsIP", Distinct "distinct", Double "double", Duration "duration", Dyn "dyn", EndsWith "endsWith",
+    EscapeKey "jsonpatch.escapeKey",
     Family "family", Find "find", FindAll "findAll", First "first", Flatten "flatten", Format "format",
     FormatNamed "format.named", GetEscapedPath "getEscapedPath", GetHost "getHost", GetHostname "getHostname",
     GetPort "getPort", GetQuery "getQuery", GetScheme "getScheme", HasValue "hasValue", IndexOf "indexOf", Int "int",

@@ -13,9 +13,10 @@ pub(crate) use node::{
     Attribute, Base, Call, ConstantSet, Fold, FoldBody, MapStep, Node, Qualifier, QualifierKey,
 };
 
-use crate::check::{Checked, CompileError, Declared, Environment, Reference};
+use crate::check::{Checked, CompileError, Declared, Environment, NamedExpression, Reference};
 use crate::estimate::{CostEstimate, estimate};
-use crate::evaluate::{Budget, Evaluation, Inputs, evaluate};
+use crate::evaluate::{Budget, Evaluation, Inputs, NamedValues, evaluate};
+use crate::limits::MAX_TREE_DEPTH;
 use crate::types::Type;
 
 /// A checked expression that can be evaluated any number of times, by several threads at once.
@@ -27,12 +28,26 @@ pub struct Program {
     /// Variables of the environment that the expression refers to, by their place.
     references: Vec<bool>,
     variables: Arc<Vec<Declared>>,
+    /// The named expressions that it can use.
+    named: Arc<Vec<NamedExpression>>,
+    /// The nesting of the expression and of the named expressions that it uses.
+    depth: usize,
     estimate: CostEstimate,
 }
 
 impl Program {
     pub(crate) fn new(environment: &Environment, checked: Checked) -> Result<Self, CompileError> {
-        let (root, slots) = plan::plan(&checked, environment.variables()).map_err(CompileError::Constant)?;
+        let named = Arc::clone(environment.named_expressions());
+        let planned =
+            plan::plan(&checked, environment.variables(), &named).map_err(CompileError::Constant)?;
+        let plan::Plan { root, slots, used } = planned;
+        let below = used.iter().filter_map(|place| Some(named.get(*place)?.program.depth)).max();
+        let depth = checked.tree.depth() + below.unwrap_or(0);
+        if depth > MAX_TREE_DEPTH {
+            return Err(CompileError::Constant(
+                "the expression and its variables are nested too deeply".to_owned(),
+            ));
+        }
         let mut references = vec![false; environment.variables().len()];
         for reference in checked.references() {
             if let Reference::Variable(place) = reference
@@ -46,7 +61,7 @@ impl Program {
         // Kubernetes reads all paths as paths of `self`, also those of `oldSelf`.
         let estimate =
             estimate(&checked, variables.iter().find_map(|declared| declared.variable.json()).map(|d| &**d));
-        Ok(Self { root, slots, output, references, variables, estimate })
+        Ok(Self { root, slots, output, references, variables, named, depth, estimate })
     }
 
     /// The type of its result.
@@ -75,6 +90,18 @@ impl Program {
     ///
     /// The cost of a usual rule is some 100 ns per operation; the budget bounds that of all others.
     pub fn evaluate<'a>(&'a self, inputs: &'a Inputs<'a>, budget: &mut Budget) -> Evaluation<'a> {
-        evaluate(&self.root, self.slots, inputs, budget)
+        evaluate(self, inputs, &mut NamedValues::default(), budget)
+    }
+
+    pub(crate) fn root(&self) -> &Node {
+        &self.root
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    pub(crate) fn named(&self) -> &[NamedExpression] {
+        &self.named
     }
 }

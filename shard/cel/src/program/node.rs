@@ -1,5 +1,7 @@
 //! The form in which expressions are evaluated.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashSet;
 
 use super::{CostRule, Function};
@@ -21,6 +23,11 @@ pub(crate) enum Node {
         optional: Box<[bool]>,
     },
     Map(Box<[(Node, Node, bool)]>),
+    /// `Object{…}` or `JSONPatch{…}`.
+    Struct {
+        name: Arc<str>,
+        fields: Box<[(Arc<str>, Node, bool)]>,
+    },
     Fold(Box<Fold>),
     /// A local variable, evaluated at its first use.
     Bind {
@@ -51,7 +58,7 @@ pub(crate) enum ConstantSet {
 pub(crate) struct Attribute {
     pub(crate) base: Base,
     pub(crate) qualifiers: Vec<Qualifier>,
-    /// Cost of the attribute itself; -1 takes back that of a step.
+    /// Cost of the attribute itself; -1 takes back that of a step. A named expression costs 2.
     pub(crate) own_cost: i8,
 }
 
@@ -61,6 +68,8 @@ pub(crate) enum Base {
     Variable(usize),
     /// A variable of a comprehension, by its slot.
     Local(usize),
+    /// A named expression, by its place.
+    Named(usize),
     Expression(Node),
     /// A ternary: steps behind it apply to the selected branch.
     Conditional {

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::{
     Attribute, Base, Call, ConstantSet, CostRule, Fold, FoldBody, Function, MapStep, Node, Qualifier,
     QualifierKey,
 };
-use crate::check::{Checked, Declared, Reference, overload_arguments};
+use crate::check::{Checked, Declared, NAMED, NamedExpression, Reference, overload_arguments};
 use crate::evaluate::evaluate_constant;
 use crate::library::Pattern;
 use crate::limits::LIST_CREATE_COST;
@@ -19,15 +21,31 @@ use crate::value::{List, Value};
 ///
 /// # Errors
 /// If a constant part cannot be evaluated.
-pub(super) fn plan(checked: &Checked, variables: &[Declared]) -> Result<(Node, usize), String> {
-    let mut planner = Planner { checked, variables, slots: 0, scopes: Vec::new() };
+pub(super) fn plan(
+    checked: &Checked,
+    variables: &[Declared],
+    named: &[NamedExpression],
+) -> Result<Plan, String> {
+    let mut planner =
+        Planner { checked, variables, named, slots: 0, scopes: Vec::new(), used: FxHashSet::default() };
     let root = planner.node(checked.tree.root)?;
-    Ok((root, planner.slots))
+    Ok(Plan { root, slots: planner.slots, used: planner.used })
+}
+
+/// The form in which an expression is evaluated.
+pub(super) struct Plan {
+    pub(super) root: Node,
+    /// The number of variables of comprehensions.
+    pub(super) slots: usize,
+    /// The places of the named expressions that it uses.
+    pub(super) used: FxHashSet<usize>,
 }
 
 struct Planner<'p> {
     checked: &'p Checked,
     variables: &'p [Declared],
+    named: &'p [NamedExpression],
+    used: FxHashSet<usize>,
     slots: usize,
     /// Variables of comprehensions with their slots, the innermost last. Each variable has a slot of its own.
     scopes: Vec<(Arc<str>, usize)>,
@@ -42,6 +60,9 @@ impl Planner<'_> {
             Some(Reference::Type(type_)) => {
                 return Ok(Node::Constant(Value::Type(type_.runtime_name().into())));
             }
+            Some(Reference::Variable(place)) if self.is_named(*place) => {
+                return Err("variables can only be used as variables.<name>".to_owned());
+            }
             Some(Reference::Variable(place)) => return Ok(attribute(Base::Variable(*place))),
             _ => {}
         }
@@ -49,6 +70,11 @@ impl Planner<'_> {
             Expr::Literal(literal) => Ok(Node::Constant(constant(literal))),
             Expr::Ident(name) => self.ident(name),
             Expr::Select { operand, field, is_test } => {
+                if let Some(Reference::Variable(place)) = checked.reference(*operand)
+                    && self.is_named(*place)
+                {
+                    return self.named(field, *is_test);
+                }
                 let key = QualifierKey::Name((**field).into());
                 let operand = self.node(*operand)?;
                 Ok(qualify(operand, Qualifier { key, is_optional: false, is_test: *is_test }))
@@ -56,9 +82,33 @@ impl Planner<'_> {
             Expr::Call { function, target, arguments } => self.call(id, function, *target, arguments),
             Expr::List { elements, optional } => self.list(elements, optional),
             Expr::Map(_) => self.map(id),
-            Expr::Struct { .. } | Expr::Broken => Err("unsupported expression".to_owned()),
+            Expr::Struct { name, fields } => {
+                let name = name.strip_prefix('.').unwrap_or(name).into();
+                let fields = fields.iter();
+                let fields = fields
+                    .map(|field| Ok((Arc::clone(&field.name), self.node(field.value)?, field.is_optional)))
+                    .collect::<Result<Box<[_]>, String>>()?;
+                Ok(Node::Struct { name, fields })
+            }
+            Expr::Broken => Err("unsupported expression".to_owned()),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
         }
+    }
+
+    /// Whether a variable of the environment is `variables`.
+    fn is_named(&self, place: usize) -> bool {
+        !self.named.is_empty() && self.variables.get(place).is_some_and(|declared| *declared.name == *NAMED)
+    }
+
+    fn named(&mut self, name: &str, is_test: bool) -> Planned {
+        if is_test {
+            return Ok(Node::Constant(Value::Bool(true)));
+        }
+        let place = self.named.iter().rposition(|named| *named.name == *name);
+        let place = place.ok_or_else(|| format!("undeclared variable: {name}"))?;
+        self.used.insert(place);
+        let base = Base::Named(place);
+        Ok(Node::Attribute(Box::new(Attribute { base, qualifiers: Vec::new(), own_cost: 2 })))
     }
 
     fn ident(&self, name: &str) -> Planned {

@@ -10,4 +10,4 @@ mod tree;
 pub(crate) use macros::MacroSet;
 pub(crate) use parser::parse;
 pub(crate) use source::{Issues, Source};
-pub(crate) use tree::{ACCUMULATOR, Comprehension, Expr, ExprId, Literal, Tree};
+pub(crate) use tree::{ACCUMULATOR, Comprehension, Expr, ExprId, Literal, StructField, Tree};

@@ -9,7 +9,7 @@ use super::lexer::{Kind, Token, tokens};
 use super::literal;
 use super::macros::{Expansion, MacroSet, expand};
 use super::source::{Issues, Position, Source};
-use super::tree::{Expr, ExprId, Literal, MapEntry, Tree};
+use super::tree::{Expr, ExprId, Literal, MapEntry, StructField, Tree};
 use crate::limits::{MAX_NESTING, MAX_SOURCE_LENGTH, MAX_TREE_DEPTH};
 use crate::types::RESERVED_WORDS;
 
@@ -407,7 +407,7 @@ impl<'s> Parser<'_, 's> {
         let mut fields = Vec::new();
         let mut depth = 0;
         while !self.is_next("}") {
-            self.take("?");
+            let is_optional = self.take("?").is_some();
             let token = self.advance();
             if !matches!(token.kind, Kind::Identifier | Kind::Quoted) {
                 return Err(syntax(token, format!("mismatched input '{}' expecting IDENTIFIER", token.text)));
@@ -415,7 +415,8 @@ impl<'s> Parser<'_, 's> {
             self.expect(":")?;
             let value = self.expression()?;
             depth = depth.max(value.depth);
-            fields.push(value.id);
+            let name = token.text.trim_matches('`').into();
+            fields.push(StructField { name, value: value.id, is_optional });
             if self.take(",").is_none() {
                 break;
             }

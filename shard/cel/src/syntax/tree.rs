@@ -57,11 +57,19 @@ pub(crate) enum Expr {
     Map(Vec<MapEntry>),
     Struct {
         name: Arc<str>,
-        fields: Vec<ExprId>,
+        fields: Vec<StructField>,
     },
     Comprehension(Box<Comprehension>),
     /// The place of a syntax error.
     Broken,
+}
+
+/// A field of `Name{field: value}`.
+#[derive(Clone, Debug)]
+pub(crate) struct StructField {
+    pub(crate) name: Arc<str>,
+    pub(crate) value: ExprId,
+    pub(crate) is_optional: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +147,7 @@ impl Tree {
             Expr::Call { target, arguments, .. } => target.iter().chain(arguments).copied().collect(),
             Expr::List { elements, .. } => elements.clone(),
             Expr::Map(entries) => entries.iter().flat_map(|entry| [entry.key, entry.value]).collect(),
-            Expr::Struct { fields, .. } => fields.clone(),
+            Expr::Struct { fields, .. } => fields.iter().map(|field| field.value).collect(),
             Expr::Comprehension(c) => vec![c.range, c.initial, c.condition, c.step, c.result],
         }
     }
@@ -159,9 +167,14 @@ impl Tree {
                     *child = self.copy(*child);
                 }
             }
-            Expr::List { elements: children, .. } | Expr::Struct { fields: children, .. } => {
-                for child in children {
+            Expr::List { elements, .. } => {
+                for child in elements {
                     *child = self.copy(*child);
+                }
+            }
+            Expr::Struct { fields, .. } => {
+                for field in fields {
+                    field.value = self.copy(field.value);
                 }
             }
             Expr::Map(entries) => {

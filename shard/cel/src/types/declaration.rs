@@ -189,13 +189,18 @@ impl DeclType {
     /// among the types of an environment; it appears in error messages.
     #[must_use]
     pub fn object(name: &str, properties: Vec<(String, FieldType)>, required: &[&str]) -> Self {
-        Self::with_fields(name, properties, required, true)
+        Self::with_fields(name, properties, required, true, escape)
+    }
+
+    /// An object of Kubernetes, whose fields expressions name as JSON does: `request.namespace`.
+    pub(crate) fn native_object(name: &str, properties: Vec<(String, FieldType)>, required: &[&str]) -> Self {
+        Self::with_fields(name, properties, required, true, |property| Some(property.to_owned()))
     }
 
     /// An object whose schema lists no properties.
     #[must_use]
     pub fn empty_object(name: &str) -> Self {
-        Self::with_fields(name, Vec::new(), &[], false)
+        Self::with_fields(name, Vec::new(), &[], false, escape)
     }
 
     fn with_fields(
@@ -203,6 +208,7 @@ impl DeclType {
         properties: Vec<(String, FieldType)>,
         required: &[&str],
         has_properties: bool,
+        identifier: fn(&str) -> Option<String>,
     ) -> Self {
         let mut min_size = 2;
         for (property, type_) in &properties {
@@ -215,7 +221,7 @@ impl DeclType {
         let fields: Vec<Field> = properties
             .into_iter()
             .map(|(property, type_)| Field {
-                identifier: escape(&property).map(String::into_boxed_str),
+                identifier: identifier(&property).map(String::into_boxed_str),
                 property: property.into_boxed_str(),
                 type_,
             })

@@ -26,6 +26,7 @@ pub(crate) fn equal<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<bool, Fai
         (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Type(a), Value::Type(b)) => a == b,
         (Value::Preserved(a), Value::Preserved(b)) => a == b,
+        (Value::Object(a), Value::Object(b)) => a.equals(b)?,
         (Value::Extension(a), Value::Extension(b)) => extensions_equal(a, b)?,
         (Value::Extension(_), _) => return Err(Failure::no_such_overload()),
         _ => false,

@@ -6,8 +6,10 @@ mod equality;
 mod json;
 mod list;
 mod map;
+mod object;
 mod order;
 mod show;
+mod to_json;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ pub(crate) use equality::equal;
 pub(crate) use json::from_json;
 pub use list::List;
 pub use map::{Map, OwnedMap};
+pub use object::Object;
 pub(crate) use order::compare;
 pub(crate) use show::double_to_text;
 
@@ -62,6 +65,8 @@ pub enum Value<'a> {
     Type(Arc<str>),
     /// JSON without a declared type, which can only be compared.
     Preserved(&'a serde_json::Value),
+    /// An object that the expression has made.
+    Object(Arc<Object<'a>>),
     /// A value of the Kubernetes library.
     Extension(Extension),
 }
@@ -168,7 +173,7 @@ impl<'a> Value<'a> {
 
     /// The name of its type at run time.
     #[must_use]
-    pub fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
             Self::Bool(_) => "bool",
@@ -184,6 +189,7 @@ impl<'a> Value<'a> {
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Preserved(_) => "unknown",
+            Self::Object(object) => object.name(),
             Self::Extension(extension) => extension.type_name(),
         }
     }
@@ -203,6 +209,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(timestamp) => timestamp.is_zero(),
             Self::List(list) => list.is_owned() && list.is_empty(),
             Self::Map(map) => map.is_owned() && map.is_empty(),
+            Self::Object(object) => object.is_empty(),
             _ => false,
         }
     }

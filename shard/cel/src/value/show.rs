@@ -40,7 +40,7 @@ impl fmt::Display for Value<'_> {
             Self::Optional(Some(value)) => write!(f, "optional({value})"),
             Self::Optional(None) => f.write_str("optional.none()"),
             Self::Type(name) => f.write_str(name),
-            Self::List(_) | Self::Map(_) | Self::Preserved(_) | Self::Extension(_) => {
+            Self::List(_) | Self::Map(_) | Self::Preserved(_) | Self::Object(_) | Self::Extension(_) => {
                 f.write_str(self.type_name())
             }
         }

@@ -1,0 +1,91 @@
+//! Named expressions (`variables.<name>`): evaluated at their first use, once for several programs.
+
+use rustc_hash::FxHashMap;
+
+use super::{Abort, Budget, Evaluation, EvaluationError, Evaluator, Failure, Inputs, Slot, evaluate};
+use crate::program::Program;
+use crate::value::Outcome;
+
+/// Evaluates several programs of one environment with the same inputs. Each named expression is evaluated and charged
+/// at most once.
+#[derive(Debug)]
+pub struct Session<'a> {
+    inputs: &'a Inputs<'a>,
+    named: NamedValues<'a>,
+}
+
+impl<'a> Session<'a> {
+    /// A session in which no named expression is evaluated yet.
+    #[must_use]
+    pub fn new(inputs: &'a Inputs<'a>) -> Self {
+        Self { inputs, named: NamedValues::default() }
+    }
+
+    /// Evaluates a program and charges its cost to the budget, with that of named expressions that it uses first.
+    pub fn evaluate(&mut self, program: &'a Program, budget: &mut Budget) -> Evaluation<'a> {
+        evaluate(program, self.inputs, &mut self.named, budget)
+    }
+}
+
+/// The values of named expressions by their place, as far as they are evaluated.
+#[derive(Debug, Default)]
+pub(crate) struct NamedValues<'a> {
+    values: Vec<Option<Outcome<'a>>>,
+    /// The cost of those that are not charged to the budget yet.
+    cost: u64,
+}
+
+impl NamedValues<'_> {
+    pub(super) fn take_cost(&mut self) -> u64 {
+        std::mem::take(&mut self.cost)
+    }
+}
+
+impl<'a> Evaluator<'a> {
+    /// The value of a named expression. Its cost has a limit of its own, as in Kubernetes.
+    pub(super) fn named_value(&mut self, place: usize) -> Outcome<'a> {
+        if let Some(Some(known)) = self.named.values.get(place) {
+            return known.clone();
+        }
+        let Some(expression) = self.programs.get(place) else {
+            return Err(Failure::error("no such attribute(s)"));
+        };
+        let program = &*expression.program;
+        let mut evaluator = Evaluator {
+            inputs: self.inputs,
+            programs: program.named(),
+            named: std::mem::take(&mut self.named),
+            remaining: self.remaining,
+            slots: Vec::new(),
+            cost: 0,
+            limit: self.limit,
+            deadline: self.deadline,
+            steps: 0,
+            patterns: FxHashMap::default(),
+        };
+        evaluator.slots.resize_with(program.slots(), || Slot::Empty);
+        let result = evaluator.node(program.root());
+        let cost = evaluator.cost;
+        self.named = evaluator.named;
+        self.named.cost = self.named.cost.saturating_add(cost);
+        if self.named.cost.saturating_add(self.cost) > self.remaining {
+            return Err(Failure::Abort(Abort::CostLimit));
+        }
+        let fault = |error: &dyn std::fmt::Display| {
+            Failure::error(format!("composited variable {:?} fails to evaluate: {error}", expression.name))
+        };
+        let result = match result {
+            Err(Failure::Abort(Abort::Deadline)) => return Err(Failure::Abort(Abort::Deadline)),
+            Err(Failure::Abort(Abort::CostLimit)) => Err(fault(&EvaluationError::CostLimit)),
+            Err(Failure::Error(error)) => Err(fault(&error)),
+            Ok(value) => Ok(value),
+        };
+        if self.named.values.len() <= place {
+            self.named.values.resize_with(place + 1, || None);
+        }
+        if let Some(value) = self.named.values.get_mut(place) {
+            *value = Some(result.clone());
+        }
+        result
+    }
+}
