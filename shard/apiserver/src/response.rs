@@ -4,6 +4,7 @@ mod audit_id;
 
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -205,7 +206,7 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, request.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    for warning in warnings {
+    for warning in limited(warnings) {
         headers.extend(warning_header(warning).map(|value| (WARNING, value)));
     }
     if request.accepts_gzip
@@ -228,6 +229,32 @@ pub(crate) async fn finish(mut response: Response, request: &FinishContext, warn
 fn mark_compressed(headers: &mut HeaderMap) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+}
+
+/// Maximum number of characters of all warnings, and of each of them if all are longer than that. Clients refuse larger
+/// headers.
+const MAX_WARNINGS: usize = 4 << 10;
+const MAX_TRUNCATED_WARNING: usize = 256;
+
+/// The warnings without repetitions, cut and left out as in Kubernetes.
+fn limited(warnings: &[String]) -> Vec<&str> {
+    let mut distinct: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
+    distinct.extend(warnings.iter().map(String::as_str).filter(|warning| seen.insert(*warning)));
+    let length = |text: &str| text.chars().count();
+    if distinct.iter().map(|warning| length(warning)).sum::<usize>() <= MAX_WARNINGS {
+        return distinct;
+    }
+    let mut written = 0;
+    distinct.retain_mut(|warning| {
+        if let Some((end, _)) = warning.char_indices().nth(MAX_TRUNCATED_WARNING) {
+            *warning = &warning[..end];
+        }
+        let fits = written + length(warning) <= MAX_WARNINGS;
+        written += if fits { length(warning) } else { 0 };
+        fits
+    });
+    distinct
 }
 
 /// A Warning header (RFC 7234 5.5): code, agent, quoted text. Non-ASCII characters are sent as UTF-8.

@@ -19,7 +19,7 @@ use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
 use crate::registry::ServedResource;
-use crate::request::{DryRun, WriteOptions};
+use crate::request::{DryRun, Warnings, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
@@ -40,6 +40,7 @@ impl StoreRegistry {
         let mut attempt = 0;
         loop {
             attempt += 1;
+            options.warnings.take();
             let mut object = object.clone();
             resource.strategy(&target.version).prepare_create(&mut object);
             // A field that `prepare_create` removed may have a default, for example a phase.
@@ -113,6 +114,7 @@ impl StoreRegistry {
         let namespace = target.namespace.as_deref();
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
+            options.warnings.take();
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
                 if resource.strategy(&target.version).allows_create_on_update()
                     && target.subresource.is_none()
@@ -135,7 +137,7 @@ impl StoreRegistry {
             if counts_generation && write == WriteTarget::Main {
                 metadata::increment_generation(&old, &mut new);
             }
-            self.validate_update(target, write, &old, &new, name)?;
+            self.validate_update(target, write, &old, &new, name, &options.warnings)?;
             mutations.extend(self.admission.validate(&request, Some(&new), Some(&old)).await?);
             let is_deleted = self.finishes_deletion(target, &new);
             let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
@@ -236,6 +238,7 @@ impl StoreRegistry {
         }
         errors.extend(resource.strategy(&target.version).validate_create(object));
         if let Some(version) = resource.version(&target.version) {
+            // Only updates have warnings.
             version.shape.validate_rules(object, None, &mut errors);
         }
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
@@ -248,6 +251,7 @@ impl StoreRegistry {
         old: &Value,
         new: &Value,
         name: &str,
+        warnings: &Warnings,
     ) -> Result<(), Status> {
         let resource = &*target.resource;
         let path = FieldPath::new("metadata");
@@ -259,7 +263,8 @@ impl StoreRegistry {
         }
         errors.extend(resource.strategy(&target.version).validate_update(write, old, new));
         if let Some(version) = resource.version(&target.version) {
-            version.shape.validate_rules(new, Some(old), &mut errors);
+            let ignored = version.shape.validate_rules(new, Some(old), &mut errors);
+            ignored.iter().for_each(|error| warnings.add(error.to_string()));
         }
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
@@ -282,7 +287,7 @@ pub(crate) fn invalid(resource: &ServedResource, name: &str, errors: Vec<FieldEr
 fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<FieldError>) -> Status {
     let causes = errors
         .iter()
-        .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))
+        .map(|error| StatusCause::field(error.reason(), error.path.to_string(), error.message.clone()))
         .collect();
     Status::invalid(&resource.name.group, kind, name, causes)
 }

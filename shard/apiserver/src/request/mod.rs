@@ -4,6 +4,7 @@ mod negotiation;
 mod options;
 mod path;
 mod selector;
+mod warnings;
 
 pub use negotiation::{BodyFormat, Form, NegotiationError, PatchKind, ResponseFormat};
 pub use options::{
@@ -12,3 +13,4 @@ pub use options::{
 };
 pub use path::{PathError, RequestKind, RequestPath, ResourcePath};
 pub use selector::{FieldSelector, FieldTerm, LabelSelector, LabelTerm, Operator, SelectorError};
+pub use warnings::Warnings;

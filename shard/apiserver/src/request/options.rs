@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlead_store::Revision;
 use serde::Deserialize;
 
-use super::{FieldSelector, LabelSelector, SelectorError};
+use super::{FieldSelector, LabelSelector, SelectorError, Warnings};
 
 /// The query of a request, decoded. Unknown parameters are ignored, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -198,6 +198,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// `force` of an apply patch.
     pub force: bool,
+    /// Receives what the registry has to tell the client.
+    pub warnings: Warnings,
 }
 
 /// Whether a write is committed (`dryRun`).
@@ -247,6 +249,7 @@ impl WriteOptions {
             dry_run: DryRun::parse(query.all("dryRun"))?,
             field_validation,
             force: query.flag("force"),
+            warnings: Warnings::default(),
         })
     }
 }

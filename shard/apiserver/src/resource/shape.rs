@@ -83,10 +83,21 @@ impl Shape {
     }
 
     /// Adds the violations of the schema's rules (`x-kubernetes-validations`) to the other errors of the object. `old` is
-    /// the object before an update.
-    pub fn validate_rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        if let Self::Structural(schema) = self {
-            errors.extend(schema.validate_rules(object, old, errors).errors);
+    /// the object before an update. Returns the violations by values that the update does not change, which are only
+    /// worth a warning.
+    pub fn validate_rules(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        errors: &mut Vec<FieldError>,
+    ) -> Vec<FieldError> {
+        match self {
+            Self::Anything | Self::BuiltIn(_) => Vec::new(),
+            Self::Structural(schema) => {
+                let findings = schema.validate_rules(object, old, errors);
+                errors.extend(findings.errors);
+                findings.warnings
+            }
         }
     }
 }

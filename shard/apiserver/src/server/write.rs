@@ -37,8 +37,9 @@ impl<H: Host> ApiServer<H> {
         }
         let options = write_options(context, "CreateOptions")?;
         let new = read_object(context, target, body, &options, warnings).await?;
-        let written = target.resource.registry.create(target, new, &options).await?;
-        self.written(context, target, &written)
+        let written = target.resource.registry.create(target, new, &options).await;
+        warnings.extend(options.warnings.take());
+        self.written(context, target, &written?)
     }
 
     pub(super) async fn update<B>(
@@ -57,8 +58,9 @@ impl<H: Host> ApiServer<H> {
         let new = read_object(context, target, body, &options, warnings).await?;
         // The registry checks the name only if the object exists.
         crate::registry::check_name(&new, name)?;
-        let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await?;
-        self.written(context, target, &written)
+        let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await;
+        warnings.extend(options.warnings.take());
+        self.written(context, target, &written?)
     }
 
     pub(super) async fn patch<B>(
@@ -85,9 +87,10 @@ impl<H: Host> ApiServer<H> {
             *found.lock() = warnings;
             Ok(document.value)
         };
-        let written = target.resource.registry.update(target, name, &change, &options).await?;
+        let written = target.resource.registry.update(target, name, &change, &options).await;
         warnings.extend(found.into_inner());
-        self.written(context, target, &written)
+        warnings.extend(options.warnings.take());
+        self.written(context, target, &written?)
     }
 
     pub(super) async fn delete<B>(

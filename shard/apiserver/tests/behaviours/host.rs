@@ -22,7 +22,7 @@ use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_process::{Metrics, Status};
 use fairlead_schema::names::NameRule;
-use fairlead_schema::{CompileOptions, JsonPath, Schema};
+use fairlead_schema::{CompileOptions, FieldPath, JsonPath, Schema};
 use fairlead_store::{FollowError, MemoryStore, Mutation, Store};
 use http::HeaderMap;
 use http::request::Parts;
@@ -55,7 +55,8 @@ pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
     let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
-    resources.push(Arc::new(gadgets(registry)));
+    resources.push(Arc::new(gadgets(Arc::clone(&registry))));
+    resources.push(Arc::new(ruled(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
     let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
     let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
@@ -216,6 +217,57 @@ fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
         strategy: Arc::new(CustomStrategy { has_status_subresource: false }),
     };
     custom("gadgets", "Gadget", false, vec![version], registry)
+}
+
+/// `ruleds.rules.example.com`: validation rules in version v1, among them those of the recorded Widget; none in v1beta1.
+fn ruled(registry: Arc<dyn Registry>) -> ServedResource {
+    let schema = json!({"type": "object", "required": ["spec"], "properties": {
+        "spec": {"type": "object", "required": ["color"], "properties": {
+            "color": {"type": "string", "enum": ["red", "green", "blue"]},
+            "max": {"type": "integer", "default": 5},
+            "replicas": {"type": "integer", "default": 1},
+            "ports": {
+                "type": "array", "maxItems": 20,
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "required": ["name"], "properties": {
+                    "name": {"type": "string", "maxLength": 8},
+                    "port": {"type": "integer"},
+                }, "x-kubernetes-validations": [
+                    {"rule": "!has(self.port) || self.port > 0", "message": "ports are positive"},
+                    {"rule": "!has(oldSelf.port) || self.port == oldSelf.port", "reason": "FieldValueForbidden",
+                     "messageExpression": "'the port of ' + self.name + ' is immutable'"},
+                ]},
+            },
+        }, "x-kubernetes-validations": [
+            {"rule": "self.replicas <= self.max", "message": "replicas must not exceed max"},
+            {"rule": "self.color == oldSelf.color", "message": "color is immutable",
+             "reason": "FieldValueForbidden", "fieldPath": ".color"},
+        ]},
+        "status": {"type": "object", "properties": {
+            "phase": {"type": "string", "x-kubernetes-validations": [
+                {"rule": "oldSelf != 'Done' || self == 'Done'", "message": "Done is final"},
+            ]},
+        }},
+    }, "x-kubernetes-validations": [
+        {"rule": "self.metadata.name.size() < 10", "message": "the name is too long"},
+    ]});
+    let compiled = Schema::compile(&schema, &CompileOptions::structural()).unwrap();
+    let with_rules = compiled.clone().with_rules(&schema, &FieldPath::root()).unwrap();
+    let version = |name: &str, schema_of_version: Schema| ServedVersion {
+        name: name.into(),
+        shape: Shape::Structural(Arc::new(schema_of_version)),
+        open_api: Some(Arc::new(schema.clone())),
+        columns: Arc::new(NameAndColor),
+        selectable_fields: Vec::new(),
+        deprecation_warning: None,
+        subresources: vec![STATUS],
+        strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
+    };
+    let versions = vec![version("v1", with_rules), version("v1beta1", compiled)];
+    ServedResource {
+        name: ResourceName::new("rules.example.com", "ruleds"),
+        ..custom("ruleds", "Ruled", true, versions, registry)
+    }
 }
 
 fn custom(

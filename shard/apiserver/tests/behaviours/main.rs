@@ -11,5 +11,6 @@ mod negotiation;
 mod open_api;
 mod patches;
 mod requests;
+mod rules;
 mod watches;
 mod writes;
