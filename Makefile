@@ -100,7 +100,8 @@ pebble: build
 
 ## Fuzz input of clients and administrators, FUZZ_SECONDS (300) per target; FUZZ_TARGET selects one.
 fuzz:
-	@gateway/fuzz/run.sh
+	@if [ "$(FUZZ_TARGET)" != expression ]; then gateway/fuzz/run.sh; fi
+	@if [ -z "$(FUZZ_TARGET)" ] || [ "$(FUZZ_TARGET)" = expression ]; then shard/cel/fuzz/run.sh; fi
 
 ## Run two gateways, one behind a CDN and one internal (deploy/patterns/comer), and show the rights of each identity.
 demo-comer: build

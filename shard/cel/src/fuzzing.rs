@@ -36,3 +36,17 @@ pub fn fuzz(text: &str) {
     let evaluation = program.evaluate(&inputs, &mut Budget::new(100_000));
     drop(evaluation);
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn found_expressions_neither_panic_nor_exceed_the_budget() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/expression");
+        let mut read = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            super::fuzz(&std::fs::read_to_string(entry.unwrap().path()).unwrap());
+            read += 1;
+        }
+        assert!(read > 0);
+    }
+}

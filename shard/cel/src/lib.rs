@@ -13,7 +13,7 @@ mod admission;
 mod check;
 mod estimate;
 mod evaluate;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod library;
 mod limits;

@@ -140,7 +140,7 @@ struct Compiler<'i> {
     errors: Vec<FieldError>,
 }
 
-/// What is known about a schema and those below it.
+/// The findings about a schema and those below it.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     has_rules: bool,

@@ -28,7 +28,7 @@ impl<'v> Correlated<'v> {
     }
 }
 
-/// What is known about the old value at a place of the object.
+/// The old values at and around a place of the object.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ratchet<'c> {
     /// The value itself, if it had an old value.

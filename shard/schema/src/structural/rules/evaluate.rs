@@ -149,7 +149,7 @@ impl<'s> Evaluator<'s> {
     }
 }
 
-/// What is known below a value about the values before an update.
+/// The old values at and around a part of a value.
 fn below<'c>(ratchet: Ratchet<'c>, child: Option<&'c Correlated<'c>>) -> Ratchet<'c> {
     match ratchet.current {
         Some(current) => Ratchet { current: child, parent: Some(current) },
