@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::check::{Environment, Variable};
+use crate::check::Variable;
+use crate::environment::Environment;
 use crate::library::AuthorizerValue;
 use crate::types::{DeclType, FieldType, ListKind, TextFormat};
 

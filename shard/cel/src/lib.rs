@@ -11,22 +11,28 @@
 
 mod admission;
 mod check;
+mod environment;
 mod estimate;
 mod evaluate;
+mod failure;
+mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
 mod library;
 mod limits;
+mod plan;
 mod program;
 mod syntax;
 mod types;
 mod value;
 
 pub use admission::AdmissionVariables;
-pub use check::{CompileError, Environment, Variable};
+pub use check::{CompileError, Variable};
+pub use environment::Environment;
 pub use estimate::CostEstimate;
-pub use evaluate::{Budget, Evaluation, EvaluationError, Inputs, Session};
-#[cfg(feature = "fuzzing")]
+pub use evaluate::{Budget, Evaluation, Inputs};
+pub use failure::EvaluationError;
+#[cfg(any(test, feature = "fuzzing"))]
 pub use fuzzing::fuzz;
 pub use library::{
     Authorizer, AuthorizerValue, Cidr, Decision, Duration, NamedFormat, Quantity, ResourceAttributes,
@@ -36,7 +42,7 @@ pub use limits::{
     MATCH_CONDITIONS_COST_BUDGET, MAX_MESSAGE_SIZE, MAX_REQUEST_SIZE, PER_CALL_LIMIT, RUNTIME_COST_BUDGET,
     STATIC_COST_LIMIT, STATIC_COST_LIMIT_PER_CRD,
 };
-pub use program::Program;
+pub use program::{Program, Session};
 pub use types::{
     DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, TextFormat, Type, escape, unescape,
 };

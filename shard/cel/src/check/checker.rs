@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Environment, Function};
+use super::{Declarations, Function};
 use crate::syntax::{Comprehension, Expr, ExprId, Issues, Literal, Source, StructField, Tree};
 use crate::types::{Substitutions, Type, most_general};
 
@@ -64,7 +64,7 @@ impl Checked {
 
 /// Infers the types of an expression and reports its errors.
 pub(super) fn check(
-    environment: &Environment,
+    environment: &Declarations,
     source: &Source<'_>,
     tree: Tree,
     issues: &mut Issues,
@@ -100,7 +100,7 @@ pub(super) fn check(
 }
 
 struct Checker<'c, 's> {
-    environment: &'c Environment,
+    environment: &'c Declarations,
     source: &'c Source<'s>,
     tree: &'c Tree,
     issues: &'c mut Issues,

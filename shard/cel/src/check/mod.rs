@@ -12,41 +12,27 @@ use thiserror::Error;
 pub(crate) use checker::{Checked, Reference};
 pub(crate) use library::{Function, Functions, overload_arguments};
 
-use crate::program::Program;
 use crate::syntax::{Issues, MacroSet, Source, parse};
 use crate::types::{DeclKind, DeclType, FieldType, ObjectType, Type};
 
-/// The version of Kubernetes whose libraries are the default: that of kcp.
-const DEFAULT_MINOR: u32 = 36;
-
-/// The oldest version whose libraries can be selected.
-const OLDEST_MINOR: u32 = 29;
-
-/// The declared variables and functions that expressions can use.
+/// The names that expressions can use.
 #[derive(Debug, Clone)]
-pub struct Environment {
-    pub(crate) minor: u32,
+pub(crate) struct Declarations {
+    minor: u32,
     functions: Arc<Functions>,
     macros: MacroSet,
     variables: Arc<Vec<Declared>>,
-    /// The fields of the variable `variables`.
-    named: Arc<Vec<NamedExpression>>,
+    /// The fields of the variable `variables`, with their types.
+    named: Vec<(Box<str>, Type)>,
     /// Whether `Object{…}` and `JSONPatch{…}` can be written.
     has_patch_types: bool,
     /// Object types by name. Environments of one schema share them.
     objects: Arc<FxHashMap<Arc<str>, Arc<ObjectType>>>,
 }
 
-/// A named expression, evaluated at its first use: `variables.<name>`.
-#[derive(Debug, Clone)]
-pub(crate) struct NamedExpression {
-    pub(crate) name: Box<str>,
-    pub(crate) program: Arc<Program>,
-}
-
 /// The variable whose fields are the named expressions, and the name of its type.
 pub(crate) const NAMED: &str = "variables";
-const NAMED_TYPE: &str = "kubernetes.variables";
+pub(crate) const NAMED_TYPE: &str = "kubernetes.variables";
 
 /// A variable of an environment.
 #[derive(Debug, Clone)]
@@ -95,17 +81,9 @@ pub enum CompileError {
     Constant(String),
 }
 
-impl Default for Environment {
-    fn default() -> Self {
-        Self::kubernetes(DEFAULT_MINOR)
-    }
-}
-
-impl Environment {
-    /// The environment of Kubernetes 1.`minor`, without variables. Versions before 1.29 get the libraries of 1.29.
-    #[must_use]
-    pub fn kubernetes(minor: u32) -> Self {
-        let minor = minor.max(OLDEST_MINOR);
+impl Declarations {
+    /// The functions of Kubernetes 1.`minor`, without variables.
+    pub(crate) fn kubernetes(minor: u32) -> Self {
         let has = |library| library::has_library(library, minor);
         let macros = MacroSet {
             optionals: has("optionals"),
@@ -118,53 +96,33 @@ impl Environment {
             functions: Arc::new(library::functions(minor)),
             macros,
             variables: Arc::default(),
-            named: Arc::default(),
+            named: Vec::new(),
             has_patch_types: false,
             objects: Arc::default(),
         }
     }
 
-    /// Adds the macro `cel.bind`, which Kubernetes does not have.
-    #[must_use]
-    pub fn with_bind(mut self) -> Self {
+    pub(crate) fn add_bind(&mut self) {
         self.macros.bind = true;
-        self
     }
 
-    /// Adds what mutating policies have: the types `Object` and `JSONPatch`, and `jsonpatch.escapeKey`. `Object.spec{…}`
-    /// makes a [`Value::Object`](crate::Value::Object) of any fields.
-    #[must_use]
-    pub fn with_patch_types(mut self) -> Self {
+    pub(crate) fn add_patch_types(&mut self) {
         self.has_patch_types = true;
         Arc::make_mut(&mut self.functions).extend(library::functions_of("jsonpatch"));
-        self
     }
 
-    /// Adds an expression that later ones use as `variables.<name>`. It is evaluated at its first use, once per
-    /// [`Session`](crate::Session). Variables must be declared before.
-    ///
-    /// # Errors
-    /// If the expression is invalid.
-    pub fn with_named_expression(mut self, name: &str, source: &str) -> Result<Self, CompileError> {
-        if self.named.is_empty() {
-            self = self.with_variable(NAMED, Variable::Typed(Type::Object(NAMED_TYPE.into())));
-        }
-        let program = Arc::new(self.compile(source)?);
-        let named = Arc::make_mut(&mut self.named);
-        named.push(NamedExpression { name: name.into(), program });
-        Ok(self)
+    /// Declares a field of `variables`.
+    pub(crate) fn add_named(&mut self, name: &str, type_: Type) {
+        self.named.push((name.into(), type_));
     }
 
-    /// Declares a variable. A later declaration of the same name replaces the earlier one.
-    #[must_use]
-    pub fn with_variable(mut self, name: &str, variable: Variable) -> Self {
+    pub(crate) fn add_variable(&mut self, name: &str, variable: Variable) {
         if let Some(declared) = variable.json() {
             self.register(declared);
         }
         let variables = Arc::make_mut(&mut self.variables);
         variables.retain(|declared| *declared.name != *name);
         variables.push(Declared { name: name.into(), variable });
-        self
     }
 
     /// Registers the object types within a declaration, so that their fields are found by the name of the type.
@@ -187,11 +145,8 @@ impl Environment {
         }
     }
 
-    /// Checks an expression and prepares it for evaluation.
-    ///
-    /// # Errors
-    /// If the expression is invalid.
-    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
+    /// Parses and checks an expression.
+    pub(crate) fn check(&self, source: &str) -> Result<Checked, CompileError> {
         let source = Source::new(source);
         let mut issues = Issues::default();
         let tree = parse(&source, self.macros, &mut issues);
@@ -202,14 +157,7 @@ impl Environment {
         if issues.is_empty() {
             validators::validate(&checked, &source, &mut issues);
         }
-        if !issues.is_empty() {
-            return Err(CompileError::Invalid(issues.render(&source)));
-        }
-        Program::new(self, checked)
-    }
-
-    pub(crate) fn named_expressions(&self) -> &Arc<Vec<NamedExpression>> {
-        &self.named
+        if issues.is_empty() { Ok(checked) } else { Err(CompileError::Invalid(issues.render(&source))) }
     }
 
     pub(crate) fn variable_list(&self) -> &Arc<Vec<Declared>> {
@@ -218,10 +166,6 @@ impl Environment {
 
     pub(crate) fn variables(&self) -> &[Declared] {
         &self.variables
-    }
-
-    pub(crate) fn shared_variables(&self) -> Arc<Vec<Declared>> {
-        Arc::clone(&self.variables)
     }
 
     fn variable(&self, name: &str) -> Option<usize> {
@@ -265,8 +209,7 @@ impl Environment {
         if object == NAMED_TYPE {
             // A later expression of the same name replaces the earlier one.
             let mut named = self.named.iter().rev();
-            let found = named.find(|named| *named.name == *field);
-            return found.map(|named| named.program.output_type().clone());
+            return named.find(|(name, _)| **name == *field).map(|(_, type_)| type_.clone());
         }
         if self.is_patch_type(object) {
             return match (object, field) {

@@ -1,7 +1,8 @@
 //! Checks of constants after the types are known: patterns, durations, timestamps, `format` and literals.
 
 use super::Checked;
-use crate::library::{Clause, Duration, FormatFault, Pattern, Timestamp, parse_format};
+use crate::functions::{Clause, FormatFault, parse_format};
+use crate::library::{Duration, Pattern, Timestamp};
 use crate::syntax::{Expr, ExprId, Issues, Literal, Source};
 use crate::types::Type;
 

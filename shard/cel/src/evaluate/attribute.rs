@@ -1,8 +1,9 @@
 //! Values with selections and indexes.
 
-use super::{Evaluator, Failure};
+use super::Evaluator;
+use crate::failure::Failure;
 use crate::limits::SELECT_COST;
-use crate::program::{Attribute, Base, Node, Qualifier, QualifierKey};
+use crate::plan::{Attribute, Base, Node, Qualifier, QualifierKey};
 use crate::value::{Outcome, Value};
 
 impl<'a> Evaluator<'a> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::EvaluationError;
+use crate::failure::EvaluationError;
 use crate::limits::{PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
 use crate::value::{Outcome, Value};
 

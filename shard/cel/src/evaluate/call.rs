@@ -3,13 +3,17 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use super::{Abort, Evaluator, Failure};
-use crate::library::{
-    Duration, NamedFormat, Quantity, SemanticVersion, Url, char_at, distinct, extreme, find_text, flatten,
-    format, index_of, is_request_uri, is_sorted, join, last_index_of, lower_ascii, parse_cidr, parse_ip,
-    quote, range, replace, reverse, slice, sort_by_keys, split, substring, sum, trim, upper_ascii,
+use super::Evaluator;
+use crate::failure::{Abort, Failure};
+use crate::functions::{
+    char_at, distinct, extreme, find_text, flatten, format, index_of, is_sorted, join, last_index_of,
+    lower_ascii, quote, range, replace, reverse, slice, sort_by_keys, split, substring, sum, trim,
+    upper_ascii,
 };
-use crate::program::{Call, CostRule, Function};
+use crate::library::{
+    Answer, Duration, NamedFormat, Quantity, SemanticVersion, Url, is_request_uri, parse_cidr, parse_ip,
+};
+use crate::plan::{Call, CostRule, Function};
 use crate::types::Type;
 use crate::value::{
     Extension, List, Map, Outcome, OwnedMap, Value, add, compare, divide, equal, modulo, multiply, negate,
@@ -50,7 +54,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// An operand, or its error, which functions may ignore. The end of the evaluation is no operand.
-    fn operand(&mut self, node: &'a crate::program::Node) -> Result<Outcome<'a>, Failure> {
+    fn operand(&mut self, node: &'a crate::plan::Node) -> Result<Outcome<'a>, Failure> {
         match self.node(node) {
             Err(abort @ Failure::Abort(_)) => Err(abort),
             outcome => Ok(outcome),
@@ -418,7 +422,13 @@ fn extension_method<'a>(call: &Call, extension: &Extension, operands: &[Outcome<
         Extension::Authorizer(value) => {
             let texts: Option<Vec<&str>> =
                 rest.iter().map(|operand| operand.as_ref().ok().and_then(Value::as_str)).collect();
-            texts.map(|texts| value.call(&call.name, &texts))
+            texts.map(|texts| {
+                Ok(match value.call(&call.name, &texts)? {
+                    Answer::Value(value) => Value::Extension(Extension::Authorizer(value)),
+                    Answer::Bool(value) => Value::Bool(value),
+                    Answer::Text(text) => Value::text(text),
+                })
+            })
         }
     };
     match (result, call.function, rest) {

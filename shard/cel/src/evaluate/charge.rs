@@ -1,9 +1,10 @@
 //! Costs of calls, from the sizes of their operands and results.
 
-use super::{Evaluator, Failure};
-use crate::library::MAX_RANGE;
+use super::Evaluator;
+use crate::failure::Failure;
+use crate::functions::MAX_RANGE;
 use crate::limits::{LIST_CREATE_COST, REGEX_FACTOR, STRING_FACTOR};
-use crate::program::{Call, CostRule};
+use crate::plan::{Call, CostRule};
 use crate::value::{Extension, Outcome, Value};
 
 /// The size of an operand; failed ones count as 1.

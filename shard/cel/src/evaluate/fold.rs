@@ -1,9 +1,10 @@
 //! Loops. Costs are those of the comprehensions that the macros stand for: the condition, the step and the result, each
 //! of which reads the accumulator.
 
-use super::{Evaluator, Failure, Slot};
+use super::{Evaluator, Slot};
+use crate::failure::Failure;
 use crate::limits::LIST_CREATE_COST;
-use crate::program::{Fold, FoldBody, MapStep, Node};
+use crate::plan::{Fold, FoldBody, MapStep, Node};
 use crate::value::{List, Map, Outcome, OwnedMap, Value};
 
 /// Cost of `@not_strictly_false(@result)`, and of the same with a negation.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::Failure;
-use crate::check::{Declared, Environment, Variable};
+use crate::check::{Declared, Variable};
+use crate::failure::Failure;
 use crate::value::{Outcome, Value, from_json};
 
 /// Values of the variables of an environment. One set serves all programs of the environment.
@@ -16,10 +16,8 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// A set without values. Variables without a value cannot be read.
-    #[must_use]
-    pub fn new(environment: &'a Environment) -> Self {
-        let declared = environment.variable_list();
+    /// A set without values.
+    pub(crate) fn of(declared: &'a Arc<Vec<Declared>>) -> Self {
         Self { declared, values: declared.iter().map(|_| None).collect() }
     }
 

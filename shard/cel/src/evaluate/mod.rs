@@ -4,10 +4,9 @@ mod attribute;
 mod budget;
 mod call;
 mod charge;
-mod failure;
 mod fold;
 mod inputs;
-mod session;
+mod named;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,28 +14,25 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 pub use budget::{Budget, Evaluation};
-pub use failure::EvaluationError;
-pub(crate) use failure::{Abort, Failure};
 pub use inputs::Inputs;
-pub(crate) use session::NamedValues;
-pub use session::Session;
+pub(crate) use named::NamedValues;
 
-use crate::check::NamedExpression;
+use crate::failure::{Abort, Failure};
 use crate::library::Pattern;
 use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS};
-use crate::program::{ConstantSet, Node, Program};
+use crate::plan::{ConstantSet, NamedPlan, Node, Plan};
 use crate::value::{Object, Outcome, OwnedMap, Value, equal};
 
-/// Evaluates a program and charges its cost, and that of named expressions, to a budget.
+/// Evaluates an expression and charges its cost, and that of named expressions, to a budget.
 pub(crate) fn evaluate<'a>(
-    program: &'a Program,
+    plan: &'a Plan,
     inputs: &'a Inputs<'a>,
     named: &mut NamedValues<'a>,
     budget: &mut Budget,
 ) -> Evaluation<'a> {
     let mut evaluator = Evaluator {
         inputs: Some(inputs),
-        programs: program.named(),
+        named_plans: &plan.named,
         named: std::mem::take(named),
         remaining: budget.remaining(),
         slots: Vec::new(),
@@ -46,8 +42,8 @@ pub(crate) fn evaluate<'a>(
         steps: 0,
         patterns: FxHashMap::default(),
     };
-    evaluator.slots.resize_with(program.slots(), || Slot::Empty);
-    let result = evaluator.node(program.root());
+    evaluator.slots.resize_with(plan.slots, || Slot::Empty);
+    let result = evaluator.node(&plan.root);
     let cost = evaluator.cost.saturating_add(evaluator.named.take_cost());
     *named = evaluator.named;
     budget.settle(cost, result)
@@ -57,7 +53,7 @@ pub(crate) fn evaluate<'a>(
 pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
     let mut evaluator = Evaluator {
         inputs: None,
-        programs: &[],
+        named_plans: &[],
         named: NamedValues::default(),
         remaining: u64::MAX,
         slots: Vec::new(),
@@ -114,8 +110,7 @@ enum Slot<'a> {
 /// The state of an evaluation.
 struct Evaluator<'a> {
     inputs: Option<&'a Inputs<'a>>,
-    /// The named expressions of the program.
-    programs: &'a [NamedExpression],
+    named_plans: &'a [NamedPlan],
     named: NamedValues<'a>,
     /// What the budget has left.
     remaining: u64,

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 use crate::types::Type;
-use crate::value::{Extension, Outcome, Value};
 
 /// Decides about actions of the user whose request is evaluated.
 pub trait Authorizer: std::fmt::Debug + Send + Sync {
@@ -65,6 +64,13 @@ enum State {
     Decision(Arc<Decision>),
 }
 
+/// The result of a method.
+pub(crate) enum Answer {
+    Value(AuthorizerValue),
+    Bool(bool),
+    Text(Box<str>),
+}
+
 impl AuthorizerValue {
     /// The value of the variable `authorizer`.
     #[must_use]
@@ -111,12 +117,12 @@ impl AuthorizerValue {
             }
     }
 
-    fn with<'a>(&self, state: State) -> Value<'a> {
-        Value::Extension(Extension::Authorizer(Self { state, ..self.clone() }))
+    fn with(&self, state: State) -> Answer {
+        Answer::Value(Self { state, ..self.clone() })
     }
 
     /// Calls a method of the library.
-    pub(crate) fn call<'a>(&self, method: &str, arguments: &[&str]) -> Outcome<'a> {
+    pub(crate) fn call(&self, method: &str, arguments: &[&str]) -> Result<Answer, Failure> {
         match (&self.state, method, arguments) {
             (State::Authorizer, "path", [""]) => Err(Failure::error("path must not be empty")),
             (State::Authorizer, "path", [path]) => Ok(self.with(State::Path((*path).into()))),
@@ -130,7 +136,7 @@ impl AuthorizerValue {
                 }
                 let account = Arc::new(((*namespace).into(), (*name).into()));
                 let value = Self { service_account: Some(account), ..self.clone() };
-                Ok(Value::Extension(Extension::Authorizer(value)))
+                Ok(Answer::Value(value))
             }
             (State::Group(_), "resource", [""]) => Err(Failure::error("resource must not be empty")),
             (State::Group(group), "resource", [resource]) => {
@@ -163,10 +169,10 @@ impl AuthorizerValue {
                 Ok(self.with(State::Resource(Arc::new(attributes))))
             }
             (State::Decision(decision), _, []) => match method {
-                "allowed" => Ok(Value::Bool(decision.is_allowed)),
-                "reason" => Ok(Value::text(&*decision.reason)),
-                "errored" => Ok(Value::Bool(decision.error.is_some())),
-                "error" => Ok(Value::text(decision.error.as_deref().unwrap_or(""))),
+                "allowed" => Ok(Answer::Bool(decision.is_allowed)),
+                "reason" => Ok(Answer::Text(decision.reason.clone())),
+                "errored" => Ok(Answer::Bool(decision.error.is_some())),
+                "error" => Ok(Answer::Text(decision.error.clone().unwrap_or_default())),
                 _ => Err(Failure::no_such_overload()),
             },
             _ => Err(Failure::no_such_overload()),

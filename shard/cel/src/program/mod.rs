@@ -1,54 +1,38 @@
-//! Programs: checked expressions in the form in which they are evaluated.
+//! Programs: checked expressions with what callers ask about them.
 
-mod cost_rule;
-mod function;
-mod node;
-mod plan;
+mod planner;
+mod session;
 
 use std::sync::Arc;
 
-pub(crate) use cost_rule::CostRule;
-pub(crate) use function::Function;
-pub(crate) use node::{
-    Attribute, Base, Call, ConstantSet, Fold, FoldBody, MapStep, Node, Qualifier, QualifierKey,
-};
+pub use session::Session;
 
-use crate::check::{Checked, CompileError, Declared, Environment, NamedExpression, Reference};
+use crate::check::{Checked, CompileError, Declarations, Declared, Reference};
 use crate::estimate::{CostEstimate, estimate};
 use crate::evaluate::{Budget, Evaluation, Inputs, NamedValues, evaluate};
-use crate::limits::MAX_TREE_DEPTH;
+use crate::plan::{NamedPlan, Plan};
 use crate::types::Type;
 
 /// A checked expression that can be evaluated any number of times, by several threads at once.
 #[derive(Debug)]
 pub struct Program {
-    root: Node,
-    slots: usize,
+    plan: Arc<Plan>,
     output: Type,
     /// Variables of the environment that the expression refers to, by their place.
     references: Vec<bool>,
     variables: Arc<Vec<Declared>>,
-    /// The named expressions that it can use.
-    named: Arc<Vec<NamedExpression>>,
-    /// The nesting of the expression and of the named expressions that it uses.
-    depth: usize,
     estimate: CostEstimate,
 }
 
 impl Program {
-    pub(crate) fn new(environment: &Environment, checked: Checked) -> Result<Self, CompileError> {
-        let named = Arc::clone(environment.named_expressions());
-        let planned =
-            plan::plan(&checked, environment.variables(), &named).map_err(CompileError::Constant)?;
-        let plan::Plan { root, slots, used } = planned;
-        let below = used.iter().filter_map(|place| Some(named.get(*place)?.program.depth)).max();
-        let depth = checked.tree.depth() + below.unwrap_or(0);
-        if depth > MAX_TREE_DEPTH {
-            return Err(CompileError::Constant(
-                "the expression and its variables are nested too deeply".to_owned(),
-            ));
-        }
-        let mut references = vec![false; environment.variables().len()];
+    pub(crate) fn new(
+        declarations: &Declarations,
+        named: &Arc<Vec<NamedPlan>>,
+        checked: Checked,
+    ) -> Result<Self, CompileError> {
+        let variables = Arc::clone(declarations.variable_list());
+        let plan = planner::plan(&checked, &variables, named).map_err(CompileError::Constant)?;
+        let mut references = vec![false; variables.len()];
         for reference in checked.references() {
             if let Reference::Variable(place) = reference
                 && let Some(is_used) = references.get_mut(*place)
@@ -57,11 +41,10 @@ impl Program {
             }
         }
         let output = checked.type_of(checked.tree.root).clone();
-        let variables = environment.shared_variables();
         // Kubernetes reads all paths as paths of `self`, also those of `oldSelf`.
-        let estimate =
-            estimate(&checked, variables.iter().find_map(|declared| declared.variable.json()).map(|d| &**d));
-        Ok(Self { root, slots, output, references, variables, named, depth, estimate })
+        let root = variables.iter().find_map(|declared| declared.variable.json()).map(|declared| &**declared);
+        let estimate = estimate(&checked, root);
+        Ok(Self { plan: Arc::new(plan), output, references, variables, estimate })
     }
 
     /// The type of its result.
@@ -90,18 +73,10 @@ impl Program {
     ///
     /// The cost of a usual rule is some 100 ns per operation; the budget bounds that of all others.
     pub fn evaluate<'a>(&'a self, inputs: &'a Inputs<'a>, budget: &mut Budget) -> Evaluation<'a> {
-        evaluate(self, inputs, &mut NamedValues::default(), budget)
+        evaluate(&self.plan, inputs, &mut NamedValues::default(), budget)
     }
 
-    pub(crate) fn root(&self) -> &Node {
-        &self.root
-    }
-
-    pub(crate) fn slots(&self) -> usize {
-        self.slots
-    }
-
-    pub(crate) fn named(&self) -> &[NamedExpression] {
-        &self.named
+    pub(crate) fn plan(&self) -> &Arc<Plan> {
+        &self.plan
     }
 }

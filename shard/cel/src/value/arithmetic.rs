@@ -1,7 +1,7 @@
 //! `+`, `-`, `*`, `/`, `%`: overflow is an error.
 
 use super::{Outcome, Text, Value};
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 use crate::limits::MAX_TEXT_SIZE;
 
 const INT_OVERFLOW: &str = "integer overflow";

@@ -1,7 +1,7 @@
 //! Conversions: `int()`, `string()` and their relatives.
 
 use super::{Extension, Outcome, Value, double_to_text};
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 use crate::library::{Duration, Timestamp};
 
 fn parsed<'a, T>(result: Option<T>, wrap: impl FnOnce(T) -> Value<'a>, to: &str) -> Outcome<'a> {

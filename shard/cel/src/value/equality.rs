@@ -1,7 +1,7 @@
 //! `==`: numbers of different types are compared by value, other values of different types are different.
 
 use super::{Extension, Value, compare};
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 
 /// Whether two values are equal. Values of JSON cannot be compared with all others; that is an error, as in Kubernetes.
 pub(crate) fn equal<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<bool, Failure> {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
 use super::{Outcome, Value, equal, from_json};
-use crate::evaluate::{EvaluationError, Failure};
+use crate::failure::{EvaluationError, Failure};
 use crate::types::{DeclType, ListKind};
 
 static ATOMIC: ListKind = ListKind::Atomic;

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::{Outcome, Text, Value, equal, from_json};
-use crate::evaluate::{EvaluationError, Failure};
+use crate::failure::{EvaluationError, Failure};
 use crate::types::{DeclType, FieldType, ObjectType, escape, unescape};
 
 /// A map or an object. Of an object of the input, fields are read when they are used.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Value, equal};
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 
 /// An object with a type and fields.
 #[derive(Clone, Debug)]

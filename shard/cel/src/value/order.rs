@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::Value;
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 
 /// The order of two values of one type, or of two numbers.
 pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, Failure> {

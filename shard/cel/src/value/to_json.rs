@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 use super::Value;
-use crate::evaluate::{EvaluationError, Failure};
+use crate::failure::{EvaluationError, Failure};
 
 impl Value<'_> {
     /// The value as JSON. Byte sequences are in base64, timestamps and durations are texts.

@@ -1,10 +1,10 @@
 //! `format()`: texts with placeholders. The same parser checks placeholders before an expression is evaluated.
 
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 use crate::limits::{MAX_FORMAT_PRECISION, MAX_TEXT_SIZE};
 use crate::value::{List, Map, Outcome, Value, to_string};
 
-use super::quoted_for_go;
+use crate::library::quoted_for_go;
 
 const DEFAULT_PRECISION: usize = 6;
 

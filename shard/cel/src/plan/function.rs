@@ -52,7 +52,7 @@ functions! {
 
 impl Function {
     /// The function of a name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "getFullYear" => Self::Time(Getter::FullYear),
             "getMonth" => Self::Time(Getter::Month),
@@ -75,7 +75,7 @@ impl Function {
     }
 
     /// Whether calls with a constant operand are evaluated once, when the program is made.
-    pub(super) fn is_conversion(self) -> bool {
+    pub(crate) fn is_conversion(self) -> bool {
         matches!(
             self,
             Self::Bool
@@ -92,7 +92,7 @@ impl Function {
     }
 
     /// Whether all its overloads are one implementation, which looks at the operands itself.
-    pub(super) fn is_unguarded(self) -> bool {
+    pub(crate) fn is_unguarded(self) -> bool {
         matches!(
             self,
             Self::Not

@@ -6,45 +6,42 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::{
-    Attribute, Base, Call, ConstantSet, CostRule, Fold, FoldBody, Function, MapStep, Node, Qualifier,
-    QualifierKey,
-};
-use crate::check::{Checked, Declared, NAMED, NamedExpression, Reference, overload_arguments};
+use crate::check::{Checked, Declared, NAMED, Reference, overload_arguments};
 use crate::evaluate::evaluate_constant;
 use crate::library::Pattern;
-use crate::limits::LIST_CREATE_COST;
+use crate::limits::{LIST_CREATE_COST, MAX_TREE_DEPTH};
+use crate::plan::{
+    Attribute, Base, Call, ConstantSet, CostRule, Fold, FoldBody, Function, MapStep, NamedPlan, Node, Plan,
+    Qualifier, QualifierKey,
+};
 use crate::syntax::{ACCUMULATOR, Comprehension, Expr, ExprId, Literal};
 use crate::value::{List, Value};
 
-/// The program of an expression, and the number of its slots.
+/// Plans an expression.
 ///
 /// # Errors
-/// If a constant part cannot be evaluated.
+/// If a constant part cannot be evaluated, or named expressions are nested too deeply.
 pub(super) fn plan(
     checked: &Checked,
     variables: &[Declared],
-    named: &[NamedExpression],
+    named: &Arc<Vec<NamedPlan>>,
 ) -> Result<Plan, String> {
     let mut planner =
         Planner { checked, variables, named, slots: 0, scopes: Vec::new(), used: FxHashSet::default() };
     let root = planner.node(checked.tree.root)?;
-    Ok(Plan { root, slots: planner.slots, used: planner.used })
-}
-
-/// The form in which an expression is evaluated.
-pub(super) struct Plan {
-    pub(super) root: Node,
-    /// The number of variables of comprehensions.
-    pub(super) slots: usize,
-    /// The places of the named expressions that it uses.
-    pub(super) used: FxHashSet<usize>,
+    let below = planner.used.iter().filter_map(|place| Some(named.get(*place)?.plan.depth)).max();
+    let depth = checked.tree.depth() + below.unwrap_or(0);
+    if depth > MAX_TREE_DEPTH {
+        return Err("the expression and its variables are nested too deeply".to_owned());
+    }
+    Ok(Plan { root, slots: planner.slots, named: Arc::clone(named), depth })
 }
 
 struct Planner<'p> {
     checked: &'p Checked,
     variables: &'p [Declared],
-    named: &'p [NamedExpression],
+    named: &'p [NamedPlan],
+    /// The places of the named expressions that it uses.
     used: FxHashSet<usize>,
     slots: usize,
     /// Variables of comprehensions with their slots, the innermost last. Each variable has a slot of its own.

@@ -1,31 +1,10 @@
-//! Named expressions (`variables.<name>`): evaluated at their first use, once for several programs.
+//! Named expressions (`variables.<name>`): evaluated at their first use.
 
 use rustc_hash::FxHashMap;
 
-use super::{Abort, Budget, Evaluation, EvaluationError, Evaluator, Failure, Inputs, Slot, evaluate};
-use crate::program::Program;
+use super::{Evaluator, Slot};
+use crate::failure::{Abort, EvaluationError, Failure};
 use crate::value::Outcome;
-
-/// Evaluates several programs of one environment with the same inputs. Each named expression is evaluated and charged
-/// at most once.
-#[derive(Debug)]
-pub struct Session<'a> {
-    inputs: &'a Inputs<'a>,
-    named: NamedValues<'a>,
-}
-
-impl<'a> Session<'a> {
-    /// A session in which no named expression is evaluated yet.
-    #[must_use]
-    pub fn new(inputs: &'a Inputs<'a>) -> Self {
-        Self { inputs, named: NamedValues::default() }
-    }
-
-    /// Evaluates a program and charges its cost to the budget, with that of named expressions that it uses first.
-    pub fn evaluate(&mut self, program: &'a Program, budget: &mut Budget) -> Evaluation<'a> {
-        evaluate(program, self.inputs, &mut self.named, budget)
-    }
-}
 
 /// The values of named expressions by their place, as far as they are evaluated.
 #[derive(Debug, Default)]
@@ -47,13 +26,13 @@ impl<'a> Evaluator<'a> {
         if let Some(Some(known)) = self.named.values.get(place) {
             return known.clone();
         }
-        let Some(expression) = self.programs.get(place) else {
+        let Some(expression) = self.named_plans.get(place) else {
             return Err(Failure::error("no such attribute(s)"));
         };
-        let program = &*expression.program;
+        let plan = &*expression.plan;
         let mut evaluator = Evaluator {
             inputs: self.inputs,
-            programs: program.named(),
+            named_plans: &plan.named,
             named: std::mem::take(&mut self.named),
             remaining: self.remaining,
             slots: Vec::new(),
@@ -63,8 +42,8 @@ impl<'a> Evaluator<'a> {
             steps: 0,
             patterns: FxHashMap::default(),
         };
-        evaluator.slots.resize_with(program.slots(), || Slot::Empty);
-        let result = evaluator.node(program.root());
+        evaluator.slots.resize_with(plan.slots, || Slot::Empty);
+        let result = evaluator.node(&plan.root);
         let cost = evaluator.cost;
         self.named = evaluator.named;
         self.named.cost = self.named.cost.saturating_add(cost);

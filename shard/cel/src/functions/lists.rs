@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::evaluate::Failure;
+use crate::failure::Failure;
 use crate::value::{List, Outcome, Value, add, compare, equal};
 
 /// Largest range.

@@ -48,7 +48,7 @@ const AUTHORIZATION_COST: u64 = 350_000;
 
 impl CostRule {
     /// The rule of a call. `overload` is empty if several fit; such calls cost less, as in Kubernetes.
-    pub(super) fn of(function: &str, overload: &str) -> Self {
+    pub(crate) fn of(function: &str, overload: &str) -> Self {
         extension(overload).or_else(|| kubernetes(function, overload)).unwrap_or_else(|| standard(overload))
     }
 }
