@@ -86,9 +86,9 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "*",
-        on: "*/apis/*admissionregistration.k8s.io*",
-        at: &["/status"],
-        reason: Later("API server: admission webhooks and policies."),
+        on: "GET */apis/admissionregistration.k8s.io/*",
+        at: &["/body/resources/mutatingadmissionpolic*", "/body/resources/validatingadmissionpolic*"],
+        reason: Later("API server: admission policies. Admission webhooks are served."),
     },
     Listed {
         place: "*",
@@ -105,11 +105,7 @@ pub const LISTED: &[Listed] = &[
     Listed {
         place: "discovery/*",
         on: "GET /apis",
-        at: &[
-            "/body/groups/admissionregistration.k8s.io",
-            "/body/groups/certificates.k8s.io",
-            "/body/groups/events.k8s.io",
-        ],
+        at: &["/body/groups/certificates.k8s.io", "/body/groups/events.k8s.io"],
         reason: Later("API server: groups that are not served yet."),
     },
     Listed {

@@ -25,6 +25,7 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
+mod webhooks;
 
 pub use discovery::version_priority;
 pub use host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath};
@@ -35,3 +36,4 @@ pub use scope::{Scope, ScopeSelector};
 pub use server::{ApiServer, forbidden};
 pub use version::version_document;
 pub use watch::WatchBody;
+pub use webhooks::AdmissionWebhooks;

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, AdmissionRequest};
+use fairlead_apiserver::{Admission, AdmissionRequest, AdmissionWebhooks};
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::Mutation;
 use serde_json::Value;
@@ -33,13 +33,19 @@ pub(crate) struct ShardAdmission {
     pub(crate) namespaces: NamespaceLifecycle,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) types: Arc<TypeLookup>,
+    webhooks: Arc<AdmissionWebhooks>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
 }
 
 impl ShardAdmission {
-    pub(crate) fn new(objects: ObjectStore, clusters: Arc<ClusterIndex>, types: Arc<TypeLookup>) -> Self {
+    pub(crate) fn new(
+        objects: ObjectStore,
+        clusters: Arc<ClusterIndex>,
+        types: Arc<TypeLookup>,
+        webhooks: Arc<AdmissionWebhooks>,
+    ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
-        Self { objects, namespaces, clusters, types, authorizer: std::sync::OnceLock::new() }
+        Self { objects, namespaces, clusters, types, webhooks, authorizer: std::sync::OnceLock::new() }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
@@ -76,6 +82,8 @@ impl Admission for ShardAdmission {
             }
             _ => {}
         }
+        // The path is set last: no webhook can change it.
+        self.webhooks.mutate(write, object, old).await?;
         self.set_path_annotation(write, object)?;
         Ok(mutations)
     }
@@ -91,6 +99,7 @@ impl Admission for ShardAdmission {
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;
+            self.webhooks.validate(write, None, old).await?;
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
@@ -110,6 +119,7 @@ impl Admission for ShardAdmission {
             _ => {}
         }
         reserved::validate(write, object, old)?;
+        self.webhooks.validate(write, Some(object), old).await?;
         Ok(fences)
     }
 }

@@ -7,7 +7,7 @@ use fairlead_store::Mutation;
 use serde_json::Value;
 
 use super::ServedResource;
-use crate::request::DryRun;
+use crate::request::{DryRun, Warnings};
 use crate::resource::Verb;
 use crate::scope::Scope;
 
@@ -60,4 +60,6 @@ pub struct AdmissionRequest<'r> {
     pub user: &'r UserInfo,
     /// Whether the write is committed.
     pub dry_run: DryRun,
+    /// Receives warnings for the client.
+    pub warnings: &'r Warnings,
 }

@@ -50,7 +50,14 @@ impl StoreRegistry {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let request = self.admission_request(target, scope, &name, Verb::Create, options.dry_run);
+            let request = self.admission_request(
+                target,
+                scope,
+                &name,
+                Verb::Create,
+                options.dry_run,
+                &options.warnings,
+            );
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
@@ -130,7 +137,8 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let request = self.admission_request(target, scope, name, target.verb, options.dry_run);
+            let request =
+                self.admission_request(target, scope, name, target.verb, options.dry_run, &options.warnings);
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -183,6 +191,7 @@ impl StoreRegistry {
         name: &'a str,
         verb: Verb,
         dry_run: DryRun,
+        warnings: &'a Warnings,
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,
@@ -194,6 +203,7 @@ impl StoreRegistry {
             name,
             user: target.identity.user(),
             dry_run,
+            warnings,
         }
     }
 

@@ -282,6 +282,8 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
     /// `dryRun`.
     pub dry_run: DryRun,
+    /// Receives what the registry has to tell the client.
+    pub warnings: Warnings,
 }
 
 /// The treatment of the dependents of a deleted object.
@@ -336,6 +338,7 @@ impl DeleteOptions {
             resource_version: preconditions.resource_version.filter(|version| !version.is_empty()),
             propagation,
             dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
+            warnings: Warnings::default(),
         })
     }
 }

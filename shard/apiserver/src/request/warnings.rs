@@ -9,9 +9,12 @@ use parking_lot::Mutex;
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Adds a warning.
+    /// Adds a warning, unless it is there already.
     pub fn add(&self, warning: String) {
-        self.0.lock().push(warning);
+        let mut warnings = self.0.lock();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
     }
 
     /// Removes all warnings: those of an attempt that is repeated, or those that are sent.

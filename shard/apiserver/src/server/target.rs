@@ -86,8 +86,8 @@ impl<H: Host> ApiServer<H> {
             (Verb::Create, name) => self.create(context, &target, name.as_deref(), body, warnings).await,
             (Verb::Update, Some(name)) => self.update(context, &target, &name, body, warnings).await,
             (Verb::Patch, Some(name)) => self.patch(context, &target, &name, body, warnings).await,
-            (Verb::Delete, Some(name)) => self.delete(context, &target, &name, body).await,
-            (Verb::DeleteCollection, _) => self.delete_collection(context, &target, body).await,
+            (Verb::Delete, Some(name)) => self.delete(context, &target, &name, body, warnings).await,
+            (Verb::DeleteCollection, _) => self.delete_collection(context, &target, body, warnings).await,
             (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None) => {
                 Err(not_allowed(&target.resource, wanted.verb))
             }

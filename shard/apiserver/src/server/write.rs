@@ -99,6 +99,7 @@ impl<H: Host> ApiServer<H> {
         target: &Target,
         name: &str,
         body: B,
+        warnings: &mut Vec<String>,
     ) -> Result<Response, Status>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -106,7 +107,9 @@ impl<H: Host> ApiServer<H> {
     {
         let options = delete_options(context, body).await?;
         let accepted = context.accepted()?;
-        match target.resource.registry.delete(target, name, &options).await? {
+        let deleted = target.resource.registry.delete(target, name, &options).await;
+        warnings.extend(options.warnings.take());
+        match deleted? {
             DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
             DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
@@ -129,6 +132,7 @@ impl<H: Host> ApiServer<H> {
         context: &Context<'_>,
         target: &Target,
         body: B,
+        warnings: &mut Vec<String>,
     ) -> Result<Response, Status>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -137,7 +141,9 @@ impl<H: Host> ApiServer<H> {
         let selection = list_options(context.query, false)?;
         let options = delete_options(context, body).await?;
         let accepted = context.accepted()?;
-        let deleted = target.resource.registry.delete_collection(target, &selection, &options).await?;
+        let deleted = target.resource.registry.delete_collection(target, &selection, &options).await;
+        warnings.extend(options.warnings.take());
+        let deleted = deleted?;
         let renderer = self.renderer(context.query, target, crate::request::Form::Object)?;
         let items: Result<Vec<Value>, Status> =
             deleted.objects.iter().map(|stored| renderer.tree(listed(stored))).collect();

@@ -15,8 +15,9 @@ use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, St
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
-    Action, Admission, AdmissionRequest, ApiServer, Attributes, Decision, Host, InterceptedRequest,
-    RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath, version_document,
+    Action, Admission, AdmissionRequest, AdmissionWebhooks, ApiServer, Attributes, Decision, Host,
+    InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath,
+    version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -51,7 +52,8 @@ pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);
-    let admission = Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone())));
+    let webhooks = AdmissionWebhooks::follow(objects.clone(), &hub).unwrap();
+    let admission = Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), webhooks));
     let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
@@ -141,16 +143,17 @@ impl Host for TestHost {
 }
 
 /// Admits objects whose namespace exists; refuses Secrets named `forbidden`.
-struct NamespaceAdmission(NamespaceLifecycle);
+struct NamespaceAdmission(NamespaceLifecycle, Arc<AdmissionWebhooks>);
 
 #[async_trait]
 impl Admission for NamespaceAdmission {
     async fn mutate(
         &self,
-        _write: &AdmissionRequest<'_>,
+        write: &AdmissionRequest<'_>,
         object: &mut Value,
-        _old: Option<&Value>,
+        old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
+        self.1.mutate(write, object, old).await?;
         if object["metadata"]["labels"]["mutate"] == "me" {
             object["metadata"]["labels"]["mutated"] = "yes".into();
         }
@@ -160,9 +163,10 @@ impl Admission for NamespaceAdmission {
     async fn validate(
         &self,
         write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
+        object: Option<&Value>,
+        old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
+        self.1.validate(write, object, old).await?;
         Ok(self.0.validate(write)?.into_iter().collect())
     }
 }

@@ -13,4 +13,5 @@ mod patches;
 mod requests;
 mod rules;
 mod watches;
+mod webhooks;
 mod writes;

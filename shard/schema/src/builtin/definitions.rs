@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
@@ -98,6 +101,8 @@ fn generate() -> Map<String, Value> {
         Role,
         RoleBinding,
         CustomResourceDefinition,
+        MutatingWebhookConfiguration,
+        ValidatingWebhookConfiguration,
         LocalSubjectAccessReview,
         SelfSubjectAccessReview,
         SelfSubjectRulesReview,

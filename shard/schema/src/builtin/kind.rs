@@ -162,6 +162,14 @@ const RBAC: BuiltinKind = BuiltinKind {
     ..STORED
 };
 
+const ADMISSION: BuiltinKind = BuiltinKind {
+    group: "admissionregistration.k8s.io",
+    categories: &["api-extensions"],
+    namespaced: false,
+    has_generation: true,
+    ..STORED
+};
+
 static KINDS: &[BuiltinKind] = &[
     BuiltinKind {
         kind: "ConfigMap",
@@ -320,6 +328,22 @@ static KINDS: &[BuiltinKind] = &[
         ..RBAC
     },
     BuiltinKind {
+        kind: "MutatingWebhookConfiguration",
+        plural: "mutatingwebhookconfigurations",
+        singular: "mutatingwebhookconfiguration",
+        definition: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
+        semantics: &semantics::WebhookConfiguration { is_mutating: true },
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "ValidatingWebhookConfiguration",
+        plural: "validatingwebhookconfigurations",
+        singular: "validatingwebhookconfiguration",
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
+        semantics: &semantics::WebhookConfiguration { is_mutating: false },
+        ..ADMISSION
+    },
+    BuiltinKind {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
@@ -351,6 +375,8 @@ mod tests {
             ("", "namespaces", "DYe+LmmEOcs="),
             ("", "secrets", "cqhVaDyekjw="),
             ("", "serviceaccounts", "4Bd9hRsOD00="),
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "nS8Hvd/tfaU="),
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "YYJqJUOYU9U="),
             ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),
             ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
             ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),

@@ -63,6 +63,26 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
     property("io.k8s.api.core.v1.NamespaceStatus", "conditions", Extension::MergeByKey("type")),
     property("io.k8s.api.core.v1.NamespaceStatus", "phase", Extension::Enum(&["Active", "Terminating"])),
     property(
+        "io.k8s.api.admissionregistration.v1.MutatingWebhook",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
+        "webhooks",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingWebhook",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
+        "webhooks",
+        Extension::MergeByKey("name"),
+    ),
+    property(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
         Extension::MapByKey("type"),

@@ -9,6 +9,7 @@ mod lease_event;
 mod namespace;
 mod rbac;
 mod review;
+mod webhook_configuration;
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
 pub(super) use rbac::{Role, RoleBinding};
 pub(super) use review::AccessReview;
+pub(super) use webhook_configuration::WebhookConfiguration;
 
 use crate::field::{FieldError, FieldPath};
 

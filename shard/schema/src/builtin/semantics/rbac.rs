@@ -72,7 +72,7 @@ fn validate_aggregation(aggregation: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
         let at = path.child("matchLabels");
         errors.extend(qualified_name(key).iter().map(|p| FieldError::invalid_str(at.clone(), key, p)));

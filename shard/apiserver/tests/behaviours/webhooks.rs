@@ -1,0 +1,296 @@
+//! Admission webhooks, called over TLS.
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::client::Server;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A server of webhooks, one per path. It keeps the requests of the reviews.
+struct Webhooks {
+    url: String,
+    ca_bundle: String,
+    reviews: Arc<Mutex<Vec<Value>>>,
+    _accepting: JoinSet<()>,
+}
+
+impl Webhooks {
+    async fn start() -> Self {
+        let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![key.cert.der().clone()], private)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let reviews = Arc::new(Mutex::new(Vec::new()));
+        let mut accepting = JoinSet::new();
+        let seen = Arc::clone(&reviews);
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| reply(request, Arc::clone(&seen)));
+                    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    // A client may disconnect at any time.
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { url, ca_bundle: STANDARD.encode(key.cert.pem()), reviews, _accepting: accepting }
+    }
+
+    /// A webhook for creates, updates and deletes of config maps.
+    fn webhook(&self, path: &str, changes: &Value) -> Value {
+        let mut webhook = json!({
+            "name": format!("{path}.example.com"),
+            "clientConfig": {"url": format!("{}/{path}", self.url), "caBundle": self.ca_bundle},
+            "rules": [{
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+            }],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        });
+        for (field, value) in changes.as_object().into_iter().flatten() {
+            webhook[field] = value.clone();
+        }
+        webhook
+    }
+
+    fn take_reviews(&self) -> Vec<Value> {
+        std::mem::take(&mut self.reviews.lock().unwrap())
+    }
+}
+
+async fn reply(
+    request: Request<Incoming>,
+    seen: Arc<Mutex<Vec<Value>>>,
+) -> Result<Response<Full<bytes::Bytes>>, std::convert::Infallible> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let mut wanted = review["request"].clone();
+    wanted["path"] = path.clone().into();
+    seen.lock().unwrap().push(wanted);
+    let patched = |patch: Value| {
+        let patch = STANDARD.encode(patch.to_string());
+        json!({"allowed": true, "patchType": "JSONPatch", "patch": patch})
+    };
+    let mut response = match &*path {
+        "/label/a" => patched(json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "a"}}])),
+        "/append/a" => {
+            let text = review["request"]["object"]["data"]["text"].as_str().unwrap_or_default();
+            patched(json!([{"op": "add", "path": "/data/text", "value": format!("{text}+")}]))
+        }
+        "/rename/a" => patched(json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
+        "/deny/a" => {
+            json!({"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "not today"}})
+        }
+        "/warn/a" => json!({"allowed": true, "warnings": ["mind the gap"]}),
+        "/wrong-uid/a" => json!({"allowed": true, "uid": "another"}),
+        "/silent/a" => std::future::pending().await,
+        "/redirect/a" => {
+            let response = Response::builder().status(307).header("location", "/warn/a");
+            return Ok(response.body(Full::default()).unwrap());
+        }
+        _ => json!({"allowed": true}),
+    };
+    if response.get("uid").is_none() {
+        response["uid"] = review["request"]["uid"].clone();
+    }
+    let answer =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    Ok(Response::new(Full::from(answer.to_string())))
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"text": "x"}})
+}
+
+async fn configure(server: &Server, kind: &str, name: &str, webhooks: Vec<Value>) {
+    let resource = format!("{CONFIGURATIONS}/{kind}webhookconfigurations");
+    server.create(&resource, &json!({"metadata": {"name": name}, "webhooks": webhooks})).await;
+}
+
+#[tokio::test]
+async fn a_mutating_webhook_changes_the_object_and_sees_its_scope() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    configure(&server, "mutating", "m", vec![webhooks.webhook("label/a", &json!({"name": "l.example.com"}))])
+        .await;
+    let created = server.create(CONFIG_MAPS, &config_map("one")).await;
+    assert_eq!(created["metadata"]["labels"], json!({"seen": "a"}));
+    let reviews = webhooks.take_reviews();
+    let [review] = &*reviews else { panic!("one review: {reviews:?}") };
+    assert_eq!(review["operation"], "CREATE");
+    assert_eq!(review["name"], "one");
+    assert_eq!(review["namespace"], "default");
+    assert_eq!(review["kind"], json!({"group": "", "version": "v1", "kind": "ConfigMap"}));
+    assert_eq!(review["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
+    assert_eq!(review["userInfo"]["username"], "admin");
+    assert_eq!(review["options"], json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}));
+    assert_eq!(review["object"]["metadata"]["annotations"]["kcp.io/cluster"], "c");
+    assert_eq!(review["oldObject"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_validating_webhook_refuses_creates_updates_and_deletes() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    server.create(CONFIG_MAPS, &config_map("one")).await;
+    configure(
+        &server,
+        "validating",
+        "v",
+        vec![webhooks.webhook("deny/a", &json!({"name": "d.example.com"}))],
+    )
+    .await;
+    let one = format!("{CONFIG_MAPS}/one");
+    let refusal = (
+        403,
+        "Forbidden".to_owned(),
+        "admission webhook \"d.example.com\" denied the request: not today".to_owned(),
+    );
+    assert_eq!(server.post(CONFIG_MAPS, &config_map("two")).await.failure(), refusal);
+    let patch = json!({"data": {"text": "y"}});
+    assert_eq!(server.patch(&one, "merge", &patch).await.failure(), refusal);
+    assert_eq!(server.delete(&one).await.failure(), refusal);
+    assert_eq!(server.get(&one).await.json()["data"]["text"], "x");
+    let operations: Vec<Value> =
+        webhooks.take_reviews().iter().map(|review| review["operation"].clone()).collect();
+    assert_eq!(operations, ["CREATE", "UPDATE", "DELETE"]);
+    // The configuration itself is not reviewed, so it can be deleted.
+    let configuration = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/v");
+    assert_eq!(server.delete(&configuration).await.code, 200);
+    assert_eq!(server.delete(&one).await.code, 200);
+}
+
+#[tokio::test]
+async fn warnings_of_a_webhook_reach_the_client() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    configure(
+        &server,
+        "validating",
+        "v",
+        vec![webhooks.webhook("warn/a", &json!({"name": "w.example.com"}))],
+    )
+    .await;
+    let response = server.post(CONFIG_MAPS, &config_map("one")).await;
+    assert_eq!(response.code, 201);
+    assert!(response.warnings().iter().any(|warning| warning.contains("mind the gap")), "{response:?}");
+}
+
+#[tokio::test]
+async fn a_failing_webhook_is_treated_by_its_failure_policy() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let unreachable = json!({"url": "https://127.0.0.1:1/"});
+    for (path, changes, expected) in [
+        ("wrong-uid", json!({}), "received invalid webhook response: expected response.uid="),
+        ("redirect", json!({}), "failed to call webhook: the server responded with status 307"),
+        ("silent", json!({"timeoutSeconds": 1}), "context deadline exceeded"),
+        (
+            "gone",
+            json!({"clientConfig": unreachable}),
+            "failed to call webhook: cannot connect to 127.0.0.1:1",
+        ),
+        (
+            "service",
+            json!({"clientConfig": {"service": {"name": "s", "namespace": "n"}}}),
+            "failed to call webhook: a logical cluster has no services",
+        ),
+    ] {
+        for (policy, code) in [("Ignore", 201), ("Fail", 500)] {
+            let mut webhook = webhooks.webhook(&format!("{path}/a"), &changes);
+            webhook["name"] = format!("{path}.example.com").into();
+            webhook["failurePolicy"] = policy.into();
+            configure(&server, "validating", "v", vec![webhook]).await;
+            let response = server.post(CONFIG_MAPS, &config_map(&format!("{path}-x"))).await;
+            assert_eq!(response.code, code, "{path} {policy}: {response:?}");
+            if policy == "Fail" {
+                let message = response.failure().2;
+                let start =
+                    format!("Internal error occurred: failed calling webhook \"{path}.example.com\": ");
+                assert!(message.starts_with(&start) && message.contains(expected), "{message}");
+            }
+            server.delete(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations/v")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn selectors_and_rules_limit_what_a_webhook_sees() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let labelled = |value: &str| json!({"matchLabels": {"kind": value}});
+    for (changes, expected) in [
+        (json!({"objectSelector": labelled("seen")}), 1),
+        (json!({"objectSelector": labelled("other")}), 0),
+        (json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}), 1),
+        (json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}), 0),
+        (
+            json!({"rules": [{"operations": ["UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]}),
+            0,
+        ),
+        (
+            json!({"rules": [{
+                "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
+                "scope": "Cluster",
+            }]}),
+            0,
+        ),
+    ] {
+        let mut webhook = webhooks.webhook("allow/a", &changes);
+        webhook["name"] = "a.example.com".into();
+        configure(&server, "validating", "v", vec![webhook]).await;
+        let object = json!({"metadata": {"name": "one", "labels": {"kind": "seen"}}});
+        assert_eq!(server.post(CONFIG_MAPS, &object).await.code, 201);
+        assert_eq!(webhooks.take_reviews().len(), expected, "{changes}");
+        server.delete(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations/v")).await;
+        server.delete(&format!("{CONFIG_MAPS}/one")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_again_if_a_later_one_changed_the_object() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let again = json!({"name": "first.example.com", "reinvocationPolicy": "IfNeeded"});
+    let once = json!({"name": "second.example.com"});
+    let both = vec![webhooks.webhook("append/a", &again), webhooks.webhook("append/a", &once)];
+    configure(&server, "mutating", "m", both).await;
+    let created = server.create(CONFIG_MAPS, &config_map("one")).await;
+    assert_eq!(created["data"]["text"], "x+++");
+}
+
+#[tokio::test]
+async fn a_webhook_cannot_change_the_identity_of_an_object() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    configure(
+        &server,
+        "mutating",
+        "m",
+        vec![webhooks.webhook("rename/a", &json!({"name": "r.example.com"}))],
+    )
+    .await;
+    let (code, _, message) = server.post(CONFIG_MAPS, &config_map("one")).await.failure();
+    assert_eq!(code, 500);
+    assert!(message.contains("changed metadata.name, which identifies the object"), "{message}");
+}
