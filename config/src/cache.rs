@@ -1,5 +1,6 @@
 //! The settings of the cache server.
 
+use crate::authorization::ALWAYS_ALLOW_PATHS;
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
@@ -16,6 +17,8 @@ settings! {
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// PEM bundle: authorities of the shards' client certificates. Flag: --client-ca-file.
         client_ca ("clientCA"): InputFile = "client-ca.crt".into();
+        /// Paths that everybody may read, exact or with * at the end. Flag: --authorization-always-allow-paths.
+        always_allow_paths ("alwaysAllowPaths"): Vec<String> = ALWAYS_ALLOW_PATHS.map(str::to_owned).into();
         /// Peers that may connect: shards.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Storage of objects.

@@ -7,7 +7,9 @@
 
 mod access_log;
 mod acme;
+mod audit;
 mod authentication;
+mod authorization;
 mod cache;
 mod check;
 mod defaults;
@@ -35,9 +37,14 @@ mod values;
 
 pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
 pub use acme::{AcmeChallenge, AcmeConfig, ExternalAccountConfig, ListenerAcmeConfig};
+pub use audit::{
+    AuditConfig, AuditLogBatchConfig, AuditLogFormat, AuditLogPath, AuditMode, AuditTruncateConfig,
+    AuditWebhookBatchConfig, AuditWebhookConfig,
+};
 pub use authentication::{
     AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
 };
+pub use authorization::{AuthorizationConfig, AuthorizationWebhookConfig, AuthorizerKind};
 pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
@@ -62,7 +69,10 @@ pub use quota::{
 pub use regular_file::{is_regular_file, read_regular_file};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
-pub use shard::{PlacementClientConfig, ShardConfig, ShardServiceAccountsConfig};
+pub use shard::{
+    AdminAccessConfig, HomeWorkspacesConfig, ObjectLimitsConfig, PlacementClientConfig,
+    ShardAuthenticationConfig, ShardConfig, ShardServiceAccountsConfig,
+};
 pub use shared::{
     AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
     SlowClientsConfig, StoreConfig, TrustConfig,

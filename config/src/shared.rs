@@ -48,6 +48,14 @@ settings! {
         request_header_ca ("requestHeaderCA"): Option<InputFile> = None;
         /// Common names of those proxies. Flag: --requestheader-allowed-names.
         request_header_allowed_names ("requestHeaderAllowedNames"): Vec<String> = vec!["kcp-front-proxy".to_owned()];
+        /// Headers with the user's name. Flag: --requestheader-username-headers.
+        username_headers ("usernameHeaders"): Vec<String> = vec!["X-Remote-User".to_owned()];
+        /// Headers with the user's UID. Flag: --requestheader-uid-headers.
+        uid_headers ("uidHeaders"): Vec<String> = Vec::new();
+        /// Headers with a group each. Flag: --requestheader-group-headers.
+        group_headers ("groupHeaders"): Vec<String> = vec!["X-Remote-Group".to_owned()];
+        /// Prefixes of headers with extra attributes. Flag: --requestheader-extra-headers-prefix.
+        extra_header_prefixes ("extraHeaderPrefixes"): Vec<String> = vec!["X-Remote-Extra-".to_owned()];
     }
 
     /// Storage of objects.

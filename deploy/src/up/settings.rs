@@ -205,6 +205,7 @@ fn shard(
             request_header_allowed_names: [Client::FrontProxy, Client::FrontProxyEdge]
                 .map(|c| c.user_name())
                 .into(),
+            ..TrustConfig::default()
         },
         service_accounts: ShardServiceAccountsConfig {
             signing_key: Some(certificates.service_account_keys().signing_key.into()),
