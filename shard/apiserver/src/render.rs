@@ -62,6 +62,14 @@ impl Renderer<'_> {
             listed.object.splice_item(listed.revision, listed.scope, self.annotations, out);
             return Ok(());
         }
+        if self.resource.shared_form().is_some() && self.form == Form::Object {
+            let mut tree = self.tree(listed)?;
+            if let Some(fields) = tree.as_object_mut() {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            return serde_json::to_writer(out, &tree).map_err(Status::internal);
+        }
         self.write(listed, out)
     }
 

@@ -9,6 +9,7 @@ use fairlead_schema::builtin::{BuiltinKind, Semantics, builtin_by_resource, buil
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::shared_form::SHARED_FORM_SCHEMA;
 use super::{
     Conversion, Registry, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
 };
@@ -37,8 +38,12 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         kind: subresource.body,
     });
     let selectable = kind.selectable_fields.iter().filter_map(|name| {
-        let path = JsonPath::parse(&format!(".{name}")).ok()?;
-        Some(SelectableField { name: (*name).into(), path, default: "" })
+        // The source of an event is an object; its component is compared.
+        let stored = match (kind.kind, *name) {
+            ("Event", "source") => ".source.component".to_owned(),
+            (_, name) => ServedResource::stored_field(kind.group, name),
+        };
+        Some(SelectableField { name: (*name).into(), path: JsonPath::parse(&stored).ok()?, default: "" })
     });
     let version = ServedVersion {
         name: kind.version.into(),
@@ -62,7 +67,7 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         versions: Arc::new(Versions { served: vec![version.clone()], storage: version }),
         // Compiled-in kinds never change while the process runs.
         key: ServedKey::of(&[b"built in", kind.group.as_bytes(), kind.plural.as_bytes()]),
-        schema_hash: 0,
+        schema_hash: if kind.group == kind.storage_group() { 0 } else { SHARED_FORM_SCHEMA },
         conversion: Conversion::None,
         storage_version_hash: kind.storage_version_hash().map(Into::into),
         name_rule: kind.name_rule,

@@ -19,6 +19,9 @@ pub(crate) fn to_storage(
     from: &str,
     object: Value,
 ) -> Result<(Value, u64), Status> {
+    if let Some(form) = resource.shared_form() {
+        return Ok(((form.store)(object), UNKNOWN_SCHEMA));
+    }
     let storage = &resource.versions.storage;
     if from == &*storage.name {
         return Ok((object, resource.schema_hash));
@@ -41,6 +44,9 @@ pub(crate) fn to_storage(
 /// # Errors
 /// 500 if the stored object cannot be expressed in the version.
 pub(crate) fn to_version(resource: &ServedResource, version: &str, object: Value) -> Result<Value, Status> {
+    if let Some(form) = resource.shared_form() {
+        return Ok((form.serve)(object));
+    }
     let stored_version =
         object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default().to_owned();
     let mut object = convert(resource, &stored_version, version, object).map_err(|reason| {

@@ -14,6 +14,7 @@ mod read;
 mod selection;
 mod served;
 mod served_key;
+mod shared_form;
 mod store_backed;
 mod write;
 

@@ -29,7 +29,7 @@ impl StoreRegistry {
         self.wait_for_revision(at_least).await?;
         let resource = &target.resource;
         let found = self.objects.get(
-            &resource.name,
+            resource.storage_name(),
             &resource.origin,
             target.scope()?,
             target.namespace.as_deref(),
@@ -85,7 +85,7 @@ impl StoreRegistry {
             self.wait_for_revision(options.resource_version).await?;
         }
         let interest = Interest {
-            resource: target.resource.name.clone(),
+            resource: target.resource.storage_name().clone(),
             origin: (!target.spans_origins).then(|| target.resource.origin.clone()),
             scopes: target.scopes.clone(),
             namespace: target.namespace.clone(),
@@ -161,11 +161,11 @@ pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
 fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     let resource = &target.resource;
     if target.spans_origins {
-        return objects.codec().all_origins(&resource.name);
+        return objects.codec().all_origins(resource.storage_name());
     }
     // A namespace belongs to the range only when the scope is complete.
     let namespace = target.scopes.one().and(target.namespace.as_deref());
-    objects.codec().range(&resource.name, &resource.origin, target.scopes.leading(), namespace)
+    objects.codec().range(resource.storage_name(), &resource.origin, target.scopes.leading(), namespace)
 }
 
 fn exact_range(prefix: &str, target: &Target, name: &str) -> Range {

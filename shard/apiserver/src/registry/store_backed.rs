@@ -49,7 +49,7 @@ impl StoreRegistry {
     /// After a write of a resource that an index depends on: waits until the index has processed it, so that the
     /// next request of the writer uses the new state. Costs the delay of the hub, well below a millisecond.
     pub(super) async fn wait_for_index(&self, target: &Target, revision: Revision) {
-        if self.hub.is_observed(&target.resource.name) {
+        if self.hub.is_observed(target.resource.storage_name()) {
             // A closed hub means that the process is shutting down; the write itself is durable.
             let _ = self.hub.wait(revision).await;
         }

@@ -64,7 +64,7 @@ impl StoreRegistry {
             let (stored, schema_hash) = to_storage(resource, &target.version, object)?;
             let encoded = self.objects.encode(stored, schema_hash)?;
             let key = self.objects.key(
-                &resource.name,
+                resource.storage_name(),
                 &resource.origin,
                 scope.as_str(),
                 target.namespace.as_deref(),
@@ -119,7 +119,7 @@ impl StoreRegistry {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        let key = self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             options.warnings.take();
             let Some(current) = self.objects.get_by_key(&key, scope)? else {

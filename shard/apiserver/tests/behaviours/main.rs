@@ -5,6 +5,7 @@
 mod client;
 mod deletes;
 mod discovery;
+mod events;
 mod host;
 mod lists;
 mod negotiation;

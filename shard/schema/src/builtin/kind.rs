@@ -84,7 +84,14 @@ impl BuiltinKind {
     /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
     #[must_use]
     pub fn storage_version_hash(&self) -> Option<String> {
-        self.is_stored().then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
+        self.is_stored()
+            .then(|| storage_version_hash("", self.storage_group(), self.hashed_version, self.kind))
+    }
+
+    /// The group under which objects are stored: events of both groups are the same objects.
+    #[must_use]
+    pub fn storage_group(&self) -> &'static str {
+        if self.group == "events.k8s.io" { "" } else { self.group }
     }
 
     /// Defaulting, validation and preparation of the kind.
@@ -200,7 +207,7 @@ static KINDS: &[BuiltinKind] = &[
             "type",
         ],
         allows_create_on_update: true,
-        semantics: &semantics::Event,
+        semantics: &semantics::CoreEvent,
         ..STORED
     },
     BuiltinKind {
@@ -344,6 +351,29 @@ static KINDS: &[BuiltinKind] = &[
         ..ADMISSION
     },
     BuiltinKind {
+        group: "events.k8s.io",
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        definition: "io.k8s.api.events.v1.Event",
+        selectable_fields: &[
+            "reason",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reportingController",
+            "type",
+        ],
+        allows_create_on_update: true,
+        semantics: &semantics::EventsEvent,
+        ..STORED
+    },
+    BuiltinKind {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
@@ -379,6 +409,7 @@ mod tests {
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "YYJqJUOYU9U="),
             ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),
             ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
+            ("events.k8s.io", "events", "9dDOQsG8mfE="),
             ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),
             ("rbac.authorization.k8s.io", "clusterroles", "EaTVTweV/FA="),
             ("rbac.authorization.k8s.io", "rolebindings", "MzIGXqlinao="),

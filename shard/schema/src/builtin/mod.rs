@@ -16,7 +16,7 @@ pub use kind::{
     storage_version_hash,
 };
 pub use normalize::{NormalizeError, normalize_definition};
-pub use semantics::{NAMESPACE_NAME_LABEL, Semantics};
+pub use semantics::{NAMESPACE_NAME_LABEL, Semantics, event_to_core_form, event_to_events_form};
 pub use table::{ColumnFormat, TableColumn};
 
 pub(crate) use definitions::{builtin_shapes, list_definition};

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::kind::BuiltinKind;
+use super::semantics::event_to_core_form;
 use crate::printer_column::age;
 
 /// A column definition of a `meta.k8s.io/v1` `Table`, serialized as in the API.
@@ -58,7 +59,8 @@ impl BuiltinKind {
         let age_cell = || json!(age_of(created, now));
         match self.kind {
             "ConfigMap" => vec![name, json!(count(object, "data") + count(object, "binaryData")), age_cell()],
-            "Event" => event_cells(object, now),
+            "Event" if self.group == self.storage_group() => event_cells(object, now),
+            "Event" => event_cells(&event_to_core_form(object.clone()), now),
             "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
             "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
             "RoleBinding" | "ClusterRoleBinding" => {

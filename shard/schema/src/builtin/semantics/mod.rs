@@ -5,7 +5,8 @@
 //! `validate_update` (with the rules of `metadata`, which are not part of this module), store.
 
 mod data;
-mod lease_event;
+mod event;
+mod lease;
 mod namespace;
 mod rbac;
 mod review;
@@ -14,7 +15,9 @@ mod webhook_configuration;
 use serde_json::Value;
 
 pub(super) use data::{ConfigMap, Secret};
-pub(super) use lease_event::{Event, Lease, SchemaOnly};
+pub(super) use event::{CoreEvent, EventsEvent};
+pub use event::{event_to_core_form, event_to_events_form};
+pub(super) use lease::{Lease, SchemaOnly};
 pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
 pub(super) use rbac::{Role, RoleBinding};
