@@ -97,15 +97,9 @@ pub const LISTED: &[Listed] = &[
         reason: Later("API server: certificate signing requests."),
     },
     Listed {
-        place: "*",
-        on: "*/apis/events.k8s.io*",
-        at: &["/status"],
-        reason: Later("API server: the group events.k8s.io. Events of the core group are served."),
-    },
-    Listed {
         place: "discovery/*",
         on: "GET /apis",
-        at: &["/body/groups/certificates.k8s.io", "/body/groups/events.k8s.io"],
+        at: &["/body/groups/certificates.k8s.io"],
         reason: Later("API server: groups that are not served yet."),
     },
     Listed {
@@ -418,12 +412,6 @@ pub const LISTED: &[Listed] = &[
         reason: Timing(
             "The events between an old revision and the present depend on the history before the watch.",
         ),
-    },
-    Listed {
-        place: "c",
-        on: "#223",
-        at: &["/events/<bookmarks>*"],
-        reason: Later("API server: a bookmark before the timeout of a watch."),
     },
     Listed {
         place: "c",

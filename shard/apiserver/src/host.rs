@@ -57,6 +57,16 @@ pub trait Host: Send + Sync + 'static {
     /// Decides whether the user may perform the action.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 
+    /// The steps of an authorization, for the audit event of a request. Called for recorded requests only, after the decision.
+    fn authorization_steps(&self, _attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        Vec::new()
+    }
+
+    /// Annotations of all audit events of a scope.
+    fn audit_annotations(&self, _scopes: &ScopeSelector) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Resolves the resource of a request; `Ok(None)` is a 404.
     ///
     /// # Errors
@@ -186,6 +196,30 @@ pub enum Decision {
     Deny(&'static str),
     /// Another authorizer may allow the action; if none does, it is denied.
     NoOpinion,
+}
+
+/// A step of an authorization.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuthorizationStep {
+    /// Its name, `02-content`.
+    pub name: &'static str,
+    /// Its decision.
+    pub decision: Decision,
+    /// The reason.
+    pub reason: String,
+}
+
+impl AuthorizationStep {
+    /// The two audit annotations of the step in a domain, `request.auth.kcp.io` or `sar.auth.kcp.io`.
+    pub fn audit_annotations(&self, domain: &str) -> [(String, String); 2] {
+        let decision = match self.decision {
+            Decision::Allow => "Allowed",
+            Decision::Deny(_) => "Denied",
+            Decision::NoOpinion => "NoOpinion",
+        };
+        let key = format!("{domain}/{}", self.name);
+        [(format!("{key}-decision"), decision.to_owned()), (format!("{key}-reason"), self.reason.clone())]
+    }
 }
 
 impl Decision {

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use fairlead_process::Status;
+use prometheus::IntCounter;
 use serde_json::{Value, json};
 
 use crate::gzip::GzipStream;
@@ -30,6 +31,8 @@ pub struct ListBody {
     /// Whether the metadata are known before the items: a page has its continue token at the end.
     is_page: bool,
     has_items: bool,
+    /// Counts the objects.
+    returned: IntCounter,
     /// A piece that has been built.
     ready: Option<Vec<u8>>,
     gzip: Option<GzipStream>,
@@ -38,7 +41,13 @@ pub struct ListBody {
 
 impl ListBody {
     /// The list of a cursor; `is_page` if it has a limit.
-    pub(crate) fn new(target: Target, view: View, cursor: Box<dyn ListCursor>, is_page: bool) -> Self {
+    pub(crate) fn new(
+        target: Target,
+        view: View,
+        cursor: Box<dyn ListCursor>,
+        is_page: bool,
+        returned: IntCounter,
+    ) -> Self {
         Self {
             target,
             view,
@@ -46,6 +55,7 @@ impl ListBody {
             now: jiff::Timestamp::now().as_second(),
             is_page,
             has_items: false,
+            returned,
             ready: None,
             gzip: None,
             is_done: false,
@@ -58,12 +68,13 @@ impl ListBody {
     /// 410 or 500.
     pub(crate) fn append_items(&mut self, out: &mut Vec<u8>) -> Result<Option<ListEnd>, Status> {
         let renderer = renderer(&self.target, self.view, self.now);
-        let (mut parsed, mut failed) = (0, None);
+        let (mut parsed, mut failed, mut returned) = (0, None, 0);
         let (limit, has_items) = (out.len() + PIECE, &mut self.has_items);
         let end = self.cursor.step(&mut |listed: ListedObject<'_>| {
             if core::mem::replace(has_items, true) {
                 out.push(b',');
             }
+            returned += 1;
             parsed += usize::from(!renderer.is_verbatim(listed.object));
             if let Err(status) = append_item(&renderer, listed, out) {
                 failed = Some(status);
@@ -73,6 +84,7 @@ impl ListBody {
             }
             ControlFlow::Continue(())
         })?;
+        self.returned.inc_by(returned);
         failed.map_or(Ok(end), Err)
     }
 
@@ -143,8 +155,8 @@ impl ListBody {
         let resource = &self.target.resource;
         let mut head = match self.view.form {
             Form::Table(version) => json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}")}),
-            Form::PartialMetadata => {
-                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"})
+            Form::PartialMetadata(version) => {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}")})
             }
             Form::AggregatedDiscovery(_) | Form::Object => {
                 json!({"kind": *resource.list_kind, "apiVersion": resource.api_version(&self.target.version)})

@@ -91,7 +91,7 @@ impl Renderer<'_> {
                 serde_json::to_writer(&mut out, &self.table(version, &metadata, vec![row], true))
                     .map_err(Status::internal)?;
             }
-            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata(_) => {
                 self.write(listed, &mut out)?
             }
         }
@@ -112,10 +112,10 @@ impl Renderer<'_> {
 
     /// The object in the requested form, except tables.
     pub(crate) fn shape(&self, mut object: Value) -> Value {
-        if self.form == Form::PartialMetadata {
+        if let Form::PartialMetadata(version) = self.form {
             return json!({
                 "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
+                "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": object["metadata"].take(),
             });
         }

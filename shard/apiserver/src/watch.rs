@@ -9,6 +9,7 @@ use fairlead_store::Revision;
 use serde_json::{Value, json};
 
 use crate::hub::{Backlog, Delivery, EventLabels, FrameType, Labels, ObjectChange, ObjectEvent};
+use crate::metrics::LongRunning;
 use crate::object::{EncodedObject, ScopeAnnotations};
 use crate::registry::{EventState, Selection};
 use crate::registry::{ListCursor, ListedObject, OpenWatch, Target};
@@ -30,6 +31,8 @@ pub struct WatchBody {
     backlog: Backlog,
     phase: Phase,
     headings_sent: bool,
+    /// Counts this watch and its events.
+    observed: LongRunning,
 }
 
 /// The requested form of the objects in the stream.
@@ -53,10 +56,17 @@ enum Phase {
 }
 
 impl WatchBody {
-    pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: OpenWatch) -> Self {
+    pub(crate) fn new(
+        target: Target,
+        options: ListOptions,
+        view: View,
+        mut watched: OpenWatch,
+        observed: LongRunning,
+    ) -> Self {
         let initial = watched.initial.take();
         let backlog = core::mem::take(&mut watched.backlog);
-        Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
+        let phase = Phase::Initial;
+        Self { target, options, view, watched, initial, backlog, phase, headings_sent: false, observed }
     }
 
     /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. A single
@@ -134,7 +144,8 @@ impl WatchBody {
             Ok(Some(_)) if self.phase == Phase::Done => {}
             Ok(Some(_)) => {
                 self.phase = Phase::Backlog;
-                let ends_state = self.options.initial_events == Some(InitialEvents::Send);
+                // A watch without a version gets it, too, as in Kubernetes.
+                let ends_state = self.options.initial_events != Some(InitialEvents::Skip);
                 if ends_state && self.options.allows_bookmarks {
                     out.extend_from_slice(&self.bookmark(self.watched.after, true));
                 }
@@ -182,7 +193,9 @@ impl WatchBody {
             ListedObject { object: object.as_object(), revision: event.revision, scope: &event.scope };
         let is_shown = core::ptr::eq(object, event.change.object());
         if is_shown && self.renderer().is_verbatim(listed.object) {
-            return Some(event.frame(frame_type, self.view.annotations));
+            let frame = event.frame(frame_type, self.view.annotations);
+            self.observed.event(frame.len());
+            return Some(frame);
         }
         Some(self.frame(frame_type, listed))
     }
@@ -208,7 +221,7 @@ impl WatchBody {
                     serde_json::to_writer(&mut *out, &table).map_err(Status::internal)
                 })
             }
-            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata(_) => {
                 self.renderer().write(listed, out)
             }
         };
@@ -220,6 +233,7 @@ impl WatchBody {
             return;
         }
         out.extend_from_slice(b"}\n");
+        self.observed.event(out.len() - start);
     }
 
     /// A bookmark: an object of the requested kind that has only a resourceVersion.
@@ -230,9 +244,11 @@ impl WatchBody {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = match self.view.form {
-            Form::PartialMetadata => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-            }
+            Form::PartialMetadata(version) => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": metadata,
+            }),
             Form::Table(version) => {
                 let renderer = self.renderer();
                 let row = json!({"cells": [], "object": {

@@ -3,6 +3,8 @@
 //! masters → required groups → workspace content → maximal permission policy → RBAC. All decisions use data in this
 //! shard's memory or store.
 
+mod steps;
+
 use std::sync::Arc;
 
 use fairlead_api::{Phase, annotation, group};

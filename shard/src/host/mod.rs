@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::{
-    Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope, ScopeSelector,
-    ScopedPath, content, failure,
+    Attributes, AuthorizationStep, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope,
+    ScopeSelector, ScopedPath, content, failure,
 };
 use fairlead_authn::{Identity, UserInfo};
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
@@ -87,6 +87,22 @@ impl Host for ShardHost {
 
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         self.authorizer.authorize(attributes)
+    }
+
+    fn authorization_steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        self.authorizer.steps(attributes)
+    }
+
+    fn audit_annotations(&self, scopes: &ScopeSelector) -> Vec<(String, String)> {
+        let name = scopes.one().map_or("*", Scope::as_str);
+        let path = self.clusters.get(name).and_then(|state| state.path.as_deref().map(str::to_owned));
+        [
+            ("kcp.io/path", path.unwrap_or_default()),
+            ("tenancy.kcp.io/workspace", name.to_owned()),
+            ("kcp.io/cluster", name.to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
     }
 
     fn resolve(

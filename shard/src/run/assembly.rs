@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, ShardSpec};
 use fairlead_apiserver::AdmissionWebhooks;
+use fairlead_apiserver::audit::{AuditMetrics, AuditWorker};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::built_in_resources;
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
@@ -17,7 +18,7 @@ use fairlead_process::{Metrics, ReadyFlag, Reloads, Shutdown, Tasks};
 use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 
-use super::{ANNOTATIONS, ShardError, authenticators, client_of};
+use super::{ANNOTATIONS, ShardError, audit, authenticators, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
@@ -55,6 +56,8 @@ pub(super) struct ShardParts {
     picks: IntCounterVec,
     metrics: Metrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
+    /// Write the events of the audit log.
+    pub(super) audit_workers: Vec<AuditWorker>,
 }
 
 impl ShardParts {
@@ -123,7 +126,13 @@ impl ShardParts {
             &["by"],
         )?;
         let address = config.serving.address.to_string();
-        let api = Arc::new(ApiServer::new(host, ANNOTATIONS, address, RequestMetrics::new(metrics)?));
+        let mut api = ApiServer::new(host, ANNOTATIONS, address, RequestMetrics::new(metrics)?);
+        let mut audit_workers = Vec::new();
+        if let Some((log, workers)) = audit::open(config.audit.as_ref(), AuditMetrics::new(metrics)?)? {
+            api = api.with_audit(log);
+            audit_workers = workers;
+        }
+        let api = Arc::new(api);
         Ok(Self {
             objects: objects.clone(),
             hub: hub.clone(),
@@ -135,6 +144,7 @@ impl ShardParts {
             picks,
             metrics: metrics.clone(),
             api,
+            audit_workers,
         })
     }
 

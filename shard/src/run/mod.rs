@@ -1,6 +1,7 @@
 //! The shard process: opens the store, assembles the parts, serves, and drains.
 
 mod assembly;
+mod audit;
 mod authenticators;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
 /// The reason why a shard does not start or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {
+    /// The audit policy or log cannot be used.
+    #[error("{0}")]
+    Audit(String),
     /// The address is in use.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -126,7 +130,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
-    let parts = ShardParts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
+    let mut parts = ShardParts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
     if let Some(replicas) = parts.replicas_to_wait_for(&config)? {
         health.check("informer-sync/cache", &[Probe::Ready], move || {
             if replicas.is_synced() { Ok(()) } else { Err("the cache server was not read yet".to_owned()) }
@@ -146,8 +150,12 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
-    // The hub runs until the last watch has ended.
-    let (served, all_served) = tokio::sync::oneshot::channel::<()>();
+    // The hub and the audit log run until the last watch has ended.
+    let (served, mut all_served) = tokio::sync::broadcast::channel::<()>(1);
+    for worker in parts.audit_workers.drain(..) {
+        let mut all_served = served.subscribe();
+        tasks.spawn("audit log", worker.run(async move { _ = all_served.recv().await }));
+    }
     let serving = serve(server, options, parts.api.clone(), health, hub.clone());
     tasks.spawn("server", async move {
         serving.await;
@@ -158,7 +166,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tasks.spawn_fallible("watch hub", async move {
         tokio::select! {
             ended = following.run() => ended,
-            _ = all_served => Ok(()),
+            _ = all_served.recv() => Ok(()),
         }
     });
     let compaction = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());

@@ -32,13 +32,20 @@ impl StoreRegistry {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
+        let key =
+            self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
             check_preconditions(target, options, &old, name)?;
-            let request =
-                self.admission_request(target, scope, name, Verb::Delete, options.dry_run, &options.warnings);
+            let request = self.admission_request(
+                target,
+                scope,
+                name,
+                Verb::Delete,
+                options.dry_run,
+                (&options.warnings, &options.audit_annotations),
+            );
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
             let marked = match self.authority {

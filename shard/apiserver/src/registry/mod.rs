@@ -46,6 +46,8 @@ pub use served::{
 pub use served_key::{CatalogKey, ServedKey};
 pub use store_backed::StoreRegistry;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use continuation::Continuation;
 pub(crate) use conversion::to_version;
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;

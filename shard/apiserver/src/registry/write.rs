@@ -19,7 +19,7 @@ use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
 use crate::registry::ServedResource;
-use crate::request::{DryRun, Warnings, WriteOptions};
+use crate::request::{AuditAnnotations, DryRun, Warnings, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
@@ -41,6 +41,7 @@ impl StoreRegistry {
         loop {
             attempt += 1;
             options.warnings.take();
+            options.audit_annotations.take();
             let mut object = object.clone();
             resource.strategy(&target.version).prepare_create(&mut object);
             // A field that `prepare_create` removed may have a default, for example a phase.
@@ -56,7 +57,7 @@ impl StoreRegistry {
                 &name,
                 Verb::Create,
                 options.dry_run,
-                &options.warnings,
+                (&options.warnings, &options.audit_annotations),
             );
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
@@ -119,9 +120,11 @@ impl StoreRegistry {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
+        let key =
+            self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             options.warnings.take();
+            options.audit_annotations.take();
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
                 if resource.strategy(&target.version).allows_create_on_update()
                     && target.subresource.is_none()
@@ -137,8 +140,14 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let request =
-                self.admission_request(target, scope, name, target.verb, options.dry_run, &options.warnings);
+            let request = self.admission_request(
+                target,
+                scope,
+                name,
+                target.verb,
+                options.dry_run,
+                (&options.warnings, &options.audit_annotations),
+            );
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -191,7 +200,7 @@ impl StoreRegistry {
         name: &'a str,
         verb: Verb,
         dry_run: DryRun,
-        warnings: &'a Warnings,
+        (warnings, audit_annotations): (&'a Warnings, &'a AuditAnnotations),
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,
@@ -204,6 +213,7 @@ impl StoreRegistry {
             user: target.identity.user(),
             dry_run,
             warnings,
+            audit_annotations,
         }
     }
 

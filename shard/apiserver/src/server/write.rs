@@ -76,7 +76,11 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let options = write_options(context, "PatchOptions")?;
-        let patch = PatchDocument::read(&context.parts.headers, target, &body::read(body).await?)?;
+        let bytes = body::read(body).await?;
+        if let Some(record) = context.record {
+            record.request_patch(&bytes);
+        }
+        let patch = PatchDocument::read(&context.parts.headers, target, &bytes)?;
         let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(group_resource(&target.resource), name))?;
@@ -198,11 +202,15 @@ where
     let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
     body::check_kind(target, &mut document.value)?;
     body::apply_schema(target, &mut document, options.field_validation, warnings)?;
+    if let Some(record) = context.record {
+        record.request_object(&document.value);
+    }
     Ok(document.value)
 }
 
 fn write_options(context: &Context<'_>, kind: &str) -> Result<WriteOptions, Status> {
-    WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))
+    let options = WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))?;
+    Ok(WriteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
 }
 
 async fn delete_options<B>(context: &Context<'_>, body: B) -> Result<DeleteOptions, Status>
@@ -215,7 +223,12 @@ where
         true => Value::Null,
         false => body::decode(&context.parts.headers, &bytes, ("meta.k8s.io/v1", "DeleteOptions"))?.value,
     };
-    DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))
+    if let Some(record) = context.record.filter(|_| !body.is_null()) {
+        record.request_object(&body);
+    }
+    let options =
+        DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))?;
+    Ok(DeleteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
 }
 
 /// A patch, decoded.

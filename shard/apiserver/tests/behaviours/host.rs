@@ -15,9 +15,9 @@ use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, St
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
-    Action, Admission, AdmissionRequest, AdmissionWebhooks, ApiServer, Attributes, Decision, Host,
-    InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath,
-    version_document,
+    Action, Admission, AdmissionRequest, AdmissionWebhooks, ApiServer, Attributes, AuthorizationStep,
+    Decision, Host, InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope, ScopeSelector,
+    ScopedPath, version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -40,6 +40,7 @@ pub(crate) struct TestHost {
 
 /// A server with the parts that tests inspect.
 pub(crate) struct TestServerParts {
+    pub(crate) metrics: Metrics,
     pub(crate) api: Arc<ApiServer<TestHost>>,
     pub(crate) hub: Hub,
     pub(crate) store: Arc<dyn Store>,
@@ -48,6 +49,14 @@ pub(crate) struct TestServerParts {
 
 /// Assembles a server. Its hub is driven by a task of the runtime.
 pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
+    assemble_with(options, |api, _| api)
+}
+
+/// Assembles a server with other settings than the default ones.
+pub(crate) fn assemble_with(
+    options: HubOptions,
+    configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
+) -> TestServerParts {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
@@ -61,11 +70,12 @@ pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
     resources.push(Arc::new(ruled(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
     let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
-    let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
-    let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
+    let metrics = Metrics::new("test", "0").unwrap();
+    let api = ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", RequestMetrics::new(&metrics).unwrap());
+    let api = Arc::new(configure(api, &metrics));
     let driven = hub.clone();
     let driver = tokio::spawn(async move { driven.run().await });
-    TestServerParts { api, hub, store, driver }
+    TestServerParts { metrics, api, hub, store, driver }
 }
 
 #[async_trait]
@@ -111,6 +121,18 @@ impl Host for TestHost {
         metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))
     }
 
+    fn authorization_steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        vec![AuthorizationStep {
+            name: "01-test",
+            decision: self.authorize(attributes),
+            reason: "by name".into(),
+        }]
+    }
+
+    fn audit_annotations(&self, scopes: &ScopeSelector) -> Vec<(String, String)> {
+        vec![("kcp.io/cluster".into(), scopes.one().map_or("*", Scope::as_str).into())]
+    }
+
     /// `only:<name>` may do everything with objects of that name.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let allowed = match (attributes.user.name.split_once(':'), attributes.action) {
@@ -154,6 +176,10 @@ impl Admission for NamespaceAdmission {
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         self.1.mutate(write, object, old).await?;
+        write.audit_annotations.add("test.example.com/mutated", write.name);
+        if object["metadata"]["labels"]["never"] == "ends" {
+            std::future::pending::<()>().await;
+        }
         if object["metadata"]["labels"]["mutate"] == "me" {
             object["metadata"]["labels"]["mutated"] = "yes".into();
         }

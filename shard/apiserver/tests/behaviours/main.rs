@@ -2,12 +2,15 @@
 //! at random. The clock is paused: waiting costs nothing and times are exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod audit;
 mod client;
 mod deletes;
 mod discovery;
 mod events;
 mod host;
+mod limits;
 mod lists;
+mod metrics;
 mod negotiation;
 mod open_api;
 mod patches;
