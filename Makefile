@@ -100,8 +100,9 @@ pebble: build
 
 ## Fuzz input of clients and administrators, FUZZ_SECONDS (300) per target; FUZZ_TARGET selects one.
 fuzz:
-	@if [ "$(FUZZ_TARGET)" != expression ]; then gateway/fuzz/run.sh; fi
-	@if [ -z "$(FUZZ_TARGET)" ] || [ "$(FUZZ_TARGET)" = expression ]; then shard/cel/fuzz/run.sh; fi
+	@set -e; for folder in gateway shard/cel shard/apiserver; do \
+		if [ -z "$(FUZZ_TARGET)" ] || [ -f "$$folder/fuzz/fuzz_targets/$(FUZZ_TARGET).rs" ]; then $$folder/fuzz/run.sh; fi; \
+	done
 
 ## Run two gateways, one behind a CDN and one internal (deploy/patterns/comer), and show the rights of each identity.
 demo-comer: build
