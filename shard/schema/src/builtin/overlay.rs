@@ -136,3 +136,34 @@ pub(super) fn is_wrongly_required(definition: &str, field: &str) -> bool {
         _ => false,
     }
 }
+
+/// Whether a field is a Go struct that is not a pointer. An object without it has an empty one in Kubernetes, so nobody
+/// adds or removes it.
+pub(super) fn is_struct(definition: &str, field: &str) -> bool {
+    let is_kind = |kinds: &[&str]| kinds.contains(&definition.rsplit('.').next().unwrap_or_default());
+    match field {
+        "metadata" => true,
+        "spec" => {
+            is_kind(&["CustomResourceDefinition", "Lease", "Namespace", "ResourceQuota", "Scale"])
+                || is_policy(definition)
+        }
+        "status" => is_kind(&[
+            "CustomResourceDefinition",
+            "Namespace",
+            "ResourceQuota",
+            "Scale",
+            "ValidatingAdmissionPolicy",
+        ]),
+        "names" => is_kind(&["CustomResourceDefinitionSpec"]),
+        "acceptedNames" => is_kind(&["CustomResourceDefinitionStatus"]),
+        "clientConfig" => is_kind(&["MutatingWebhook", "ValidatingWebhook"]),
+        "involvedObject" | "source" => is_kind(&["Event"]),
+        "roleRef" => is_kind(&["ClusterRoleBinding", "RoleBinding"]),
+        _ => false,
+    }
+}
+
+/// Admission policies and their bindings.
+fn is_policy(definition: &str) -> bool {
+    definition.starts_with("io.k8s.api.admissionregistration.") && definition.contains("AdmissionPolicy")
+}
