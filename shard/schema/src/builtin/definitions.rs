@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
@@ -117,7 +118,11 @@ fn generate() -> Map<String, Value> {
         Role,
         RoleBinding,
         CustomResourceDefinition,
+        MutatingAdmissionPolicy,
+        MutatingAdmissionPolicyBinding,
         MutatingWebhookConfiguration,
+        ValidatingAdmissionPolicy,
+        ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
         LocalSubjectAccessReview,
         SelfSubjectAccessReview,
