@@ -9,6 +9,7 @@
 
 pub mod authz;
 mod discovery;
+mod dynamic_admission;
 mod gzip;
 mod host;
 pub mod hub;
@@ -25,9 +26,9 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
-mod webhooks;
 
 pub use discovery::version_priority;
+pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
 pub use host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath};
 pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionRequest, Selection};
@@ -36,4 +37,3 @@ pub use scope::{Scope, ScopeSelector};
 pub use server::{ApiServer, forbidden};
 pub use version::version_document;
 pub use watch::WatchBody;
-pub use webhooks::AdmissionWebhooks;

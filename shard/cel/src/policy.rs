@@ -185,7 +185,9 @@ mod tests {
 
     #[test]
     fn the_purpose_decides_about_the_type_of_the_result() {
-        use ExpressionKind::{ApplyConfiguration, AuditAnnotation, JsonPatch, MatchCondition, Message, Validation};
+        use ExpressionKind::{
+            ApplyConfiguration, AuditAnnotation, JsonPatch, MatchCondition, Message, Validation,
+        };
         for (kind, source, expected) in [
             (Validation, "variables.small", Ok(())),
             (Validation, "variables.broken == 1 && variables.permitted", Ok(())),
@@ -196,7 +198,11 @@ mod tests {
             (MatchCondition, "variables.small", Err("undeclared reference to 'variables'")),
             (Message, "'no: ' + string(params.max)", Ok(())),
             (Message, "variables.permitted ? 'a' : 'b'", Ok(())),
-            (Message, "authorizer.path('/x').check('get').reason()", Err("undeclared reference to 'authorizer'")),
+            (
+                Message,
+                "authorizer.path('/x').check('get').reason()",
+                Err("undeclared reference to 'authorizer'"),
+            ),
             (Message, "1", Err("must evaluate to string but got int")),
             (AuditAnnotation, "null", Ok(())),
             (AuditAnnotation, "''", Ok(())),

@@ -14,6 +14,7 @@ pub mod names;
 mod object_type;
 pub mod openapi;
 pub mod patch;
+mod policy_types;
 mod printer_column;
 mod protobuf;
 mod structural;
@@ -25,6 +26,7 @@ pub use decode::{
 pub use field::{FieldError, FieldErrorKind, FieldPath, aggregate_message};
 pub use jsonpath::{JsonPath, JsonPathError};
 pub use object_type::{definition_merge_type, schema_merge_type, untyped_merge_type};
+pub use policy_types::{TypedKind, check_policy_types};
 pub use printer_column::{ColumnType, PrinterColumn, age, human_duration};
 pub use protobuf::{MAX_PROTOBUF_BODY, PROTOBUF_MAGIC, ProtobufError, decode_protobuf, has_protobuf_form};
 pub use structural::{

@@ -7,7 +7,7 @@ use fairlead_store::Mutation;
 use serde_json::Value;
 
 use super::ServedResource;
-use crate::request::{DryRun, Warnings};
+use crate::request::{AuditAnnotations, DryRun, Warnings};
 use crate::resource::Verb;
 use crate::scope::Scope;
 
@@ -62,4 +62,6 @@ pub struct AdmissionRequest<'r> {
     pub dry_run: DryRun,
     /// Receives warnings for the client.
     pub warnings: &'r Warnings,
+    /// Receives annotations of the audit event.
+    pub audit_annotations: &'r AuditAnnotations,
 }

@@ -19,7 +19,7 @@ use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
 use crate::registry::ServedResource;
-use crate::request::{DryRun, Warnings, WriteOptions};
+use crate::request::{AuditAnnotations, DryRun, Warnings, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
@@ -41,6 +41,7 @@ impl StoreRegistry {
         loop {
             attempt += 1;
             options.warnings.take();
+            options.audit_annotations.take();
             let mut object = object.clone();
             resource.strategy(&target.version).prepare_create(&mut object);
             // A field that `prepare_create` removed may have a default, for example a phase.
@@ -50,14 +51,8 @@ impl StoreRegistry {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let request = self.admission_request(
-                target,
-                scope,
-                &name,
-                Verb::Create,
-                options.dry_run,
-                &options.warnings,
-            );
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, &name, Verb::Create, sinks);
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
@@ -122,6 +117,7 @@ impl StoreRegistry {
         let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             options.warnings.take();
+            options.audit_annotations.take();
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
                 if resource.strategy(&target.version).allows_create_on_update()
                     && target.subresource.is_none()
@@ -137,8 +133,8 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let request =
-                self.admission_request(target, scope, name, target.verb, options.dry_run, &options.warnings);
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, name, target.verb, sinks);
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -190,8 +186,7 @@ impl StoreRegistry {
         scope: &'a Scope,
         name: &'a str,
         verb: Verb,
-        dry_run: DryRun,
-        warnings: &'a Warnings,
+        (dry_run, warnings, audit_annotations): (DryRun, &'a Warnings, &'a AuditAnnotations),
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,
@@ -204,6 +199,7 @@ impl StoreRegistry {
             user: target.identity.user(),
             dry_run,
             warnings,
+            audit_annotations,
         }
     }
 

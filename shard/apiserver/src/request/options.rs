@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlead_store::Revision;
 use serde::Deserialize;
 
-use super::{FieldSelector, LabelSelector, SelectorError, Warnings};
+use super::{AuditAnnotations, FieldSelector, LabelSelector, SelectorError, Warnings};
 
 /// The query of a request, decoded. Unknown parameters are ignored, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -200,6 +200,8 @@ pub struct WriteOptions {
     pub force: bool,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
+    /// Receives annotations of the audit event.
+    pub audit_annotations: AuditAnnotations,
 }
 
 /// Whether a write is committed (`dryRun`).
@@ -250,6 +252,7 @@ impl WriteOptions {
             field_validation,
             force: query.flag("force"),
             warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
         })
     }
 }
@@ -284,6 +287,8 @@ pub struct DeleteOptions {
     pub dry_run: DryRun,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
+    /// Receives annotations of the audit event.
+    pub audit_annotations: AuditAnnotations,
 }
 
 /// The treatment of the dependents of a deleted object.
@@ -339,6 +344,7 @@ impl DeleteOptions {
             propagation,
             dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
             warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
         })
     }
 }

@@ -10,6 +10,7 @@ mod lists;
 mod negotiation;
 mod open_api;
 mod patches;
+mod policies;
 mod requests;
 mod rules;
 mod watches;

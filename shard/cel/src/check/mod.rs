@@ -235,7 +235,7 @@ impl Declarations {
                 _ => Some(Type::Dyn),
             };
         }
-        match &self.objects.get(object)?.field(field)?.type_ {
+        match &self.objects.get(object)?.named_field(field)?.type_ {
             FieldType::Declared(declared) => Some(declared.type_().clone()),
             FieldType::Preserved => None,
         }

@@ -10,12 +10,10 @@ mod configuration;
 mod failure;
 mod index;
 mod review;
-mod rules;
 
 use std::sync::Arc;
 
-use fairlead_names::{Origin, ResourceName};
-use fairlead_process::Status;
+use fairlead_process::{GroupResource, Status};
 use fairlead_schema::patch::JsonPatch;
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -24,61 +22,80 @@ use self::configuration::{Webhook, WebhookKind};
 use self::failure::CallError;
 use self::index::ConfigurationIndex;
 use self::review::{Review, Verdict};
-use self::rules::Operation;
+use super::expressions::{ConditionsResult, RequestVariables};
+use super::host::AdmissionHost;
+use super::matching::{NamespaceReader, Operation};
+use super::patched::{MAX_PATCHED, PatchedObject};
+use super::reinvocation::{MutationRun, Reinvocations};
+use super::request::{admission_request, reviewed};
 use crate::hub::Hub;
-use crate::registry::{AdmissionRequest, ObjectStore, to_version};
-use crate::request::LabelSelector;
-use crate::resource::{Verb, WriteTarget};
+use crate::registry::{AdmissionRequest, ObjectStore};
+use crate::scope::Scope;
 
-/// The largest object that a patch may build by copying.
-const MAX_PATCHED: usize = 3 << 20;
+/// Position and name of a webhook.
+pub(super) type WebhookReinvocations = Reinvocations<(usize, Box<str>)>;
 
-/// Calls the admission webhooks of a scope.
-pub struct AdmissionWebhooks {
+/// The webhooks of all scopes.
+pub(super) struct Webhooks {
     objects: ObjectStore,
-    namespaces: ResourceName,
     configurations: Arc<ConfigurationIndex>,
 }
 
-impl AdmissionWebhooks {
+impl Webhooks {
     /// Reads all configurations and follows their events. To be called before the hub runs.
-    ///
-    /// # Errors
-    /// 500 if the store cannot be read.
-    pub fn follow(objects: ObjectStore, hub: &Hub) -> Result<Arc<Self>, Status> {
+    pub(super) fn follow(objects: ObjectStore, hub: &Hub) -> Result<Self, Status> {
         let configurations = ConfigurationIndex::follow(&objects, hub)?;
-        Ok(Arc::new(Self { objects, namespaces: ResourceName::new("", "namespaces"), configurations }))
+        Ok(Self { objects, configurations })
     }
 
-    /// Lets the mutating webhooks change a new or updated object.
+    /// Whether a scope has webhooks: a map look-up.
+    pub(super) fn has_webhooks(&self, scope: &Scope) -> bool {
+        self.configurations.has_webhooks(scope.as_str())
+    }
+}
+
+/// A write that webhooks review.
+#[derive(Clone, Copy)]
+pub(super) struct WebhookReview<'r> {
+    pub(super) webhooks: &'r Webhooks,
+    pub(super) namespaces: &'r NamespaceReader,
+    pub(super) host: Option<&'r Arc<dyn AdmissionHost>>,
+    /// The scope of the configurations.
+    pub(super) scope: &'r Scope,
+    pub(super) write: &'r AdmissionRequest<'r>,
+    pub(super) operation: Operation,
+}
+
+impl WebhookReview<'_> {
+    /// Lets the mutating webhooks change a new or updated object. In the second pass, only those run that have to run
+    /// again.
     ///
     /// # Errors
     /// A refusal; 500 if a webhook fails whose failure policy is `Fail`.
-    pub async fn mutate(
+    pub(super) async fn mutate(
         &self,
-        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
+        run: &mut MutationRun,
+        reinvocations: &mut WebhookReinvocations,
     ) -> Result<(), Status> {
-        let Some(webhooks) = self.webhooks(WebhookKind::Mutating, write) else { return Ok(()) };
-        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-        // A webhook is called again, once, if a later one has changed the object that it had seen.
-        let mut called: Vec<usize> = Vec::new();
-        let mut outdated: Vec<usize> = Vec::new();
+        let Some(webhooks) = self.of_kind(WebhookKind::Mutating) else { return Ok(()) };
+        reinvocations.begin(run, object);
         for (index, webhook) in webhooks.iter().enumerate() {
-            let Some(version) = self.matched(webhook, write, operation, Some(object), old)? else { continue };
-            if self.mutate_by(webhook, &version, operation, write, object, old).await? {
-                outdated.append(&mut called);
+            // The key has the name as well: a configuration may change between the passes.
+            let key = (index, webhook.name.clone());
+            let Some(version) = self.matched(webhook, Some(object), old)? else { continue };
+            if !reinvocations.runs(run, &key) {
+                continue;
+            }
+            if self.mutate_by(webhook, &version, object, old).await? {
+                reinvocations.changed(run);
             }
             if webhook.is_reinvoked {
-                called.push(index);
+                reinvocations.invoked(key);
             }
         }
-        for webhook in outdated.into_iter().filter_map(|index| webhooks.get(index)) {
-            if let Some(version) = self.matched(webhook, write, operation, Some(object), old)? {
-                self.mutate_by(webhook, &version, operation, write, object, old).await?;
-            }
-        }
+        reinvocations.end(object);
         Ok(())
     }
 
@@ -86,78 +103,63 @@ impl AdmissionWebhooks {
     ///
     /// # Errors
     /// A refusal; 500 if a webhook fails whose failure policy is `Fail`.
-    pub async fn validate(
-        &self,
-        write: &AdmissionRequest<'_>,
-        object: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<(), Status> {
-        let operation = match (write.verb, old) {
-            (Verb::Delete | Verb::DeleteCollection, _) => Operation::Delete,
-            (_, Some(_)) => Operation::Update,
-            (_, None) => Operation::Create,
-        };
-        if operation == Operation::Delete {
-            for webhook in self.webhooks(WebhookKind::Mutating, write).iter().flat_map(|found| found.iter()) {
-                if let Some(version) = self.matched(webhook, write, operation, None, old)? {
-                    self.refuse_patch(webhook, &version, write, old).await?;
-                }
-            }
-        }
-        let Some(webhooks) = self.webhooks(WebhookKind::Validating, write) else { return Ok(()) };
+    pub(super) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+        let Some(webhooks) = self.of_kind(WebhookKind::Validating) else { return Ok(()) };
         let mut calls = Vec::new();
         for webhook in webhooks.iter() {
-            if let Some(version) = self.matched(webhook, write, operation, object, old)? {
-                calls.push(self.validate_by(webhook, version, operation, write, object, old));
+            if let Some(version) = self.matched(webhook, object, old)? {
+                calls.push(self.validate_by(webhook, version, object, old));
             }
         }
         join_all(calls).await.into_iter().collect()
     }
-}
 
-impl AdmissionWebhooks {
-    /// The webhooks of the written scope. Configurations themselves are not reviewed, so a broken one can be repaired.
-    fn webhooks(&self, kind: WebhookKind, write: &AdmissionRequest<'_>) -> Option<Arc<[Arc<Webhook>]>> {
-        let is_configuration = &*write.resource.name.group == "admissionregistration.k8s.io";
-        if is_configuration { None } else { self.configurations.webhooks(kind, write.scope.as_str()) }
+    /// Asks the mutating webhooks about a delete, which they may only refuse.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub(super) async fn refuse_delete(&self, old: Option<&Value>) -> Result<(), Status> {
+        let Some(webhooks) = self.of_kind(WebhookKind::Mutating) else { return Ok(()) };
+        for webhook in webhooks.iter() {
+            if let Some(version) = self.matched(webhook, None, old)? {
+                self.refuse_patch(webhook, &version, old).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn of_kind(&self, kind: WebhookKind) -> Option<Arc<[Arc<Webhook>]>> {
+        self.webhooks.configurations.webhooks(kind, self.scope.as_str())
     }
 
     /// The version in which the webhook reviews the write, or `None` if it does not review it.
     fn matched(
         &self,
         webhook: &Webhook,
-        write: &AdmissionRequest<'_>,
-        operation: Operation,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<Option<Arc<str>>, Status> {
-        let Some(version) = webhook.matched_version(write, operation) else { return Ok(None) };
-        let is_selected = |value: Option<&Value>| value.is_some_and(|value| selects(&webhook.objects, value));
-        if !webhook.objects.is_empty() && !is_selected(object) && !is_selected(old) {
+        let write = self.write;
+        let Some(version) = webhook.matched_version(write, self.operation) else { return Ok(None) };
+        if !webhook.selectors.select(self.namespaces, write, object, old)? {
             return Ok(None);
         }
-        if !webhook.namespaces.is_empty() && !self.selects_namespace(webhook, write, object.or(old))? {
-            return Ok(None);
+        let Some(conditions) = webhook.conditions() else { return Ok(Some(version)) };
+        let reviewed = |object: &Value| self.reviewed(&version, object);
+        let (object, old) = (object.map(reviewed).transpose()?, old.map(reviewed).transpose()?);
+        let request = admission_request(write, &version, self.operation);
+        let host =
+            self.host.ok_or_else(|| Status::service_unavailable("not yet ready to handle request", 1))?;
+        let variables = RequestVariables::new(host, write, request, object, old);
+        match conditions.evaluate(&variables, &Value::Null) {
+            ConditionsResult::Match => Ok(Some(version)),
+            ConditionsResult::NoMatch => Ok(None),
+            ConditionsResult::Failure(failure) => {
+                let name = &write.resource.name;
+                let resource = GroupResource::new(&name.group, &name.resource);
+                Err(Status::forbidden(resource, write.name, failure))
+            }
         }
-        Ok(Some(version))
-    }
-
-    /// Whether the selector of namespaces selects the namespace of the object, or the namespace that is the object.
-    /// Other cluster-scoped objects are not restricted.
-    fn selects_namespace(
-        &self,
-        webhook: &Webhook,
-        write: &AdmissionRequest<'_>,
-        object: Option<&Value>,
-    ) -> Result<bool, Status> {
-        if write.resource.name == self.namespaces {
-            return Ok(object.is_some_and(|object| selects(&webhook.namespaces, object)));
-        }
-        let Some(namespace) = write.namespace else { return Ok(true) };
-        let found = self.objects.get(&self.namespaces, &Origin::BuiltIn, write.scope, None, namespace)?;
-        // A write in a missing namespace is refused elsewhere.
-        let Some(found) = found else { return Ok(false) };
-        Ok(selects(&webhook.namespaces, &self.objects.tree(&found)?))
     }
 
     /// Returns whether the webhook has changed the object.
@@ -165,24 +167,22 @@ impl AdmissionWebhooks {
         &self,
         webhook: &Webhook,
         version: &Arc<str>,
-        operation: Operation,
-        write: &AdmissionRequest<'_>,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<bool, Status> {
-        let reviewed = self.reviewed(write, version, object)?;
-        let reviewed_old = old.map(|old| self.reviewed(write, version, old)).transpose()?;
+        let reviewed = self.reviewed(version, object)?;
+        let reviewed_old = old.map(|old| self.reviewed(version, old)).transpose()?;
         let review = Review {
             webhook,
             version,
-            operation,
-            write,
+            operation: self.operation,
+            write: self.write,
             object: Some(&reviewed),
             old: reviewed_old.as_ref(),
             uid: review_uid(),
         };
         let Some(verdict) = call(&review).await? else { return Ok(false) };
-        let Some(patch) = self.admitted(webhook, write, verdict)? else { return Ok(false) };
+        let Some(patch) = self.admitted(webhook, verdict)? else { return Ok(false) };
         let mut patched = reviewed.clone();
         JsonPatch::parse(patch)
             .and_then(|patch| patch.apply(&mut patched, MAX_PATCHED))
@@ -190,30 +190,11 @@ impl AdmissionWebhooks {
         if patched == reviewed {
             return Ok(false);
         }
-        keep_identity(webhook, &reviewed, &mut patched)?;
-        for annotation in self.objects.annotations() {
-            if let Some(annotations) = patched["metadata"]["annotations"].as_object_mut() {
-                annotations.remove(*annotation);
-                if annotations.is_empty()
-                    && let Some(metadata) = patched["metadata"].as_object_mut()
-                {
-                    metadata.remove("annotations");
-                }
-            }
-        }
-        let mut changed = to_version(write.resource, write.version, patched)?;
-        if let Some(served) = write.resource.version(write.version) {
-            served.shape.admit(&mut changed)?;
-        }
-        let strategy = write.resource.strategy(write.version);
-        match old {
-            Some(old) => {
-                let target = write.subresource.map_or(WriteTarget::Main, WriteTarget::Subresource);
-                strategy.prepare_update(target, old, &mut changed);
-            }
-            None => strategy.prepare_create(&mut changed),
-        }
-        *object = changed;
+        let mut patched = PatchedObject { before: &reviewed, after: patched, old };
+        patched
+            .keep_identity()
+            .map_err(|error| Status::internal(format!("admission webhook {:?} {error}", webhook.name)))?;
+        *object = patched.into_requested(self.webhooks.objects.annotations(), self.write)?;
         Ok(true)
     }
 
@@ -221,24 +202,22 @@ impl AdmissionWebhooks {
         &self,
         webhook: &Webhook,
         version: Arc<str>,
-        operation: Operation,
-        write: &AdmissionRequest<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let object = object.map(|object| self.reviewed(write, &version, object)).transpose()?;
-        let old = old.map(|old| self.reviewed(write, &version, old)).transpose()?;
+        let object = object.map(|object| self.reviewed(&version, object)).transpose()?;
+        let old = old.map(|old| self.reviewed(&version, old)).transpose()?;
         let review = Review {
             webhook,
             version: &version,
-            operation,
-            write,
+            operation: self.operation,
+            write: self.write,
             object: object.as_ref(),
             old: old.as_ref(),
             uid: review_uid(),
         };
         match call(&review).await? {
-            Some(verdict) => self.admitted(webhook, write, verdict).map(drop),
+            Some(verdict) => self.admitted(webhook, verdict).map(drop),
             None => Ok(()),
         }
     }
@@ -248,21 +227,20 @@ impl AdmissionWebhooks {
         &self,
         webhook: &Webhook,
         version: &Arc<str>,
-        write: &AdmissionRequest<'_>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let old = old.map(|old| self.reviewed(write, version, old)).transpose()?;
+        let old = old.map(|old| self.reviewed(version, old)).transpose()?;
         let review = Review {
             webhook,
             version,
-            operation: Operation::Delete,
-            write,
+            operation: self.operation,
+            write: self.write,
             object: None,
             old: old.as_ref(),
             uid: review_uid(),
         };
         let Some(verdict) = call(&review).await? else { return Ok(()) };
-        match self.admitted(webhook, write, verdict)? {
+        match self.admitted(webhook, verdict)? {
             None => Ok(()),
             Some(_) => Err(Status::internal(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
@@ -272,13 +250,8 @@ impl AdmissionWebhooks {
     }
 
     /// The patch of a verdict that admits the write, after its warnings have been recorded.
-    fn admitted(
-        &self,
-        webhook: &Webhook,
-        write: &AdmissionRequest<'_>,
-        verdict: Verdict,
-    ) -> Result<Option<Value>, Status> {
-        verdict.warnings.into_iter().for_each(|warning| write.warnings.add(warning));
+    fn admitted(&self, webhook: &Webhook, verdict: Verdict) -> Result<Option<Value>, Status> {
+        verdict.warnings.into_iter().for_each(|warning| self.write.warnings.add(warning));
         match verdict.refusal {
             Some(refusal) => Err(refusal.into_status(&webhook.name)),
             None => Ok(verdict.patch),
@@ -286,16 +259,8 @@ impl AdmissionWebhooks {
     }
 
     /// The object in the version that the webhook reviews, with the annotations of its scope.
-    fn reviewed(&self, write: &AdmissionRequest<'_>, version: &str, object: &Value) -> Result<Value, Status> {
-        let mut reviewed = if version == write.version {
-            object.clone()
-        } else {
-            to_version(write.resource, version, object.clone())?
-        };
-        for (annotation, segment) in self.objects.annotations().iter().zip(write.scope.as_str().split('/')) {
-            reviewed["metadata"]["annotations"][*annotation] = segment.into();
-        }
-        Ok(reviewed)
+    fn reviewed(&self, version: &str, object: &Value) -> Result<Value, Status> {
+        reviewed(self.webhooks.objects.annotations(), self.write, version, object)
     }
 }
 
@@ -323,37 +288,4 @@ async fn call(review: &Review<'_>) -> Result<Option<Verdict>, Status> {
 
 fn review_uid() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// Refuses a patch that changes the identity of the object, and restores the fields that only the server sets.
-fn keep_identity(webhook: &Webhook, before: &Value, patched: &mut Value) -> Result<(), Status> {
-    for pointer in ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"] {
-        if before.pointer(pointer) != patched.pointer(pointer) {
-            return Err(Status::internal(format!(
-                "admission webhook {:?} changed {}, which identifies the object",
-                webhook.name,
-                pointer.trim_start_matches('/').replace('/', ".")
-            )));
-        }
-    }
-    let Some(metadata) = patched["metadata"].as_object_mut() else { return Ok(()) };
-    for field in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-    ] {
-        match before["metadata"].get(field) {
-            Some(value) => metadata.insert(field.to_owned(), value.clone()),
-            None => metadata.remove(field),
-        };
-    }
-    Ok(())
-}
-
-/// Whether the selector selects the labels of the object.
-fn selects(selector: &LabelSelector, object: &Value) -> bool {
-    selector.selects(|key| object["metadata"]["labels"].get(key)?.as_str())
 }

@@ -21,8 +21,28 @@ const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 
 /// Words that no variable of a policy can be named.
 const RESERVED: [&str; 22] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
-    "import", "let", "loop", "package", "namespace", "return", "var", "void", "while", "",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+    "",
 ];
 
 /// Policies that refuse writes. Their status has the result of the type check.
@@ -65,8 +85,7 @@ impl Semantics for ValidatingAdmissionPolicy {
 
     /// Expressions of an unchanged specification are not compiled again: the status changes more often.
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        let mut errors =
-            if object["spec"] == old["spec"] { Vec::new() } else { self.validate(object) };
+        let mut errors = if object["spec"] == old["spec"] { Vec::new() } else { self.validate(object) };
         validate_status(&object["status"], &mut errors);
         errors
     }

@@ -51,7 +51,10 @@ fn a_status_belongs_to_the_server() {
     status["spec"]["failurePolicy"] = json!("Ignore");
     status["status"] = json!({"observedGeneration": 7});
     ValidatingAdmissionPolicy.prepare_status_update(&mut status, &old);
-    assert_eq!((&status["spec"]["failurePolicy"], &status["status"]["observedGeneration"]), (&json!("Fail"), &json!(7)));
+    assert_eq!(
+        (&status["spec"]["failurePolicy"], &status["status"]["observedGeneration"]),
+        (&json!("Fail"), &json!(7))
+    );
 }
 
 #[test]
@@ -146,9 +149,13 @@ fn faults_of_validating_policies_are_refused_in_the_words_of_kubernetes() {
 
 #[test]
 fn faults_of_mutating_policies_are_refused_in_the_words_of_kubernetes() {
-    let json_patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let json_patch =
+        |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
     for (changes, expected) in [
-        (json!({"mutations": []}), vec!["spec.mutations: Required value: mutations must contain at least one item"]),
+        (
+            json!({"mutations": []}),
+            vec!["spec.mutations: Required value: mutations must contain at least one item"],
+        ),
         (json!({"mutations": [{"jsonPatch": {}}]}), vec!["spec.mutations[0].patchType: Required value"]),
         (
             json!({"mutations": [{"patchType": "Merge"}]}),
