@@ -529,6 +529,63 @@ async fn a_mutating_policy_patches_objects() {
 }
 
 #[tokio::test]
+async fn a_mutating_policy_merges_configurations() {
+    let policies = Policies::start().await;
+    let apply = |source: &str| {
+        json!({
+            "matchConstraints": {"resourceRules": [rule("", "configmaps"), rule("example.com", "widgets")]},
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": source}}],
+        })
+    };
+    for (source, expected) in [
+        (
+            "Object{metadata: Object.metadata{labels: {'mutated': 'true'}}}",
+            json!({"labels": {"kind": "seen", "mutated": "true"}}),
+        ),
+        ("Object{data: {'text': object.data.text + '!', 'more': 'y'}}", json!({"text": "x!", "more": "y"})),
+        ("Object{?data: optional.none()}", json!({"text": "x"})),
+    ] {
+        let mut policy = apply(source);
+        policy["matchConstraints"]["resourceRules"][1]["operations"] = json!(["CREATE", "UPDATE"]);
+        policies.mutating("p", &policy, &json!({})).await;
+        let created = policies.post("a", "x").await;
+        assert_eq!(created.code, 201, "{source}: {created:?}");
+        let (created, labels) = (created.json(), &expected["labels"]);
+        let found = if labels.is_null() { &created["data"] } else { &created["metadata"]["labels"] };
+        assert_eq!(found, if labels.is_null() { &expected } else { labels }, "{source}");
+        policies.0.delete(&format!("{CONFIG_MAPS}/a")).await;
+    }
+    let widget = json!({"metadata": {"name": "a"}, "spec": {"color": "red", "tags": ["x"]}});
+    for (source, expected) in [
+        ("Object{spec: Object.spec{size: 7}}", Ok(json!({"color": "red", "size": 7, "tags": ["x"]}))),
+        (
+            "Object{spec: Object.spec{tags: ['y']}}",
+            Err(
+                "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.tags",
+            ),
+        ),
+        (
+            "Object{spec: Object.spec{size: 'large'}}",
+            Err("error applying patch: failed to convert patch object to typed object: "),
+        ),
+        ("Object{spec: Object.other{}}", Err("type mismatch: unexpected type name \"Object.other\"")),
+    ] {
+        let mut policy = apply(source);
+        policy["matchConstraints"]["resourceRules"][1]["operations"] = json!(["CREATE", "UPDATE"]);
+        policies.mutating("p", &policy, &json!({})).await;
+        let response = policies.0.post(WIDGETS, &widget).await;
+        match expected {
+            Ok(spec) => assert_eq!(response.json()["spec"], spec, "{source}"),
+            Err(expected) => {
+                let message = response.failure().2;
+                assert!(message.contains(expected), "{source}: {message}");
+            }
+        }
+        policies.0.delete(&format!("{WIDGETS}/a")).await;
+    }
+}
+
+#[tokio::test]
 async fn failed_mutations_are_treated_by_the_failure_policy() {
     let policies = Policies::start().await;
     for (source, expected) in [

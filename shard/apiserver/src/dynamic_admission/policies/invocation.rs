@@ -1,4 +1,4 @@
-//! The policies that review a write: for each matching policy its matching bindings, for each of these its parameters.
+//! The invocations of a write: for each matching policy its matching bindings, for each of these its parameters.
 
 use std::sync::Arc;
 
@@ -6,28 +6,12 @@ use fairlead_process::Status;
 use serde_json::Value;
 
 use super::super::expressions::RequestVariables;
-use super::super::host::AdmissionHost;
-use super::super::matching::{NamespaceReader, Operation};
 use super::super::request::{admission_request, reviewed};
 use super::binding::Binding;
-use super::index::{BoundPolicy, PolicyIndex};
+use super::index::BoundPolicy;
 use super::params::{ConfigurationError, Parameter};
-use super::policy::{Policy, PolicyKind};
-use crate::registry::{AdmissionRequest, ObjectStore};
-use crate::scope::Scope;
-
-/// A write that policies review.
-#[derive(Clone, Copy)]
-pub(in crate::dynamic_admission) struct PolicyReview<'r> {
-    pub(in crate::dynamic_admission) objects: &'r ObjectStore,
-    pub(in crate::dynamic_admission) index: &'r PolicyIndex,
-    pub(in crate::dynamic_admission) namespaces: &'r NamespaceReader,
-    pub(in crate::dynamic_admission) host: Option<&'r Arc<dyn AdmissionHost>>,
-    /// The scope of the policies and their parameters.
-    pub(in crate::dynamic_admission) scope: &'r Scope,
-    pub(in crate::dynamic_admission) write: &'r AdmissionRequest<'r>,
-    pub(in crate::dynamic_admission) operation: Operation,
-}
+use super::policy::Policy;
+use super::review::PolicyReview;
 
 /// A policy that reviews the write, with one binding and one parameter of it.
 pub(super) struct Invocation {
@@ -57,15 +41,6 @@ impl MisconfiguredPolicy {
 }
 
 impl PolicyReview<'_> {
-    /// The policies of a kind in the scope; `None` if there are none, which costs a map look-up.
-    pub(super) fn bound(&self, kind: PolicyKind) -> Option<Arc<[BoundPolicy]>> {
-        self.index.bound(kind, self.scope.as_str())
-    }
-
-    pub(super) fn host(&self) -> Result<&Arc<dyn AdmissionHost>, Status> {
-        self.host.ok_or_else(|| Status::service_unavailable("not yet ready to handle request", 1))
-    }
-
     /// Finds what reviews the write.
     pub(super) async fn invocations(
         &self,

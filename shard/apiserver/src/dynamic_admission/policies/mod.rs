@@ -12,9 +12,10 @@ mod mutate;
 mod params;
 mod permissions;
 mod policy;
+mod review;
 mod validate;
 
 pub(super) use index::PolicyIndex;
-pub(super) use invocation::PolicyReview;
 pub(super) use mutate::PolicyReinvocations;
 pub(super) use permissions::check_permissions;
+pub(super) use review::PolicyReview;

@@ -1,18 +1,22 @@
-//! Mutating policies: JSON patches from expressions.
+//! Mutating policies: JSON patches and apply configurations from expressions.
 
 use fairlead_cel::{Budget, ExpressionKind, Session, Value as CelValue};
 use fairlead_process::{Status, StatusReason};
+use fairlead_schema::apply::{ConfigurationError, ObjectType, merge_configuration};
 use fairlead_schema::patch::{JsonPatch, JsonPatchError};
+use fairlead_schema::{schema_merge_type, untyped_merge_type};
 use serde_json::Value;
 
-use super::super::expressions::{ConditionsResult, Expression, RequestVariables};
+use super::super::expressions::{ConditionsResult, Expression, ExpressionFailure, RequestVariables};
 use super::super::patched::{MAX_PATCHED, PatchedObject};
 use super::super::reinvocation::{MutationRun, Reinvocations};
 use super::super::request::reviewed;
 use super::budget::RequestBudget;
-use super::invocation::{Invocation, PolicyReview};
+use super::invocation::Invocation;
 use super::message::{mutation_message, mutation_refusal};
 use super::policy::{CompiledPolicy, PolicyKind, PolicyMutation};
+use super::review::PolicyReview;
+use crate::resource::Shape;
 
 /// Policy, binding, and namespace and name of the parameter.
 type InvocationKey = (Box<str>, Box<str>, Box<str>, Box<str>);
@@ -29,8 +33,8 @@ struct Failure {
 /// The reason why a mutation does not apply, in the words of Kubernetes.
 #[derive(Debug, thiserror::Error)]
 enum MutationError {
-    #[error("{0}")]
-    Expression(String),
+    #[error(transparent)]
+    Expression(#[from] ExpressionFailure),
     #[error("type mismatch: {0}")]
     TypeMismatch(String),
     #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
@@ -39,8 +43,8 @@ enum MutationError {
     Patch(JsonPatchError),
     #[error("{0}")]
     Identity(String),
-    #[error("ApplyConfiguration mutations are not supported yet")]
-    ApplyConfiguration,
+    #[error("error applying patch: {0}")]
+    Configuration(#[from] ConfigurationError),
 }
 
 impl PolicyReview<'_> {
@@ -118,11 +122,14 @@ impl PolicyReview<'_> {
                 ConditionsResult::Failure(message) => return Ok(vec![message]),
             }
         }
+        let shape = self.write.resource.version(&invocation.version).map(|version| &version.shape);
+        let merge_type = merge_type(shape.unwrap_or(&Shape::Anything));
         let mut errors = Vec::new();
         for mutation in &compiled.mutations {
             let mut budget = request_budget.of_policy();
             let available = budget.remaining();
-            let patched = patched_object(compiled, mutation, &variables, &params, &mut budget);
+            let evaluation = MutationEvaluation { compiled, variables: &variables, params: &params };
+            let patched = evaluation.patched(mutation, merge_type, &mut budget);
             request_budget.charge(available, &budget);
             let accepted = patched.and_then(|after| {
                 let mut patched = PatchedObject { before: variables.object(), after, old };
@@ -151,54 +158,83 @@ fn key_of(invocation: &Invocation) -> InvocationKey {
     (invocation.policy.name.clone(), invocation.binding.name.clone(), namespace, name)
 }
 
-/// The object after a mutation.
-fn patched_object(
-    compiled: &CompiledPolicy,
-    mutation: &PolicyMutation,
-    variables: &RequestVariables,
-    params: &Value,
-    budget: &mut Budget,
-) -> Result<Value, MutationError> {
-    match mutation {
-        PolicyMutation::JsonPatch(expression) => {
-            let patch = json_patch(compiled, expression, variables, params, budget)?;
-            let patch = JsonPatch::parse(patch).map_err(MutationError::Patch)?;
-            let mut patched = variables.object().clone();
-            match patch.apply(&mut patched, MAX_PATCHED) {
-                Ok(()) => Ok(patched),
-                // A patch whose test fails does not apply, and that is no error.
-                Err(JsonPatchError::TestFailed { .. }) => Ok(variables.object().clone()),
-                Err(error) => Err(MutationError::Patch(error)),
-            }
-        }
-        PolicyMutation::ApplyConfiguration(_) => Err(MutationError::ApplyConfiguration),
+/// The type by which apply configurations are merged.
+fn merge_type(shape: &Shape) -> ObjectType<'_> {
+    match shape {
+        Shape::Anything => untyped_merge_type(),
+        Shape::BuiltIn(kind) => kind.merge_type(),
+        Shape::Structural(schema) => schema_merge_type(schema),
     }
 }
 
-/// The operations that an expression makes.
-fn json_patch(
-    compiled: &CompiledPolicy,
-    expression: &Expression,
-    variables: &RequestVariables,
-    params: &Value,
-    budget: &mut Budget,
-) -> Result<Value, MutationError> {
-    let inputs = variables.inputs(compiled.environments.of(ExpressionKind::JsonPatch), params);
-    let mut session = Session::new(&inputs);
-    let value = expression
-        .evaluate(&mut session, budget)
-        .map_err(|failure| MutationError::Expression(failure.to_string()))?;
-    let CelValue::List(operations) = &value else {
-        return Err(MutationError::TypeMismatch("the expression should evaluate to array".to_owned()));
-    };
-    let operations = operations.items().map_err(|error| MutationError::Expression(error.to_string()))?;
-    for operation in &operations {
-        if let CelValue::Object(operation) = operation
-            && let Some(CelValue::Object(value)) = operation.get("value")
-        {
-            value.check_names().map_err(MutationError::TypeMismatch)?;
+/// A policy with the variables of a write and one parameter.
+struct MutationEvaluation<'e> {
+    compiled: &'e CompiledPolicy,
+    variables: &'e RequestVariables,
+    params: &'e Value,
+}
+
+impl MutationEvaluation<'_> {
+    /// The object after a mutation.
+    fn patched(
+        &self,
+        mutation: &PolicyMutation,
+        merge_type: ObjectType<'_>,
+        budget: &mut Budget,
+    ) -> Result<Value, MutationError> {
+        let object = self.variables.object();
+        match mutation {
+            PolicyMutation::JsonPatch(expression) => {
+                let patch = JsonPatch::parse(self.json_patch(expression, budget)?);
+                let mut patched = object.clone();
+                match patch.and_then(|patch| patch.apply(&mut patched, MAX_PATCHED)) {
+                    Ok(()) => Ok(patched),
+                    // A patch whose test fails does not apply, and that is no error.
+                    Err(JsonPatchError::TestFailed { .. }) => Ok(object.clone()),
+                    Err(error) => Err(MutationError::Patch(error)),
+                }
+            }
+            PolicyMutation::ApplyConfiguration(expression) => {
+                let configuration = self.configuration(expression, budget)?;
+                Ok(merge_configuration(merge_type, object, &configuration)?)
+            }
         }
     }
-    let patch: Result<Vec<Value>, _> = operations.iter().map(CelValue::to_json).collect();
-    patch.map(Value::Array).map_err(|error| MutationError::NotJson(error.to_string()))
+
+    /// The operations that an expression makes.
+    fn json_patch(&self, expression: &Expression, budget: &mut Budget) -> Result<Value, MutationError> {
+        let environment = self.compiled.environments.of(ExpressionKind::JsonPatch);
+        let inputs = self.variables.inputs(environment, self.params);
+        let mut session = Session::new(&inputs);
+        let CelValue::List(operations) = expression.evaluate(&mut session, budget)? else {
+            return Err(MutationError::TypeMismatch("the expression should evaluate to array".to_owned()));
+        };
+        let operations = operations.items().map_err(|error| MutationError::NotJson(error.to_string()))?;
+        for operation in &operations {
+            if let CelValue::Object(operation) = operation
+                && let Some(CelValue::Object(value)) = operation.get("value")
+            {
+                value.check_names().map_err(MutationError::TypeMismatch)?;
+            }
+        }
+        let patch: Result<Vec<Value>, _> = operations.iter().map(CelValue::to_json).collect();
+        patch.map(Value::Array).map_err(|error| MutationError::NotJson(error.to_string()))
+    }
+
+    /// The configuration that an expression makes, with the kind of the object.
+    fn configuration(&self, expression: &Expression, budget: &mut Budget) -> Result<Value, MutationError> {
+        let environment = self.compiled.environments.of(ExpressionKind::ApplyConfiguration);
+        let inputs = self.variables.inputs(environment, self.params);
+        let mut session = Session::new(&inputs);
+        let value = expression.evaluate(&mut session, budget)?;
+        let CelValue::Object(made) = &value else {
+            return Err(MutationError::TypeMismatch("the expression should evaluate to Object".to_owned()));
+        };
+        made.check_names().map_err(MutationError::TypeMismatch)?;
+        let mut configuration = value.to_json().map_err(|error| MutationError::NotJson(error.to_string()))?;
+        for field in ["apiVersion", "kind"] {
+            configuration[field] = self.variables.object()[field].clone();
+        }
+        Ok(configuration)
+    }
 }

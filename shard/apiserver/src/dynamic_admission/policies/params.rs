@@ -7,8 +7,8 @@ use fairlead_process::Status;
 use serde_json::Value;
 
 use super::binding::{ParamReference, ParamSelection};
-use super::invocation::PolicyReview;
 use super::policy::ParamKind;
+use super::review::PolicyReview;
 use crate::registry::{Catalog, ServedResource, StoredObject, Target, to_version};
 use crate::request::{LabelSelector, ListOptions};
 use crate::resource::Verb;

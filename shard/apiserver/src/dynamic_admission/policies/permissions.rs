@@ -3,9 +3,9 @@
 use fairlead_process::{Status, StatusCause};
 use serde_json::Value;
 
-use super::invocation::PolicyReview;
 use super::params::resource_of_kind;
 use super::policy::{ParamKind, Policy, PolicyKind};
+use super::review::PolicyReview;
 use crate::host::Action;
 
 /// Refuses a policy or binding whose parameters the client may not read.

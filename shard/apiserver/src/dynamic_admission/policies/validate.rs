@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::super::expressions::{ConditionsResult, Expression, ExpressionFailure, RequestVariables};
 use super::binding::{Binding, ValidationAction};
 use super::budget::RequestBudget;
-use super::invocation::{Invocation, PolicyReview};
+use super::invocation::Invocation;
 use super::message::validation_refusal;
 use super::policy::{CompiledPolicy, Policy, PolicyKind, Validation};
+use super::review::PolicyReview;
 
 /// The audit annotation with the failed validations of bindings with the action `Audit`.
 const FAILURE_ANNOTATION: &str = "validation.policy.admission.k8s.io/validation_failure";
