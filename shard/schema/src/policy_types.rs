@@ -152,6 +152,46 @@ mod tests {
         assert_eq!(json!(warnings), expected);
     }
 
+    /// The warnings of Kubernetes' type checker. It appends a random number to the names of types.
+    #[test]
+    fn findings_are_those_of_kubernetes() {
+        for (expression, expected) in [
+            ("object.metadata.namespace == 'x' || object.metadata.__namespace__ == 'y'", None),
+            ("object.metadata.labels.x == 'y' && oldObject == null", None),
+            ("object.spec.size", None),
+            ("namespaceObject.metadata.namespace == 'x'", None),
+            (
+                "object.metadata.nope == 'x'",
+                Some("1:16: undefined field 'nope'\n | object.metadata.nope == 'x'\n | ...............^"),
+            ),
+            (
+                "object.spec + 1 == 2",
+                Some(
+                    "1:13: found no matching overload for '_+_' applied to '(Widget.spec, int)'\n | object.spec + 1 == 2\n | \
+                     ............^",
+                ),
+            ),
+            (
+                "params.x == 1",
+                Some("1:1: undeclared reference to 'params' (in container '')\n | params.x == 1\n | ^"),
+            ),
+            (
+                "request.namespace == 'x' && request.nope == 'y'",
+                Some(
+                    "1:36: undefined field 'nope'\n | request.namespace == 'x' && request.nope == 'y'\n | \
+                     ...................................^",
+                ),
+            ),
+        ] {
+            let policy = json!({"spec": {"validations": [{"expression": expression}]}});
+            let warnings = check_policy_types(&policy, &[widget()], None);
+            let found = warnings.first().map(|warning| warning["warning"].as_str().unwrap_or_default());
+            let expected =
+                expected.map(|text| format!("example.com/v1, Kind=Widget: ERROR: <input>:{text}\n"));
+            assert_eq!(found, expected.as_deref(), "{expression}");
+        }
+    }
+
     #[test]
     fn correct_expressions_have_no_warnings() {
         for (expression, kind) in [
