@@ -26,6 +26,7 @@ resources! {
     SECRETS = "" / "secrets";
     SERVICE_ACCOUNTS = "" / "serviceaccounts";
     SHARDS = "core.kcp.io" / "shards";
+    VALIDATING_ADMISSION_POLICIES = "admissionregistration.k8s.io" / "validatingadmissionpolicies";
     WORKSPACES = "tenancy.kcp.io" / "workspaces";
     WORKSPACE_TYPES = "tenancy.kcp.io" / "workspacetypes";
 }

@@ -86,12 +86,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "*",
-        on: "GET */apis/admissionregistration.k8s.io/*",
-        at: &["/body/resources/mutatingadmissionpolic*", "/body/resources/validatingadmissionpolic*"],
-        reason: Later("API server: admission policies. Admission webhooks are served."),
-    },
-    Listed {
-        place: "*",
         on: "*/apis/*certificates.k8s.io*",
         at: &["/status"],
         reason: Later("API server: certificate signing requests."),

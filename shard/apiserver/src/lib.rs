@@ -13,6 +13,7 @@ mod discovery;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod dynamic_admission;
 mod gzip;
 mod host;
 pub mod hub;
@@ -29,9 +30,10 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
-mod webhooks;
 
 pub use discovery::version_priority;
+pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
+
 pub use host::{
     Action, Attributes, AuthorizationStep, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath,
 };
@@ -42,4 +44,3 @@ pub use scope::{Scope, ScopeSelector};
 pub use server::{ApiServer, RequestLimits, forbidden};
 pub use version::version_document;
 pub use watch::WatchBody;
-pub use webhooks::AdmissionWebhooks;

@@ -49,6 +49,14 @@ impl Environment {
         self
     }
 
+    /// As [`with_patch_types`](Self::with_patch_types), with the functions of an environment that has them: the table is not
+    /// copied.
+    #[must_use]
+    pub(crate) fn with_patch_types_of(mut self, other: &Self) -> Self {
+        self.declarations.share_patch_types(&other.declarations);
+        self
+    }
+
     /// Adds an expression that later ones use as `variables.<name>`. It is evaluated at its first use, once per
     /// [`Session`](crate::Session). Variables must be declared before.
     ///
@@ -63,6 +71,14 @@ impl Environment {
         let plan = Arc::clone(program.plan());
         Arc::make_mut(&mut self.named).push(NamedPlan { name: name.into(), plan });
         Ok(self)
+    }
+
+    /// Hides a variable from expressions that are compiled later. Named expressions may have used it; they fail if it has no
+    /// value.
+    #[must_use]
+    pub fn without_variable(mut self, name: &str) -> Self {
+        self.declarations.hide_variable(name);
+        self
     }
 
     /// Declares a variable. A later declaration of the same name replaces the earlier one.

@@ -5,6 +5,7 @@
 
 mod api_binding;
 mod custom_resource_definition;
+mod dynamic;
 mod logical_cluster;
 mod rbac;
 mod reserved;
@@ -17,7 +18,7 @@ use async_trait::async_trait;
 use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, AdmissionRequest, AdmissionWebhooks};
+use fairlead_apiserver::{Admission, AdmissionRequest, DynamicAdmission};
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::Mutation;
 use serde_json::Value;
@@ -33,7 +34,7 @@ pub(crate) struct ShardAdmission {
     pub(crate) namespaces: NamespaceLifecycle,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) types: Arc<TypeLookup>,
-    webhooks: Arc<AdmissionWebhooks>,
+    dynamic: Arc<DynamicAdmission>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
 }
 
@@ -42,15 +43,16 @@ impl ShardAdmission {
         objects: ObjectStore,
         clusters: Arc<ClusterIndex>,
         types: Arc<TypeLookup>,
-        webhooks: Arc<AdmissionWebhooks>,
+        dynamic: Arc<DynamicAdmission>,
     ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
-        Self { objects, namespaces, clusters, types, webhooks, authorizer: std::sync::OnceLock::new() }
+        Self { objects, namespaces, clusters, types, dynamic, authorizer: std::sync::OnceLock::new() }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
     /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
+        self.dynamic.set_host(Arc::new(dynamic::ConfigurationHost { authorizer: authorizer.clone() }));
         // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
@@ -82,8 +84,8 @@ impl Admission for ShardAdmission {
             }
             _ => {}
         }
-        // The path is set last: no webhook can change it.
-        self.webhooks.mutate(write, object, old).await?;
+        // The path is set last: no webhook or policy can change it.
+        self.dynamic.mutate(write, object, old).await?;
         self.set_path_annotation(write, object)?;
         Ok(mutations)
     }
@@ -99,7 +101,7 @@ impl Admission for ShardAdmission {
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;
-            self.webhooks.validate(write, None, old).await?;
+            self.dynamic.validate(write, None, old).await?;
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
@@ -119,7 +121,7 @@ impl Admission for ShardAdmission {
             _ => {}
         }
         reserved::validate(write, object, old)?;
-        self.webhooks.validate(write, Some(object), old).await?;
+        self.dynamic.validate(write, Some(object), old).await?;
         Ok(fences)
     }
 }

@@ -17,12 +17,13 @@ use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::garbage::GarbageCollector;
 use super::namespace::Namespaces;
+use super::policy_status::PolicyStatus;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
     API_BINDINGS, BUILT_IN, CLUSTER_ROLES, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS,
-    LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS, WORKSPACES,
+    LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS, VALIDATING_ADMISSION_POLICIES, WORKSPACES,
 };
 
 /// Dependencies of the controllers.
@@ -42,6 +43,7 @@ impl ContentControllers {
         self.start_deletion(tasks, shutdown);
         self.start_namespaces(tasks, shutdown);
         self.start_aggregation(tasks, shutdown);
+        self.start_policy_status(tasks, shutdown);
         self.start_garbage_collection(tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
@@ -132,6 +134,23 @@ impl ContentControllers {
         tasks.spawn(
             "role events",
             feed(self.hub.clone(), resource, Some(BUILT_IN), shutdown.clone(), resync, keys),
+        );
+    }
+
+    fn start_policy_status(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller =
+            Arc::new(PolicyStatus { objects: self.objects.clone(), definitions: self.definitions.clone() });
+        tasks.spawn("policy status", drive(controller, queue.clone(), shutdown.clone()));
+        let (objects, resync_queue) = (self.objects.clone(), queue.clone());
+        let resource = &VALIDATING_ADMISSION_POLICIES;
+        let resync = move || {
+            for_each_key(&objects, resource, &BUILT_IN, |cluster, name| resync_queue.add((cluster, name)));
+        };
+        let keys = move |event: &ObjectEvent| queue.add(((*event.scope).into(), event.name.clone()));
+        tasks.spawn(
+            "policy events",
+            feed(self.hub.clone(), (**resource).clone(), Some(BUILT_IN), shutdown.clone(), resync, keys),
         );
     }
 

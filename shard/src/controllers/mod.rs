@@ -11,6 +11,7 @@ mod deletion;
 mod garbage;
 mod logical_cluster;
 mod namespace;
+mod policy_status;
 #[cfg(test)]
 mod testing;
 mod workspace;

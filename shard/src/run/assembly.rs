@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, ShardSpec};
-use fairlead_apiserver::AdmissionWebhooks;
+use fairlead_apiserver::DynamicAdmission;
 use fairlead_apiserver::audit::{AuditMetrics, AuditWorker};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::built_in_resources;
@@ -76,9 +76,9 @@ impl ShardParts {
         let policies = PolicyIndex::follow(objects.clone(), hub, global.clone());
         let types =
             Arc::new(TypeLookup::new(objects.clone(), clusters.clone(), paths.clone(), global.clone()));
-        let webhooks = AdmissionWebhooks::follow(objects.clone(), hub).map_err(broken)?;
+        let dynamic = DynamicAdmission::follow(objects.clone(), hub).map_err(broken)?;
         let admission =
-            Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone(), webhooks));
+            Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone(), dynamic));
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
         let reviews = Reviews::new();

@@ -20,7 +20,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-process", &["config"]),
     ("fairlead-authn", &["cel", "client"]),
     ("fairlead-api", &["names"]),
-    ("fairlead-apiserver", &["names", "store", "schema", "client", "authn", "process"]),
+    ("fairlead-apiserver", &["names", "store", "schema", "cel", "client", "authn", "process"]),
     (
         "fairlead-shard",
         &["names", "store", "schema", "config", "client", "certs", "process", "authn", "api", "apiserver"],

@@ -38,14 +38,8 @@ impl StoreRegistry {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
             check_preconditions(target, options, &old, name)?;
-            let request = self.admission_request(
-                target,
-                scope,
-                name,
-                Verb::Delete,
-                options.dry_run,
-                (&options.warnings, &options.audit_annotations),
-            );
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, name, Verb::Delete, sinks);
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
             let marked = match self.authority {

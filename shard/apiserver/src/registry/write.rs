@@ -51,14 +51,8 @@ impl StoreRegistry {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let request = self.admission_request(
-                target,
-                scope,
-                &name,
-                Verb::Create,
-                options.dry_run,
-                (&options.warnings, &options.audit_annotations),
-            );
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, &name, Verb::Create, sinks);
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
@@ -140,14 +134,8 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let request = self.admission_request(
-                target,
-                scope,
-                name,
-                target.verb,
-                options.dry_run,
-                (&options.warnings, &options.audit_annotations),
-            );
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, name, target.verb, sinks);
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -199,8 +187,7 @@ impl StoreRegistry {
         scope: &'a Scope,
         name: &'a str,
         verb: Verb,
-        dry_run: DryRun,
-        (warnings, audit_annotations): (&'a Warnings, &'a AuditAnnotations),
+        (dry_run, warnings, audit_annotations): (DryRun, &'a Warnings, &'a AuditAnnotations),
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,

@@ -15,9 +15,9 @@ use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, St
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
-    Action, Admission, AdmissionRequest, AdmissionWebhooks, ApiServer, Attributes, AuthorizationStep,
-    Decision, Host, InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope, ScopeSelector,
-    ScopedPath, version_document,
+    Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, AuthorizationStep, Decision,
+    DynamicAdmission, Host, InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope,
+    ScopeSelector, ScopedPath, version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -61,8 +61,9 @@ pub(crate) fn assemble_with(
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);
-    let webhooks = AdmissionWebhooks::follow(objects.clone(), &hub).unwrap();
-    let admission = Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), webhooks));
+    let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
+    let admission =
+        Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), Arc::clone(&dynamic)));
     let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
@@ -70,6 +71,7 @@ pub(crate) fn assemble_with(
     resources.push(Arc::new(ruled(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
     let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
+    dynamic.set_host(Arc::new(PolicyHost { catalog: Arc::clone(&host.catalog) }));
     let metrics = Metrics::new("test", "0").unwrap();
     let api = ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", RequestMetrics::new(&metrics).unwrap());
     let api = Arc::new(configure(api, &metrics));
@@ -135,12 +137,7 @@ impl Host for TestHost {
 
     /// `only:<name>` may do everything with objects of that name.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let allowed = match (attributes.user.name.split_once(':'), attributes.action) {
-            (Some(("only", own)), Action::Resource { name, .. }) => name == Some(own),
-            (Some(("in", own)), Action::Resource { namespace, .. }) => namespace == Some(own),
-            (Some(_), Action::NonResource { .. }) => false,
-            _ => attributes.user.name != "nobody",
-        };
+        let allowed = is_allowed(attributes.user, &attributes.action);
         if allowed { Decision::Allow } else { Decision::NoOpinion }
     }
 
@@ -164,8 +161,40 @@ impl Host for TestHost {
     }
 }
 
+fn is_allowed(user: &UserInfo, action: &Action<'_>) -> bool {
+    match (user.name.split_once(':'), action) {
+        (Some(("only", own)), Action::Resource { name, .. }) => *name == Some(own),
+        (Some(("in", own)), Action::Resource { namespace, .. }) => *namespace == Some(own),
+        (Some(_), Action::NonResource { .. }) => false,
+        _ => user.name != "nobody",
+    }
+}
+
+/// The host of webhooks and policies. Configurations of gadgets come from the scope `provider`.
+struct PolicyHost {
+    catalog: Arc<Catalog>,
+}
+
+impl AdmissionHost for PolicyHost {
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
+        (&*write.resource.name.resource == "gadgets").then(|| Scope::new("provider"))
+    }
+
+    fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        Ok(Arc::clone(&self.catalog))
+    }
+
+    fn is_allowed(&self, _scope: &Scope, user: &UserInfo, action: &Action<'_>) -> bool {
+        is_allowed(user, action)
+    }
+
+    fn service_account(&self, _scope: &Scope, namespace: &str, _name: &str) -> UserInfo {
+        UserInfo { name: format!("in:{namespace}"), ..UserInfo::default() }
+    }
+}
+
 /// Admits objects whose namespace exists; refuses Secrets named `forbidden`.
-struct NamespaceAdmission(NamespaceLifecycle, Arc<AdmissionWebhooks>);
+struct NamespaceAdmission(NamespaceLifecycle, Arc<DynamicAdmission>);
 
 #[async_trait]
 impl Admission for NamespaceAdmission {
@@ -193,6 +222,10 @@ impl Admission for NamespaceAdmission {
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         self.1.validate(write, object, old).await?;
+        // Tests see audit annotations as warnings.
+        for (key, value) in write.audit_annotations.take() {
+            write.warnings.add(format!("audit {key}: {value}"));
+        }
         Ok(self.0.validate(write)?.into_iter().collect())
     }
 }

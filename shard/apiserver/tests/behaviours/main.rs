@@ -14,6 +14,7 @@ mod metrics;
 mod negotiation;
 mod open_api;
 mod patches;
+mod policies;
 mod requests;
 mod rules;
 mod watches;

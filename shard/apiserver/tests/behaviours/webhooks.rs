@@ -270,6 +270,73 @@ async fn selectors_and_rules_limit_what_a_webhook_sees() {
 }
 
 #[tokio::test]
+async fn match_conditions_limit_what_a_webhook_sees() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let condition = |expression: &str| json!({"name": "c", "expression": expression});
+    for (conditions, policy, expected) in [
+        (json!([condition("object.data.text == 'x'")]), "Fail", Ok(1)),
+        (json!([condition("object.data.text != 'x'")]), "Fail", Ok(0)),
+        (json!([condition("object.nope == 1")]), "Ignore", Ok(0)),
+        (
+            json!([condition("object.nope == 1")]),
+            "Fail",
+            Err(
+                "configmaps \"one\" is forbidden: expression 'object.nope == 1' resulted in error: no such key: nope",
+            ),
+        ),
+        (json!([condition("authorizer.requestResource.check('create').allowed()")]), "Fail", Ok(1)),
+        (json!([condition("request.userInfo.username.startsWith('system:')")]), "Fail", Ok(0)),
+    ] {
+        for kind in ["mutating", "validating"] {
+            let changes =
+                json!({"name": "a.example.com", "matchConditions": conditions, "failurePolicy": policy});
+            configure(&server, kind, "w", vec![webhooks.webhook("allow/a", &changes)]).await;
+            let response = server.post(CONFIG_MAPS, &config_map("one")).await;
+            match expected {
+                Ok(reviews) => {
+                    assert_eq!(response.code, 201, "{conditions}: {response:?}");
+                    assert_eq!(webhooks.take_reviews().len(), reviews, "{conditions}");
+                }
+                Err(message) => {
+                    assert_eq!(response.failure(), (403, "Forbidden".to_owned(), message.to_owned()));
+                    assert!(webhooks.take_reviews().is_empty());
+                }
+            }
+            server.delete(&format!("{CONFIGURATIONS}/{kind}webhookconfigurations/w")).await;
+            server.delete(&format!("{CONFIG_MAPS}/one")).await;
+        }
+    }
+    let webhook =
+        webhooks.webhook("allow/a", &json!({"name": "a.example.com", "matchConditions": [condition("1")]}));
+    let object = json!({"metadata": {"name": "w"}, "webhooks": [webhook]});
+    let message =
+        server.post(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations"), &object).await.failure().2;
+    assert!(message.ends_with("must evaluate to bool but got int"), "{message}");
+}
+
+#[tokio::test]
+async fn policies_and_webhooks_let_each_other_run_again() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let again = json!({"name": "first.example.com", "reinvocationPolicy": "IfNeeded"});
+    configure(&server, "mutating", "m", vec![webhooks.webhook("append/a", &again)]).await;
+    let source = "[JSONPatch{op: 'replace', path: '/data/text', value: object.data.text + '-'}]";
+    let spec = json!({
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [{
+            "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+        }]},
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": source}}],
+    });
+    let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+    server.create(&format!("{CONFIGURATIONS}/mutatingadmissionpolicies"), &policy).await;
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p"}});
+    server.create(&format!("{CONFIGURATIONS}/mutatingadmissionpolicybindings"), &binding).await;
+    // The webhook, the policy, and the webhook again because the policy has changed the object.
+    let created = server.create(CONFIG_MAPS, &config_map("one")).await;
+    assert_eq!(created["data"]["text"], "x+-+");
+}
+
+#[tokio::test]
 async fn a_webhook_is_called_again_if_a_later_one_changed_the_object() {
     let (server, webhooks) = (Server::start().await, Webhooks::start().await);
     let again = json!({"name": "first.example.com", "reinvocationPolicy": "IfNeeded"});

@@ -111,6 +111,22 @@ impl Declarations {
         Arc::make_mut(&mut self.functions).extend(library::functions_of("jsonpatch"));
     }
 
+    /// As [`add_patch_types`](Self::add_patch_types), with the functions of declarations that have them.
+    pub(crate) fn share_patch_types(&mut self, other: &Self) {
+        self.has_patch_types = other.has_patch_types;
+        self.functions = Arc::clone(&other.functions);
+    }
+
+    /// Hides a variable from expressions that are checked later. Its place remains, so that checked expressions, which
+    /// refer to places, are still valid.
+    pub(crate) fn hide_variable(&mut self, name: &str) {
+        let variables = Arc::make_mut(&mut self.variables);
+        for declared in variables.iter_mut().filter(|declared| *declared.name == *name) {
+            // No expression can have an empty name.
+            declared.name = Box::from("");
+        }
+    }
+
     /// Declares a field of `variables`.
     pub(crate) fn add_named(&mut self, name: &str, type_: Type) {
         self.named.push((name.into(), type_));
@@ -219,7 +235,7 @@ impl Declarations {
                 _ => Some(Type::Dyn),
             };
         }
-        match &self.objects.get(object)?.field(field)?.type_ {
+        match &self.objects.get(object)?.named_field(field)?.type_ {
             FieldType::Declared(declared) => Some(declared.type_().clone()),
             FieldType::Preserved => None,
         }

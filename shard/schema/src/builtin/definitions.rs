@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
@@ -25,12 +26,15 @@ use super::kind::builtin_kinds;
 use super::overlay;
 use super::reference::{REFERENCE_PREFIX, referenced};
 use super::shape::{ShapeTable, shape_table};
+use crate::apply::{ObjectType, TypeRef, TypeTable};
 
 /// The generated definitions: their text for OpenAPI documents, and their shapes for all other uses. The generated
 /// trees are dropped because they are ten times as large.
 struct Definitions {
     texts: BTreeMap<String, Box<RawValue>>,
     shapes: ShapeTable,
+    merge_types: TypeTable,
+    merge_type_of: BTreeMap<String, TypeRef>,
 }
 
 /// The OpenAPI v3 component of that name as JSON text; references are relative to `#/components/schemas/`.
@@ -57,6 +61,18 @@ pub(crate) fn builtin_shapes() -> &'static ShapeTable {
     &definitions().shapes
 }
 
+/// The types by which server-side apply merges the objects of all definitions.
+pub(crate) fn builtin_merge_types() -> &'static TypeTable {
+    &definitions().merge_types
+}
+
+/// The type by which server-side apply merges the objects of a definition.
+pub(crate) fn builtin_merge_type(definition: &str) -> Option<ObjectType<'static>> {
+    let definitions = definitions();
+    let root = definitions.merge_type_of.get(definition)?;
+    Some(ObjectType::new(&definitions.merge_types, &definitions.merge_types, *root))
+}
+
 /// The schema of a definition without references, in the form of a CRD's `openAPIV3Schema`.
 ///
 /// `metadata` is an open object, as in CRDs. Recursion (only in `JSONSchemaProps`) ends in an open value. Each call
@@ -80,7 +96,8 @@ fn definitions() -> &'static Definitions {
             let text = serde_json::value::to_raw_value(schema).ok()?;
             Some((name.clone(), text))
         });
-        Definitions { texts: texts.collect(), shapes: shape_table(&schemas) }
+        let (merge_types, merge_type_of) = TypeTable::of_definitions(&schemas, &overlay::is_struct);
+        Definitions { texts: texts.collect(), shapes: shape_table(&schemas), merge_types, merge_type_of }
     })
 }
 
@@ -103,7 +120,11 @@ fn generate() -> Map<String, Value> {
         Role,
         RoleBinding,
         CustomResourceDefinition,
+        MutatingAdmissionPolicy,
+        MutatingAdmissionPolicyBinding,
         MutatingWebhookConfiguration,
+        ValidatingAdmissionPolicy,
+        ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
         LocalSubjectAccessReview,
         SelfSubjectAccessReview,

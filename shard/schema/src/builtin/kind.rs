@@ -335,11 +335,46 @@ static KINDS: &[BuiltinKind] = &[
         ..RBAC
     },
     BuiltinKind {
+        kind: "MutatingAdmissionPolicy",
+        plural: "mutatingadmissionpolicies",
+        singular: "mutatingadmissionpolicy",
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy",
+        hashed_version: "v1beta1",
+        semantics: &semantics::MutatingAdmissionPolicy,
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "MutatingAdmissionPolicyBinding",
+        plural: "mutatingadmissionpolicybindings",
+        singular: "mutatingadmissionpolicybinding",
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding",
+        hashed_version: "v1beta1",
+        semantics: &semantics::PolicyBinding { is_mutating: true },
+        ..ADMISSION
+    },
+    BuiltinKind {
         kind: "MutatingWebhookConfiguration",
         plural: "mutatingwebhookconfigurations",
         singular: "mutatingwebhookconfiguration",
         definition: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
         semantics: &semantics::WebhookConfiguration { is_mutating: true },
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "ValidatingAdmissionPolicy",
+        plural: "validatingadmissionpolicies",
+        singular: "validatingadmissionpolicy",
+        subresources: &[STATUS],
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
+        semantics: &semantics::ValidatingAdmissionPolicy,
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "ValidatingAdmissionPolicyBinding",
+        plural: "validatingadmissionpolicybindings",
+        singular: "validatingadmissionpolicybinding",
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+        semantics: &semantics::PolicyBinding { is_mutating: false },
         ..ADMISSION
     },
     BuiltinKind {
@@ -405,6 +440,10 @@ mod tests {
             ("", "namespaces", "DYe+LmmEOcs="),
             ("", "secrets", "cqhVaDyekjw="),
             ("", "serviceaccounts", "4Bd9hRsOD00="),
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "psQzeF0nvLY="),
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "DhZzpiid8UU="),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies", "d/uKgE8IEDM="),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "JOV69qiJP9o="),
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "nS8Hvd/tfaU="),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "YYJqJUOYU9U="),
             ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),

@@ -19,6 +19,8 @@ pub(super) enum Extension {
     MapByKey(&'static str),
     /// A list of distinct values. Strategic merge patch merges it too.
     MergeSet,
+    /// A list of distinct values in server-side apply only. Strategic merge patch replaces it.
+    Set,
     /// A string with a fixed set of values.
     Enum(&'static [&'static str]),
 }
@@ -39,6 +41,7 @@ impl Extension {
                 ("x-kubernetes-list-type", json!("set")),
                 ("x-kubernetes-patch-strategy", json!("merge")),
             ],
+            Extension::Set => vec![("x-kubernetes-list-type", json!("set"))],
             Extension::Enum(values) => vec![("enum", json!(values))],
         }
     }
@@ -62,6 +65,31 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
     property("io.k8s.api.core.v1.ServiceAccount", "secrets", Extension::MergeByKey("name")),
     property("io.k8s.api.core.v1.NamespaceStatus", "conditions", Extension::MergeByKey("type")),
     property("io.k8s.api.core.v1.NamespaceStatus", "phase", Extension::Enum(&["Active", "Terminating"])),
+    property(
+        "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec",
+        "variables",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyStatus",
+        "conditions",
+        Extension::MapByKey("type"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec",
+        "validationActions",
+        Extension::Set,
+    ),
     property(
         "io.k8s.api.admissionregistration.v1.MutatingWebhook",
         "matchConditions",
@@ -96,6 +124,11 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
 
 /// Objects that server-side apply treats as one value (`x-kubernetes-map-type: atomic`).
 pub(super) static ATOMIC_OBJECTS: &[&str] = &[
+    "io.k8s.api.admissionregistration.v1.MatchResources",
+    "io.k8s.api.admissionregistration.v1.NamedRuleWithOperations",
+    "io.k8s.api.admissionregistration.v1.ParamKind",
+    "io.k8s.api.admissionregistration.v1.ParamRef",
+    "io.k8s.api.admissionregistration.v1.Variable",
     "io.k8s.api.core.v1.LocalObjectReference",
     "io.k8s.api.core.v1.ObjectReference",
     "io.k8s.api.rbac.v1.RoleRef",
@@ -135,4 +168,35 @@ pub(super) fn is_wrongly_required(definition: &str, field: &str) -> bool {
         "name" => definition == "io.k8s.api.core.v1.LocalObjectReference",
         _ => false,
     }
+}
+
+/// Whether a field is a Go struct that is not a pointer. An object without it has an empty one in Kubernetes, so nobody
+/// adds or removes it.
+pub(super) fn is_struct(definition: &str, field: &str) -> bool {
+    let is_kind = |kinds: &[&str]| kinds.contains(&definition.rsplit('.').next().unwrap_or_default());
+    match field {
+        "metadata" => true,
+        "spec" => {
+            is_kind(&["CustomResourceDefinition", "Lease", "Namespace", "ResourceQuota", "Scale"])
+                || is_policy(definition)
+        }
+        "status" => is_kind(&[
+            "CustomResourceDefinition",
+            "Namespace",
+            "ResourceQuota",
+            "Scale",
+            "ValidatingAdmissionPolicy",
+        ]),
+        "names" => is_kind(&["CustomResourceDefinitionSpec"]),
+        "acceptedNames" => is_kind(&["CustomResourceDefinitionStatus"]),
+        "clientConfig" => is_kind(&["MutatingWebhook", "ValidatingWebhook"]),
+        "involvedObject" | "source" => is_kind(&["Event"]),
+        "roleRef" => is_kind(&["ClusterRoleBinding", "RoleBinding"]),
+        _ => false,
+    }
+}
+
+/// Admission policies and their bindings.
+fn is_policy(definition: &str) -> bool {
+    definition.starts_with("io.k8s.api.admissionregistration.") && definition.contains("AdmissionPolicy")
 }

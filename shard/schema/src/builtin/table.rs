@@ -42,6 +42,9 @@ impl BuiltinKind {
         match self.kind {
             "ConfigMap" => CONFIG_MAP,
             "Event" => EVENT,
+            "MutatingAdmissionPolicy" => MUTATING_POLICY,
+            "ValidatingAdmissionPolicy" => VALIDATING_POLICY,
+            "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" => POLICY_BINDING,
             "Lease" => LEASE,
             "Namespace" => NAMESPACE,
             "RoleBinding" | "ClusterRoleBinding" => BINDING,
@@ -61,6 +64,16 @@ impl BuiltinKind {
             "ConfigMap" => vec![name, json!(count(object, "data") + count(object, "binaryData")), age_cell()],
             "Event" if self.group == self.storage_group() => event_cells(object, now),
             "Event" => event_cells(&event_to_core_form(object.clone()), now),
+            "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy" => {
+                let is_mutating = self.kind == "MutatingAdmissionPolicy";
+                let expressions = &object["spec"][if is_mutating { "mutations" } else { "validations" }];
+                let expressions = expressions.as_array().map_or(0, Vec::len);
+                vec![name, json!(expressions), json!(param_kind(object)), age_cell()]
+            }
+            "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" => {
+                let policy = json!(text(&object["spec"], "policyName"));
+                vec![name, policy, json!(param_reference(object)), age_cell()]
+            }
             "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
             "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
             "RoleBinding" | "ClusterRoleBinding" => {
@@ -80,6 +93,10 @@ const fn column(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { name, column_type: "string", format: ColumnFormat::None, description, priority: 0 }
 }
 
+const fn count_column(name: &'static str) -> TableColumn {
+    TableColumn { column_type: "integer", ..column(name, "Number of expressions of the policy.") }
+}
+
 const fn wide(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { priority: 1, ..column(name, description) }
 }
@@ -94,6 +111,15 @@ const DEFAULT: &[TableColumn] =
     &[NAME, TableColumn { column_type: "date", ..column("Created At", "Creation time of the object.") }];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
+const MUTATING_POLICY: &[TableColumn] = &[NAME, count_column("Mutations"), PARAM_KIND, AGE];
+const VALIDATING_POLICY: &[TableColumn] = &[NAME, count_column("Validations"), PARAM_KIND, AGE];
+const PARAM_KIND: TableColumn = column("ParamKind", "Version and kind of the parameters of the policy.");
+const POLICY_BINDING: &[TableColumn] = &[
+    NAME,
+    column("PolicyName", "Name of the bound policy."),
+    column("ParamRef", "Parameters that the binding selects."),
+    AGE,
+];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
 const SECRET: &[TableColumn] =
     &[NAME, column("Type", "Type of the secret data."), column("Data", "Number of keys."), AGE];
@@ -158,6 +184,38 @@ fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
+/// `<apiVersion>/<kind>` of the parameters.
+fn param_kind(policy: &Value) -> String {
+    let kind = &policy["spec"]["paramKind"];
+    if kind.is_object() {
+        format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"))
+    } else {
+        UNSET.to_owned()
+    }
+}
+
+/// The name of the parameter, or the labels by which parameters are selected.
+fn param_reference(binding: &Value) -> String {
+    let reference = &binding["spec"]["paramRef"];
+    let name = text(reference, "name");
+    if !name.is_empty() {
+        return name.to_owned();
+    }
+    if !reference["selector"].is_object() {
+        return UNSET.to_owned();
+    }
+    let selector = &reference["selector"];
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut terms: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        terms.push(format!("{} {}", text(requirement, "key"), text(requirement, "operator")));
+    }
+    terms.join(",")
+}
+
+const UNSET: &str = "<unset>";
+
 fn age_of(timestamp: Option<&str>, now: Timestamp) -> String {
     timestamp.map_or_else(|| "<unknown>".to_owned(), |timestamp| age(timestamp, now))
 }
@@ -212,6 +270,18 @@ mod tests {
                     {"kind": "User", "name": "a"}, {"kind": "User", "name": "b"},
                     {"kind": "ServiceAccount", "name": "s", "namespace": "d"}]}),
                 json!(["n", "ClusterRole/c1", "8m22s", "a, b", "", "d/s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicy",
+                json!({"spec": {"validations": [{}, {}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}),
+                json!(["n", 2, "v1/ConfigMap", "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "p", "paramRef": {"selector": {"matchLabels": {"a": "b"}}}}}),
+                json!(["n", "p", "a=b", "8m22s"]),
             ),
             (
                 "coordination.k8s.io",

@@ -4,22 +4,28 @@
 //! The order on a write is: normalize, `prepare_create` or `prepare_update`, `default`, admission, `validate` or
 //! `validate_update` (with the rules of `metadata`, which are not part of this module), store.
 
+mod admission_policy;
 mod data;
 mod event;
 mod lease;
+mod match_conditions;
+mod match_resources;
 mod namespace;
+mod policy_binding;
 mod rbac;
 mod review;
 mod webhook_configuration;
 
 use serde_json::Value;
 
+pub(super) use admission_policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
 pub(super) use data::{ConfigMap, Secret};
 pub(super) use event::{CoreEvent, EventsEvent};
 pub use event::{event_to_core_form, event_to_events_form};
 pub(super) use lease::{Lease, SchemaOnly};
 pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
+pub(super) use policy_binding::PolicyBinding;
 pub(super) use rbac::{Role, RoleBinding};
 pub(super) use review::AccessReview;
 pub(super) use webhook_configuration::WebhookConfiguration;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::match_conditions::validate_match_conditions;
+use super::match_resources::validate_rule;
 use super::rbac::validate_label_selector;
 use super::{Semantics, insert_missing_text, list, text};
 use crate::field::{FieldError, FieldPath};
@@ -94,10 +96,8 @@ impl WebhookConfiguration {
             validate_label_selector(&webhook[selector], &path.child(selector), errors);
         }
         validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-        if !list(webhook, "matchConditions").is_empty() {
-            let detail = "match conditions of webhooks are not supported yet";
-            errors.push(FieldError::forbidden(path.child("matchConditions"), detail));
-        }
+        let conditions = list(webhook, "matchConditions");
+        validate_match_conditions(conditions, false, &path.child("matchConditions"), errors);
     }
 }
 
@@ -138,86 +138,6 @@ fn validate_review_versions(webhook: &Value, path: &FieldPath, errors: &mut Vec<
     if !REVIEW_VERSIONS.iter().any(|version| seen.contains(version)) {
         let detail = "must include at least one of v1, v1beta1";
         errors.push(FieldError::invalid(path.clone(), &Value::from(versions.to_vec()), detail));
-    }
-}
-
-fn validate_rule(rule: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let operations = list(rule, "operations");
-    for (field, others, may_be_empty) in [
-        ("operations", "operations", false),
-        ("apiGroups", "API groups", true),
-        ("apiVersions", "API versions", false),
-    ] {
-        let values = list(rule, field);
-        if values.is_empty() {
-            errors.push(FieldError::required(path.child(field), ""));
-        }
-        if values.len() > 1 && values.iter().any(|value| value == "*") {
-            let detail = format!("if '*' is present, must not specify other {others}");
-            errors.push(FieldError::invalid(path.child(field), &Value::from(values.to_vec()), &detail));
-        }
-        // Operations have an error of their own.
-        if !may_be_empty && field != "operations" {
-            for (index, _) in values.iter().enumerate().filter(|(_, value)| *value == "") {
-                errors.push(FieldError::required(path.child(field).index(index), ""));
-            }
-        }
-    }
-    for (index, operation) in operations.iter().enumerate() {
-        if !OPERATIONS.contains(&operation.as_str().unwrap_or_default()) {
-            let path = path.child("operations").index(index);
-            errors.push(FieldError::not_supported(path, operation, &OPERATIONS));
-        }
-    }
-    validate_resources(list(rule, "resources"), &path.child("resources"), errors);
-    let scope = &rule["scope"];
-    if !scope.is_null() && !matches!(scope.as_str(), Some("*" | "Cluster" | "Namespaced")) {
-        let supported = ["*", "Cluster", "Namespaced"];
-        errors.push(FieldError::not_supported(path.child("scope"), scope, &supported));
-    }
-}
-
-fn validate_resources(resources: &[Value], path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if resources.is_empty() {
-        errors.push(FieldError::required(path.clone(), ""));
-    }
-    let mut whole_resources = BTreeSet::new();
-    let mut whole_subresources = BTreeSet::new();
-    let mut has_plain_resource = false;
-    let names: Vec<&str> = resources.iter().filter_map(Value::as_str).collect();
-    for (index, name) in names.iter().enumerate() {
-        if name.is_empty() {
-            errors.push(FieldError::required(path.index(index), ""));
-            continue;
-        }
-        let Some((resource, subresource)) = name.split_once('/') else {
-            has_plain_resource = *name != "*";
-            continue;
-        };
-        if whole_resources.contains(resource) {
-            let detail = format!("if '{resource}/*' is present, must not specify {name}");
-            errors.push(FieldError::invalid_str(path.index(index), name, &detail));
-        }
-        if whole_subresources.contains(subresource) {
-            let detail = format!("if '*/{subresource}' is present, must not specify {name}");
-            errors.push(FieldError::invalid_str(path.index(index), name, &detail));
-        }
-        if subresource == "*" {
-            whole_resources.insert(resource);
-        }
-        if resource == "*" {
-            whole_subresources.insert(subresource);
-        }
-    }
-    let all = || Value::from(resources.to_vec());
-    if names.len() > 1 && names.contains(&"*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        errors.push(FieldError::invalid(path.clone(), &all(), detail));
-    }
-    if names.contains(&"*") && has_plain_resource {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path.clone(), &all(), detail));
     }
 }
 
@@ -347,8 +267,8 @@ mod tests {
             ),
             (
                 "/matchConditions",
-                json!([{"name": "a", "expression": "true"}]),
-                "webhooks[0].matchConditions: Forbidden: match conditions of webhooks are not supported yet",
+                json!([{"name": "a", "expression": "params.x"}]),
+                "webhooks[0].matchConditions[0].expression: Invalid value: \"params.x\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.x\n | ^",
             ),
             ("/rules/0/resources", json!([]), "webhooks[0].rules[0].resources: Required value"),
             (

@@ -2,6 +2,7 @@
 //!
 //! Tests compare them with an independent encoder and with the OpenAPI definitions.
 
+mod admission;
 mod apiextensions;
 mod core;
 mod meta;
@@ -48,6 +49,28 @@ pub(super) static KINDS: &[Row] = &[
     ("authorization.k8s.io/v1", "LocalSubjectAccessReview", &review::LOCAL_SUBJECT_ACCESS_REVIEW),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", &review::SELF_SUBJECT_ACCESS_REVIEW),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", &review::SELF_SUBJECT_RULES_REVIEW),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", &admission::MUTATING_ADMISSION_POLICY),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicyBinding",
+        &admission::MUTATING_ADMISSION_POLICY_BINDING,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        &admission::MUTATING_WEBHOOK_CONFIGURATION,
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", &admission::VALIDATING_ADMISSION_POLICY),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        &admission::VALIDATING_ADMISSION_POLICY_BINDING,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        &admission::VALIDATING_WEBHOOK_CONFIGURATION,
+    ),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &apiextensions::CUSTOM_RESOURCE_DEFINITION),
 ];
 

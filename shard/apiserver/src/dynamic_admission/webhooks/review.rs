@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use fairlead_process::{Status, StatusCause, StatusDetails, StatusReason};
 use serde_json::{Map, Value, json};
 
+use super::super::matching::Operation;
+use super::super::request::admission_request;
 use super::configuration::{ReviewVersion, Webhook, WebhookKind};
 use super::failure::ResponseError;
-use super::rules::Operation;
 use crate::registry::AdmissionRequest;
-use crate::request::DryRun;
 
 /// The longest warning that is passed on, as in Kubernetes.
 const MAX_WARNING: usize = 256;
@@ -45,40 +45,10 @@ pub(super) struct Refusal(Value);
 impl Review<'_> {
     /// The body of the request.
     pub(super) fn request(&self) -> Value {
-        let write = self.write;
-        let name = &write.resource.name;
-        let kind =
-            |version: &str| json!({"group": *name.group, "version": version, "kind": *write.resource.kind});
-        let resource =
-            |version: &str| json!({"group": *name.group, "version": version, "resource": *name.resource});
-        let is_dry_run = write.dry_run == DryRun::All;
-        let mut options = json!({"kind": self.operation.options_kind(), "apiVersion": "meta.k8s.io/v1"});
-        if is_dry_run {
-            options["dryRun"] = json!(["All"]);
-        }
-        let mut request = json!({
-            "uid": self.uid,
-            "kind": kind(self.version),
-            "resource": resource(self.version),
-            "requestKind": kind(write.version),
-            "requestResource": resource(write.version),
-            "operation": self.operation.as_str(),
-            "userInfo": serde_json::to_value(write.user).unwrap_or_default(),
-            "object": self.object,
-            "oldObject": self.old,
-            "dryRun": is_dry_run,
-            "options": options,
-        });
-        let mut set = |field: &str, value: Option<&str>| {
-            if let Some(value) = value.filter(|value| !value.is_empty()) {
-                request[field] = value.into();
-            }
-        };
-        set("name", Some(write.name));
-        set("subResource", write.subresource);
-        set("requestSubResource", write.subresource);
-        let is_namespace = name.group.is_empty() && &*name.resource == "namespaces";
-        set("namespace", if is_namespace { Some(write.name) } else { write.namespace });
+        let mut request = admission_request(self.write, self.version, self.operation);
+        request["uid"] = (*self.uid).into();
+        request["object"] = json!(self.object);
+        request["oldObject"] = json!(self.old);
         json!({"kind": "AdmissionReview", "apiVersion": self.api_version(), "request": request})
     }
 

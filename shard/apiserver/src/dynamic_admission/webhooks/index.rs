@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairlead_names::{Origin, ResourceName};
+use fairlead_names::ResourceName;
 use fairlead_process::Status;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
+use super::super::follow::follow;
 use super::configuration::{Webhook, WebhookKind};
-use crate::hub::{Hub, ObjectChange, ObjectEvent};
-use crate::registry::{ObjectStore, StoredObject};
-use crate::scope::{Scope, ScopeSelector};
+use crate::hub::Hub;
+use crate::registry::ObjectStore;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const KINDS: [(WebhookKind, &str); 2] = [
@@ -43,18 +43,12 @@ impl ConfigurationIndex {
     pub(super) fn follow(objects: &ObjectStore, hub: &Hub) -> Result<Arc<Self>, Status> {
         let index = Arc::new(Self::default());
         for (kind, resource) in KINDS {
-            let resource = ResourceName::new(GROUP, resource);
-            let mut found = Vec::new();
-            objects.for_each(&resource, &Origin::BuiltIn, &ScopeSelector::all(), &mut |listed| {
-                let object = crate::object::EncodedObject::copied(listed.object);
-                let scope = Scope::new(listed.scope);
-                found.push(StoredObject { object, revision: listed.revision, scope });
-            })?;
-            for stored in found {
-                index.replace(kind, stored.scope.as_str(), &objects.tree(&stored)?);
-            }
-            let (follower, store) = (index.clone(), objects.clone());
-            hub.observe(resource, Box::new(move |event: &ObjectEvent| follower.observe(kind, &store, event)));
+            let follower = Arc::clone(&index);
+            let receiver = move |scope: &str, name: &str, configuration: Option<&Value>| match configuration {
+                Some(configuration) => follower.replace(kind, scope, name, configuration),
+                None => follower.remove(kind, scope, name),
+            };
+            follow(objects, hub, ResourceName::new(GROUP, resource), Arc::new(receiver))?;
         }
         Ok(index)
     }
@@ -69,27 +63,12 @@ impl ConfigurationIndex {
         }
     }
 
-    fn observe(&self, kind: WebhookKind, objects: &ObjectStore, event: &ObjectEvent) {
-        match &event.change {
-            ObjectChange::Deleted(_) => self.remove(kind, &event.scope, &event.name),
-            ObjectChange::Created(object) | ObjectChange::Updated { object, .. } => {
-                let stored = StoredObject {
-                    object: object.clone(),
-                    revision: event.revision,
-                    scope: Scope::new(&event.scope),
-                };
-                match objects.tree(&stored) {
-                    Ok(configuration) => self.replace(kind, &event.scope, &configuration),
-                    Err(status) => {
-                        tracing::error!(scope = %event.scope, name = %event.name, error = %status.message, "skipped a malformed webhook configuration");
-                    }
-                }
-            }
-        }
+    /// Whether a scope has configurations.
+    pub(super) fn has_webhooks(&self, scope: &str) -> bool {
+        self.scopes.read().contains_key(scope)
     }
 
-    fn replace(&self, kind: WebhookKind, scope: &str, configuration: &Value) {
-        let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
+    fn replace(&self, kind: WebhookKind, scope: &str, name: &str, configuration: &Value) {
         let webhooks = Webhook::all_of(kind, configuration);
         let mut scopes = self.scopes.write();
         let of_kind = scopes.entry(scope.into()).or_default().of(kind);

@@ -1,47 +1,22 @@
-//! The rules of a webhook: which operations on which resources it reviews.
+//! The rules of webhooks and policies: which operations on which resources they review.
+
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Operation;
 use crate::registry::AdmissionRequest;
-
-/// The operation of a write, as rules name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// A new object.
-    Create,
-    /// A changed object.
-    Update,
-    /// A delete.
-    Delete,
-}
-
-impl Operation {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// The kind of the options of the request.
-    pub(super) fn options_kind(self) -> &'static str {
-        match self {
-            Self::Create => "CreateOptions",
-            Self::Update => "UpdateOptions",
-            Self::Delete => "DeleteOptions",
-        }
-    }
-}
 
 /// One rule. `*` in a list stands for every value.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(in crate::dynamic_admission) struct Rule {
     operations: Vec<Box<str>>,
     groups: Vec<Box<str>>,
     versions: Vec<Box<str>>,
     /// `resource`, `resource/subresource`, each part may be `*`.
     resources: Vec<Box<str>>,
+    /// Names of objects; empty for all. Only rules of policies have them.
+    names: Vec<Box<str>>,
     scope: RuleScope,
 }
 
@@ -53,7 +28,7 @@ enum RuleScope {
 }
 
 impl Rule {
-    pub(super) fn parse(rule: &Value) -> Self {
+    pub(in crate::dynamic_admission) fn parse(rule: &Value) -> Self {
         let list = |field: &str| -> Vec<Box<str>> {
             rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
         };
@@ -62,6 +37,7 @@ impl Rule {
             groups: list("apiGroups"),
             versions: list("apiVersions"),
             resources: list("resources"),
+            names: list("resourceNames"),
             scope: match rule["scope"].as_str() {
                 Some("Cluster") => RuleScope::Cluster,
                 Some("Namespaced") => RuleScope::Namespaced,
@@ -71,7 +47,12 @@ impl Rule {
     }
 
     /// Whether the rule covers the write in this version of its resource.
-    pub(super) fn matches(&self, write: &AdmissionRequest<'_>, operation: Operation, version: &str) -> bool {
+    pub(in crate::dynamic_admission) fn matches(
+        &self,
+        write: &AdmissionRequest<'_>,
+        operation: Operation,
+        version: &str,
+    ) -> bool {
         let contains = |values: &[Box<str>], wanted: &str| {
             values.iter().any(|value| &**value == "*" || &**value == wanted)
         };
@@ -83,12 +64,29 @@ impl Rule {
             && contains(&self.groups, &name.group)
             && contains(&self.versions, version)
             && self.resources.iter().any(|pattern| covers(pattern, &name.resource, write.subresource))
+            && (self.names.is_empty() || self.names.iter().any(|name| **name == *write.name))
             && match self.scope {
                 RuleScope::All => true,
                 RuleScope::Cluster => !is_namespaced,
                 RuleScope::Namespaced => is_namespaced,
             }
     }
+}
+
+/// The version of the resource in which one of the rules covers the write: the requested one if possible, and with
+/// `matchPolicy: Equivalent` another served one.
+pub(in crate::dynamic_admission) fn matched_version(
+    rules: &[Rule],
+    matches_equivalent: bool,
+    write: &AdmissionRequest<'_>,
+    operation: Operation,
+) -> Option<Arc<str>> {
+    let matches = |version: &str| rules.iter().any(|rule| rule.matches(write, operation, version));
+    if matches(write.version) {
+        return Some(write.version.into());
+    }
+    let served = write.resource.versions.served.iter().filter(|_| matches_equivalent);
+    served.map(|version| &version.name).find(|version| matches(version)).cloned()
 }
 
 fn covers(pattern: &str, resource: &str, subresource: Option<&str>) -> bool {

@@ -1,14 +1,14 @@
 //! A webhook of a configuration, parsed once per change of the configuration.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::super::expressions::MatchConditions;
+use super::super::matching::{Operation, Rule, TargetSelectors, matched_version};
 use super::call::Endpoint;
-use super::rules::{Operation, Rule};
 use crate::registry::AdmissionRequest;
-use crate::request::LabelSelector;
 
 /// Whether webhooks may change objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,7 @@ pub(super) struct Webhook {
     /// The name of the configuration.
     pub(super) configuration: Box<str>,
     pub(super) kind: WebhookKind,
-    pub(super) namespaces: LabelSelector,
-    pub(super) objects: LabelSelector,
+    pub(super) selectors: TargetSelectors,
     /// `failurePolicy: Ignore`.
     pub(super) ignores_failure: bool,
     /// `reinvocationPolicy: IfNeeded`.
@@ -45,6 +44,9 @@ pub(super) struct Webhook {
     rules: Vec<Rule>,
     /// `matchPolicy: Equivalent`: a rule for another version of the resource matches as well.
     matches_equivalent: bool,
+    /// `matchConditions`, compiled at the first write that the rules cover.
+    condition_sources: Value,
+    conditions: OnceLock<MatchConditions>,
 }
 
 impl Webhook {
@@ -56,10 +58,6 @@ impl Webhook {
     }
 
     fn parse(kind: WebhookKind, configuration: &str, webhook: &Value) -> Self {
-        let selector = |field: &str| {
-            // A selector that cannot be parsed selects everything: a webhook is called too often rather than not at all.
-            LabelSelector::of_object(&webhook[field]).unwrap_or_else(|_| LabelSelector::of(Vec::new()))
-        };
         let review_version =
             webhook["admissionReviewVersions"].as_array().into_iter().flatten().find_map(|version| {
                 match version.as_str() {
@@ -72,8 +70,7 @@ impl Webhook {
             name: webhook["name"].as_str().unwrap_or_default().into(),
             configuration: configuration.into(),
             kind,
-            namespaces: selector("namespaceSelector"),
-            objects: selector("objectSelector"),
+            selectors: TargetSelectors::parse(webhook),
             ignores_failure: webhook["failurePolicy"] == "Ignore",
             is_reinvoked: webhook["reinvocationPolicy"] == "IfNeeded",
             timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
@@ -81,6 +78,8 @@ impl Webhook {
             endpoint: Endpoint::new(&webhook["clientConfig"]),
             rules: webhook["rules"].as_array().into_iter().flatten().map(Rule::parse).collect(),
             matches_equivalent: webhook["matchPolicy"] != "Exact",
+            condition_sources: webhook["matchConditions"].clone(),
+            conditions: OnceLock::new(),
         }
     }
 
@@ -90,11 +89,15 @@ impl Webhook {
         write: &AdmissionRequest<'_>,
         operation: Operation,
     ) -> Option<Arc<str>> {
-        let matches = |version: &str| self.rules.iter().any(|rule| rule.matches(write, operation, version));
-        if matches(write.version) {
-            return Some(write.version.into());
+        matched_version(&self.rules, self.matches_equivalent, write, operation)
+    }
+
+    /// The match conditions; `None` if there are none.
+    pub(super) fn conditions(&self) -> Option<&MatchConditions> {
+        if self.condition_sources.is_null() {
+            return None;
         }
-        let served = write.resource.versions.served.iter().filter(|_| self.matches_equivalent);
-        served.map(|version| &version.name).find(|version| matches(version)).cloned()
+        let compile = || MatchConditions::compile(&self.condition_sources, false, self.ignores_failure);
+        Some(self.conditions.get_or_init(compile)).filter(|conditions| !conditions.is_empty())
     }
 }
