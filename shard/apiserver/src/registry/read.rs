@@ -155,7 +155,8 @@ pub(super) fn not_found(resource: &ServedResource, name: &str) -> Status {
 }
 
 pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
-    GroupResource::new(&resource.name.group, &resource.name.resource)
+    let name = resource.storage_name();
+    GroupResource::new(&name.group, &name.resource)
 }
 
 fn prefix_of(objects: &ObjectStore, target: &Target) -> String {

@@ -296,7 +296,7 @@ fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<
         .iter()
         .map(|error| StatusCause::field(error.reason(), error.path.to_string(), error.message.clone()))
         .collect();
-    Status::invalid(&resource.name.group, kind, name, causes)
+    Status::invalid(&resource.storage_name().group, kind, name, causes)
 }
 
 /// The `Status` of a failed commit.

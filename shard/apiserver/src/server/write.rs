@@ -121,7 +121,7 @@ impl<H: Host> ApiServer<H> {
                 let meta = crate::object::ObjectMetaRef::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),
-                    group: resource.name.group.to_string(),
+                    group: resource.storage_name().group.to_string(),
                     kind: resource.name.resource.to_string(),
                     uid: meta.uid.into_owned(),
                     ..StatusDetails::default()

@@ -58,7 +58,7 @@ async fn each_form_is_validated_by_its_rules() {
     strict["reportingController"] = json!("");
     assert_eq!(
         server.post(EVENTS, &strict).await.failure().2,
-        "Event.events.k8s.io \"e\" is invalid: [reportingController: Required value, reportingController: Invalid value: \
+        "Event \"e\" is invalid: [reportingController: Required value, reportingController: Invalid value: \
          \"\": name part must be non-empty, reportingController: Invalid value: \"\": name part must consist of \
          alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  \
          or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')]"
