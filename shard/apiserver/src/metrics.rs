@@ -14,7 +14,6 @@ use fairlead_process::{Metrics, MetricsError};
 use http::StatusCode;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-use crate::host::Decision;
 use names::BoundedNames;
 use series::SeriesTable;
 
@@ -51,6 +50,14 @@ struct ListMetrics {
     lists: IntCounterVec,
     returned: IntCounterVec,
     names: BoundedNames,
+}
+
+/// The result of an authorization.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AuthorizationResult {
+    Allowed = 0,
+    Denied = 1,
+    NoOpinion = 2,
 }
 
 /// The class of a request for the limit of requests in flight.
@@ -144,13 +151,8 @@ impl RequestMetrics {
         }
     }
 
-    pub(crate) fn authorized(&self, decision: &Decision, duration: Duration) {
-        let position = match decision {
-            Decision::Allow => 0,
-            Decision::Deny(_) => 1,
-            Decision::NoOpinion => 2,
-        };
-        let (attempts, durations) = &self.0.authorization[position];
+    pub(crate) fn authorized(&self, result: AuthorizationResult, duration: Duration) {
+        let (attempts, durations) = &self.0.authorization[result as usize];
         attempts.inc();
         durations.observe(duration.as_secs_f64());
     }

@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 /// The part of a request that is recorded.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum Level {
-    /// Nothing.
+    /// The request is not recorded.
     None,
-    /// Who did what, without bodies.
+    /// User, action and result, without bodies.
     Metadata,
-    /// Also the body of the request.
+    /// The same with the body of the request.
     Request,
-    /// Also the body of the response.
+    /// The same with the bodies of request and response.
     RequestResponse,
 }
 

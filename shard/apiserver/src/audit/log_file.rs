@@ -1,14 +1,13 @@
 //! The log file: one line of JSON per event.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::rotation::{self, Rotation};
+use super::rotation::{self, Rotation, create};
 
 /// A log file, or standard output.
 #[derive(Debug)]
@@ -89,11 +88,6 @@ impl LogFile {
             }
         }
     }
-}
-
-/// Opens a file for appending that only its owner may read.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)
 }
 
 /// Opens a file. A last line without an end is removed: a killed process may have written a part of it, and no response depends

@@ -170,7 +170,8 @@ impl TryFrom<WireRule> for Rule {
     type Error = &'static str;
 
     fn try_from(wire: WireRule) -> Result<Self, Self::Error> {
-        if !wire.non_resource_urls.is_empty() && !(wire.resources.is_empty() && wire.namespaces.is_empty()) {
+        let is_for_resources = !(wire.resources.is_empty() && wire.namespaces.is_empty());
+        if is_for_resources && !wire.non_resource_urls.is_empty() {
             return Err(
                 "nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs",
             );

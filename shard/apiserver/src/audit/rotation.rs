@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,6 +25,11 @@ pub struct Rotation {
 /// The time in the name of an old file: `audit-2026-11-25T08-30-00.000.log`.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S.%3f";
 
+/// Opens a file for appending that only its owner may read.
+pub(super) fn create(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)
+}
+
 /// Renames a file by the time, or by a later one than those of all old files: rotations within a millisecond stay in order.
 pub(super) fn rename(file: &Path, now: Timestamp) -> io::Result<()> {
     let (stem, extension) = name_parts(file);
@@ -36,7 +42,7 @@ pub(super) fn rename(file: &Path, now: Timestamp) -> io::Result<()> {
 /// Compresses and deletes old files by the settings.
 pub(super) fn tidy(file: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let mut backups = backups(file)?;
-    backups.sort_by(|one, other| other.1.cmp(&one.1));
+    backups.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     for (position, (path, time)) in backups.into_iter().enumerate() {
         let is_beyond = rotation.max_backups > 0 && position >= rotation.max_backups;
         let age = now.duration_since(time);
@@ -90,7 +96,7 @@ fn compress(path: &Path) -> io::Result<()> {
     let mut partial_name = compressed_name.clone();
     partial_name.push(".partial");
     let mut source = fs::File::open(path)?;
-    let mut target = super::log_file::create(Path::new(&partial_name))?;
+    let mut target = create(Path::new(&partial_name))?;
     let mut gzip = GzipStream::new();
     let mut piece = vec![0; PIECE];
     loop {

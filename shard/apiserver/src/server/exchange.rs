@@ -1,4 +1,4 @@
-//! What is observed of a request while it is carried out: its warnings, audit record and metrics.
+//! Observations of a request while it is carried out: its warnings, audit record and metrics.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::audit::{AuditLog, AuditRecord, RequestFacts};
 use crate::discovery::{Discovery, Document};
 use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, ScopedPath};
-use crate::metrics::{RequestMetrics, RequestSeries};
+use crate::metrics::{AuthorizationResult, RequestMetrics, RequestSeries};
 use crate::object::ScopeAnnotations;
 use crate::registry::Catalog;
 use crate::request::{
@@ -255,7 +255,12 @@ impl<H: Host> ApiServer<H> {
             Attributes { user: context.identity.user(), scopes: context.scopes, action: *action };
         let began = Instant::now();
         let decision = self.host.authorize(&attributes);
-        self.metrics.authorized(&decision, began.elapsed());
+        let result = match decision {
+            Decision::Allow => AuthorizationResult::Allowed,
+            Decision::Deny(_) => AuthorizationResult::Denied,
+            Decision::NoOpinion => AuthorizationResult::NoOpinion,
+        };
+        self.metrics.authorized(result, began.elapsed());
         if let Some(record) = context.record {
             for step in self.host.authorization_steps(&attributes) {
                 record.annotate_all(step.audit_annotations("request.auth.kcp.io"));
