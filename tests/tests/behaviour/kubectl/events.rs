@@ -68,12 +68,12 @@ async fn every_listed_resource_has_tables_and_pages() {
         let printed = session.ok("api-resources --verbs=list,watch -o name").await;
         let resources: Vec<&str> = printed.lines().collect();
         assert!(resources.contains(&"events.events.k8s.io") && resources.len() > 15, "{resources:?}");
-        for resource in resources {
-            for options in
-                ["", "-o wide", "--chunk-size=2", "--field-selector=metadata.name=none", "-o yaml", "-l a=b"]
-            {
-                session.ok(&format!("get {resource} {options} --all-namespaces")).await;
-            }
+        // All resources in one command, because each start of kubectl takes a third of a second.
+        let all = resources.join(",");
+        for options in
+            ["", "-o wide", "--chunk-size=2", "--field-selector=metadata.name=none", "-o yaml", "-l a=b"]
+        {
+            session.ok(&format!("get {all} {options} --all-namespaces")).await;
         }
     })
     .await;
