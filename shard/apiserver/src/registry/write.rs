@@ -15,6 +15,7 @@ use super::conversion::{to_storage, to_version};
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
+use super::reservation::Reservations;
 use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
@@ -59,6 +60,8 @@ impl StoreRegistry {
                 options.dry_run,
                 (&options.warnings, &options.audit_annotations),
             );
+            let reservations = Reservations::default();
+            let request = AdmissionRequest { reservations: Some(&reservations), ..request };
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
@@ -84,7 +87,7 @@ impl StoreRegistry {
                 }
                 return Err(Status::modified(group_resource(resource), &name));
             };
-            match self.objects.store().commit(mutations).await {
+            match reservations.commit(self.objects.store(), mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     return Ok(WriteResult::Created(StoredObject {
@@ -212,6 +215,7 @@ impl StoreRegistry {
             name,
             user: target.identity.user(),
             dry_run,
+            reservations: None,
             warnings,
             audit_annotations,
         }
