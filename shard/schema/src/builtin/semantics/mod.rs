@@ -9,6 +9,7 @@ mod event;
 mod lease;
 mod namespace;
 mod rbac;
+mod resource_quota;
 mod review;
 mod webhook_configuration;
 
@@ -21,6 +22,7 @@ pub(super) use lease::{Lease, SchemaOnly};
 pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
 pub(super) use rbac::{Role, RoleBinding};
+pub(super) use resource_quota::ResourceQuota;
 pub(super) use review::AccessReview;
 pub(super) use webhook_configuration::WebhookConfiguration;
 
