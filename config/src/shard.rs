@@ -60,7 +60,7 @@ settings! {
         home_workspaces ("homeWorkspaces"): HomeWorkspacesConfig = HomeWorkspacesConfig::default();
         /// Limit of objects per logical cluster.
         object_limits ("objectLimits"): ObjectLimitsConfig = ObjectLimitsConfig::default();
-        /// Time after which an event is deleted. Flag: --event-ttl.
+        /// Time after which an event is deleted; 0s keeps events for ever. Flag: --event-ttl.
         event_ttl ("eventTTL"): Timespan = Timespan::from_secs(3600);
         /// Optional content of the root workspace: admin, user, workspace-types, metrics-viewer. Flag: --batteries-included.
         batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
@@ -128,7 +128,7 @@ settings! {
     pub struct ObjectLimitsConfig {
         /// Objects of all resources together; null means no limit. Flag: --logical-cluster-total-object-limit.
         total ("total"): Option<usize> = None;
-        /// Interval of counting. Flag: --logical-cluster-object-count-scan-interval.
+        /// Without effect: objects are counted as they are written. Flag: --logical-cluster-object-count-scan-interval.
         scan_interval ("scanInterval"): Timespan = Timespan::from_secs(60);
     }
 

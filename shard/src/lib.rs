@@ -19,6 +19,7 @@ mod index;
 mod names;
 mod peers;
 mod placement;
+mod quota;
 mod replication;
 mod resource_locks;
 mod run;

@@ -19,8 +19,10 @@ resources! {
     CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" / "clusterrolebindings";
     CONFIG_MAPS = "" / "configmaps";
     CUSTOM_RESOURCE_DEFINITIONS = "apiextensions.k8s.io" / "customresourcedefinitions";
+    EVENTS = "" / "events";
     LOGICAL_CLUSTERS = "core.kcp.io" / "logicalclusters";
     NAMESPACES = "" / "namespaces";
+    RESOURCE_QUOTAS = "" / "resourcequotas";
     ROLES = "rbac.authorization.k8s.io" / "roles";
     ROLE_BINDINGS = "rbac.authorization.k8s.io" / "rolebindings";
     SECRETS = "" / "secrets";

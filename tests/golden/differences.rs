@@ -98,12 +98,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "*",
-        on: "*/api*",
-        at: &["/body*/resources/resourcequotas*"],
-        reason: Later("API server: resource quotas."),
-    },
-    Listed {
-        place: "*",
         on: "*kcp.io/v1alpha*",
         at: &["/body/resources/*/verbs"],
         reason: Deliberate(
@@ -496,8 +490,18 @@ pub const LISTED: &[Listed] = &[
     Listed {
         place: "c",
         on: "*/resourcequotas*",
-        at: &["/status", "/body*"],
-        reason: Later("API server: resource quotas."),
+        at: &["/body/status/used", "/body/rows/*"],
+        reason: Deliberate(
+            "Limits by classic names such as `secrets` are enforced and shown. kcp accepts them and counts nothing.",
+        ),
+    },
+    Listed {
+        place: "c",
+        on: "#731,735,739",
+        at: &["/status", "/body*", "/protobuf"],
+        reason: Deliberate(
+            "A limit of `configmaps` is enforced, as in Kubernetes. kcp accepts the quota and ignores it.",
+        ),
     },
     Listed {
         place: "c",

@@ -19,6 +19,8 @@ mod printer_column;
 mod protobuf;
 mod structural;
 
+pub use fairlead_cel::Quantity;
+
 pub use decode::{
     DecodeError, DecodedBody, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,
     strict_findings,

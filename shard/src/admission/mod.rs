@@ -26,6 +26,7 @@ use serde_json::Value;
 use crate::creation_fence::creation_fence;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
+use crate::quota::UsageTracker;
 use crate::workspace_types::TypeLookup;
 
 /// Admission plugin of the shard's API server.
@@ -35,6 +36,7 @@ pub(crate) struct ShardAdmission {
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) types: Arc<TypeLookup>,
     dynamic: Arc<DynamicAdmission>,
+    usage: Arc<UsageTracker>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
 }
 
@@ -44,9 +46,10 @@ impl ShardAdmission {
         clusters: Arc<ClusterIndex>,
         types: Arc<TypeLookup>,
         dynamic: Arc<DynamicAdmission>,
+        usage: Arc<UsageTracker>,
     ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
-        Self { objects, namespaces, clusters, types, dynamic, authorizer: std::sync::OnceLock::new() }
+        Self { objects, namespaces, clusters, types, dynamic, usage, authorizer: std::sync::OnceLock::new() }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
@@ -122,6 +125,8 @@ impl Admission for ShardAdmission {
         }
         reserved::validate(write, object, old)?;
         self.dynamic.validate(write, Some(object), old).await?;
+        // Last: what another plugin refuses reserves nothing.
+        self.usage.reserve(write).await?;
         Ok(fences)
     }
 }

@@ -30,8 +30,9 @@ use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::Peers;
 use crate::placement::{PickClient, Placement};
+use crate::quota::UsageTracker;
 use crate::replication::Replication;
-use crate::service_accounts::{LocalAccounts, ServiceAccountRegistry};
+use crate::service_accounts::{LocalAccounts, ServiceAccountRegistry, TokenIssuer};
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
 use crate::writes::Writes;
@@ -53,6 +54,8 @@ pub(super) struct ShardParts {
     paths: Arc<PathIndex>,
     definitions: Arc<Definitions>,
     types: Arc<TypeLookup>,
+    usage: Arc<UsageTracker>,
+    issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
     metrics: Metrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
@@ -77,8 +80,21 @@ impl ShardParts {
         let types =
             Arc::new(TypeLookup::new(objects.clone(), clusters.clone(), paths.clone(), global.clone()));
         let dynamic = DynamicAdmission::follow(objects.clone(), hub).map_err(broken)?;
-        let admission =
-            Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone(), dynamic));
+        let refusals = metrics.counters(
+            "fairlead_shard_quota_refusals_total",
+            "Creates refused because of a limit on the number of objects, by kind of limit: resource-quota or logical-cluster.",
+            &["limit"],
+        )?;
+        let default_limit = config.object_limits.total.and_then(|limit| u64::try_from(limit).ok());
+        let usage = UsageTracker::follow(objects.clone(), hub, clusters.clone(), default_limit, refusals)
+            .map_err(broken)?;
+        let admission = Arc::new(ShardAdmission::new(
+            objects.clone(),
+            clusters.clone(),
+            types.clone(),
+            dynamic,
+            usage.clone(),
+        ));
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
         let reviews = Reviews::new();
@@ -98,6 +114,7 @@ impl ShardParts {
             })
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
+        usage.set_definitions(definitions.clone());
         let authorizer = Arc::new(Authorizer {
             clusters: clusters.clone(),
             policies,
@@ -115,7 +132,7 @@ impl ShardParts {
             paths: paths.clone(),
             definitions: definitions.clone(),
             authentication: Authentication::new(chain),
-            issuer,
+            issuer: issuer.clone(),
             authorizer,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),
@@ -141,6 +158,8 @@ impl ShardParts {
             paths,
             definitions,
             types,
+            usage,
+            issuer,
             picks,
             metrics: metrics.clone(),
             api,
@@ -341,11 +360,15 @@ impl ShardParts {
             definitions: self.definitions.clone(),
             clusters: self.clusters.clone(),
             exports: exports.clone(),
+            usage: self.usage.clone(),
+            issuer: self.issuer.clone(),
+            keep_events: config.event_ttl.get(),
             serving_ca: serving_ca.clone(),
         };
         content_controllers.start(tasks, shutdown);
         let logical_clusters = Arc::new(LogicalClusters {
             objects: self.objects.clone(),
+            hub: self.hub.clone(),
             definitions: self.definitions.clone(),
             types: self.types.clone(),
             exports,

@@ -4,6 +4,7 @@
 //! Knows neither the connection of a client nor permissions.
 
 mod issuer;
+mod legacy_token;
 mod lookup;
 mod registry;
 mod token_request;

@@ -6,7 +6,7 @@ use fairlead_process::Status;
 use fairlead_store::Mutation;
 use serde_json::Value;
 
-use super::ServedResource;
+use super::{Reservations, ServedResource};
 use crate::request::{AuditAnnotations, DryRun, Warnings};
 use crate::resource::Verb;
 use crate::scope::Scope;
@@ -60,6 +60,8 @@ pub struct AdmissionRequest<'r> {
     pub user: &'r UserInfo,
     /// Whether the write is committed.
     pub dry_run: DryRun,
+    /// Holds what is reserved for a create until its outcome is known; `None` for other writes.
+    pub reservations: Option<&'r Reservations>,
     /// Receives warnings for the client.
     pub warnings: &'r Warnings,
     /// Receives annotations for the audit event.

@@ -11,6 +11,7 @@ mod metadata;
 mod namespace;
 mod objects;
 mod read;
+mod reservation;
 mod selection;
 mod served;
 mod served_key;
@@ -39,6 +40,7 @@ pub use cursor::ListCursor;
 pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
+pub use reservation::{Reservation, Reservations};
 pub use selection::Selection;
 pub use served::{
     Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource, Versions,

@@ -15,6 +15,7 @@ use super::conversion::{to_storage, to_version};
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
+use super::reservation::Reservations;
 use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
@@ -53,6 +54,8 @@ impl StoreRegistry {
             let name = metadata::fill(&mut object, target, self.authority)?;
             let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
             let request = self.admission_request(target, scope, &name, Verb::Create, sinks);
+            let reservations = Reservations::default();
+            let request = AdmissionRequest { reservations: Some(&reservations), ..request };
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
@@ -78,7 +81,7 @@ impl StoreRegistry {
                 }
                 return Err(Status::modified(group_resource(resource), &name));
             };
-            match self.objects.store().commit(mutations).await {
+            match reservations.commit(self.objects.store(), mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     return Ok(WriteResult::Created(StoredObject {
@@ -199,6 +202,7 @@ impl StoreRegistry {
             name,
             user: target.identity.user(),
             dry_run,
+            reservations: None,
             warnings,
             audit_annotations,
         }

@@ -13,7 +13,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, ResourceQuota, Secret, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as EventsEvent;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -112,6 +112,7 @@ fn generate() -> Map<String, Value> {
         Event,
         EventsEvent,
         Namespace,
+        ResourceQuota,
         Secret,
         ServiceAccount,
         Lease,

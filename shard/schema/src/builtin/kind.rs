@@ -225,6 +225,16 @@ static KINDS: &[BuiltinKind] = &[
         ..STORED
     },
     BuiltinKind {
+        kind: "ResourceQuota",
+        plural: "resourcequotas",
+        singular: "resourcequota",
+        short_names: &["quota"],
+        subresources: &[STATUS],
+        definition: "io.k8s.api.core.v1.ResourceQuota",
+        semantics: &semantics::ResourceQuota,
+        ..STORED
+    },
+    BuiltinKind {
         kind: "Secret",
         plural: "secrets",
         singular: "secret",
@@ -438,6 +448,7 @@ mod tests {
             ("", "configmaps", "BcsYVNKF43M="),
             ("", "events", "9dDOQsG8mfE="),
             ("", "namespaces", "DYe+LmmEOcs="),
+            ("", "resourcequotas", "drjg5y79DvY="),
             ("", "secrets", "cqhVaDyekjw="),
             ("", "serviceaccounts", "4Bd9hRsOD00="),
             ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "psQzeF0nvLY="),

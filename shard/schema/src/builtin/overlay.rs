@@ -91,6 +91,24 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
         Extension::Set,
     ),
     property(
+        "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
+        "operator",
+        Extension::Enum(&["DoesNotExist", "Exists", "In", "NotIn"]),
+    ),
+    property(
+        "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
+        "scopeName",
+        Extension::Enum(&[
+            "BestEffort",
+            "CrossNamespacePodAffinity",
+            "NotBestEffort",
+            "NotTerminating",
+            "PriorityClass",
+            "Terminating",
+            "VolumeAttributesClass",
+        ]),
+    ),
+    property(
         "io.k8s.api.admissionregistration.v1.MutatingWebhook",
         "matchConditions",
         Extension::MergeByKey("name"),
@@ -131,6 +149,7 @@ pub(super) static ATOMIC_OBJECTS: &[&str] = &[
     "io.k8s.api.admissionregistration.v1.Variable",
     "io.k8s.api.core.v1.LocalObjectReference",
     "io.k8s.api.core.v1.ObjectReference",
+    "io.k8s.api.core.v1.ScopeSelector",
     "io.k8s.api.rbac.v1.RoleRef",
     "io.k8s.api.rbac.v1.Subject",
     "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
@@ -140,6 +159,12 @@ pub(super) static ATOMIC_OBJECTS: &[&str] = &[
 /// Replaces definitions whose generated schema differs from that of Kubernetes.
 pub(super) fn replacement(definition: &str) -> Option<Value> {
     match definition {
+        // The generated schema is that of custom resources.
+        "io.k8s.apimachinery.pkg.api.resource.Quantity" => Some(json!({
+            "description": "Quantity is a number with a suffix: n, u, m, k, M, G, T, P, E, or Ki, Mi, Gi, Ti, Pi, Ei, or a \
+                decimal exponent. It is returned in its shortest form.",
+            "oneOf": [{"type": "string"}, {"type": "number"}],
+        })),
         // Any JSON value; the generated schema is an object.
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON" => Some(json!({
             "description": "JSON represents any valid JSON value: a boolean, number, string, list, object or null.",

@@ -47,6 +47,7 @@ impl BuiltinKind {
             "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" => POLICY_BINDING,
             "Lease" => LEASE,
             "Namespace" => NAMESPACE,
+            "ResourceQuota" => RESOURCE_QUOTA,
             "RoleBinding" | "ClusterRoleBinding" => BINDING,
             "Secret" => SECRET,
             "ServiceAccount" => SERVICE_ACCOUNT,
@@ -76,6 +77,10 @@ impl BuiltinKind {
             }
             "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
             "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
+            "ResourceQuota" => {
+                let (requests, limits) = quota_usage(object);
+                vec![name, json!(requests), json!(limits), age_cell()]
+            }
             "RoleBinding" | "ClusterRoleBinding" => {
                 let role = &object["roleRef"];
                 let role = json!(format!("{}/{}", text(role, "kind"), text(role, "name")));
@@ -121,6 +126,12 @@ const POLICY_BINDING: &[TableColumn] = &[
     AGE,
 ];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
+const RESOURCE_QUOTA: &[TableColumn] = &[
+    NAME,
+    column("Request", "Use and limit of each resource."),
+    column("Limit", "Use and limit of the resources whose limits are restricted."),
+    AGE,
+];
 const SECRET: &[TableColumn] =
     &[NAME, column("Type", "Type of the secret data."), column("Data", "Number of keys."), AGE];
 const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
@@ -216,6 +227,26 @@ fn param_reference(binding: &Value) -> String {
 
 const UNSET: &str = "<unset>";
 
+/// `<resource>: <used>/<hard>` of the resources, and of those that begin with `limits.`.
+fn quota_usage(quota: &Value) -> (String, String) {
+    let status = &quota["status"];
+    let hard = status["hard"].as_object();
+    let mut resources: Vec<&String> = hard.into_iter().flat_map(|hard| hard.keys()).collect();
+    resources.sort_unstable();
+    let describe = |resource: &&String| {
+        let amount = |of: &str| match &status[of][resource.as_str()] {
+            Value::String(text) => text.clone(),
+            Value::Null => "0".to_owned(),
+            other => other.to_string(),
+        };
+        format!("{resource}: {}/{}", amount("used"), amount("hard"))
+    };
+    let (limits, requests): (Vec<&String>, Vec<&String>) =
+        resources.into_iter().partition(|resource| resource.starts_with("limits."));
+    let joined = |some: Vec<&String>| some.iter().map(describe).collect::<Vec<_>>().join(", ");
+    (joined(requests), joined(limits))
+}
+
 fn age_of(timestamp: Option<&str>, now: Timestamp) -> String {
     timestamp.map_or_else(|| "<unknown>".to_owned(), |timestamp| age(timestamp, now))
 }
@@ -259,6 +290,12 @@ mod tests {
                 "ConfigMap",
                 json!({"data": {"a": ""}, "binaryData": {"b": "", "c": ""}}),
                 json!(["n", 3, "8m22s"]),
+            ),
+            (
+                "",
+                "ResourceQuota",
+                json!({"status": {"hard": {"secrets": "10", "configmaps": "2", "limits.cpu": "1"}, "used": {"secrets": "3"}}}),
+                json!(["n", "configmaps: 0/2, secrets: 3/10", "limits.cpu: 0/1", "8m22s"]),
             ),
             ("", "Secret", json!({"type": "Opaque"}), json!(["n", "Opaque", 0, "8m22s"])),
             ("", "ServiceAccount", json!({}), json!(["n", "8m22s"])),

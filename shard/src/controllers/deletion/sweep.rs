@@ -156,7 +156,7 @@ pub(in crate::controllers) fn pause(object: &Value, now: Timestamp) -> Duration 
 }
 
 /// Marks an object for deletion, as a DELETE request does.
-fn mark_for_deletion(object: &mut Value) {
+pub(in crate::controllers) fn mark_for_deletion(object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["deletionTimestamp"] = crate::writes::now().into();
     metadata["deletionGracePeriodSeconds"] = 0.into();

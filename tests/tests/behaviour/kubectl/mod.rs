@@ -4,6 +4,7 @@ mod definitions;
 mod events;
 mod guide;
 mod objects;
+mod quotas;
 mod readme;
 mod scheduling;
 mod watching;

@@ -13,6 +13,7 @@ mod match_resources;
 mod namespace;
 mod policy_binding;
 mod rbac;
+mod resource_quota;
 mod review;
 mod webhook_configuration;
 
@@ -27,6 +28,7 @@ pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
 pub(super) use policy_binding::PolicyBinding;
 pub(super) use rbac::{Role, RoleBinding};
+pub(super) use resource_quota::ResourceQuota;
 pub(super) use review::AccessReview;
 pub(super) use webhook_configuration::WebhookConfiguration;
 
