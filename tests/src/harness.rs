@@ -18,4 +18,4 @@ pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};
 pub use shard::{Shard, ShardSettings};
-pub use tool::{is_left_out, tool};
+pub use tool::{is_left_out, python, tool};
