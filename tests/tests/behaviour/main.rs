@@ -9,4 +9,5 @@ mod edge;
 mod installation;
 mod kube_rs;
 mod kubectl;
+mod python;
 mod wire;

@@ -161,12 +161,16 @@ async fn definitions_are_established_discovered_and_finalized() {
     let established = await_condition(definitions.clone(), name, conditions::is_crd_established());
     within("the condition", established).await.unwrap();
 
-    let discovery = kube::Discovery::new(client.clone()).run().await.unwrap();
-    let group = discovery.get("sea.example.com").expect("the group is discovered");
-    let (resource, capabilities) = group.recommended_kind("Buoy").unwrap();
-    assert_eq!((resource.plural.as_str(), capabilities.subresources.len()), ("buoys", 1));
-    for group in ["tenancy.kcp.io", "core.kcp.io", "apis.kcp.io", "rbac.authorization.k8s.io"] {
-        assert!(discovery.has_group(group), "{group}");
+    for is_aggregated in [false, true] {
+        let discovery = kube::Discovery::new(client.clone());
+        let discovery = if is_aggregated { discovery.run_aggregated().await } else { discovery.run().await };
+        let discovery = discovery.unwrap();
+        let group = discovery.get("sea.example.com").expect("the group is discovered");
+        let (resource, capabilities) = group.recommended_kind("Buoy").unwrap();
+        assert_eq!((resource.plural.as_str(), capabilities.subresources.len()), ("buoys", 1));
+        for group in ["tenancy.kcp.io", "core.kcp.io", "apis.kcp.io", "rbac.authorization.k8s.io"] {
+            assert!(discovery.has_group(group), "{group}");
+        }
     }
 
     let buoys = api(&client, "sea.example.com", "v1", "Buoy", "buoys");
