@@ -31,15 +31,12 @@ mod tests {
         for (source, expected) in [
             ("claims.email", &["email"][..]),
             ("claims.?email.orValue('')", &["email"]),
-            ("has(claims.email_verified) ? claims.email : claims.sub", &["email_verified", "email", "sub"]),
+            ("has(claims.email_verified) ? claims.email : claims.sub", &["email", "email_verified", "sub"]),
             ("claims.groups.filter(email, email == claims.sub)", &["groups", "sub"]),
             ("[{'email': 1}].exists(claims, claims.email == 1)", &[]),
             ("claims['email'] == 'x'", &[]),
         ] {
-            let mut fields = environment.selected_fields(source, "claims").unwrap();
-            let mut expected: Vec<&str> = expected.to_vec();
-            fields.sort();
-            expected.sort_unstable();
+            let fields = environment.selected_fields(source, "claims").unwrap();
             assert_eq!(fields.iter().map(|field| &**field).collect::<Vec<_>>(), expected, "{source}");
         }
     }

@@ -200,6 +200,8 @@ impl Declarations {
                 _ => {}
             }
         }
+        fields.sort();
+        fields.dedup();
         fields
     }
 
