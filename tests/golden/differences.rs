@@ -86,18 +86,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "*",
-        on: "*/apis/*certificates.k8s.io*",
-        at: &["/status"],
-        reason: Later("API server: certificate signing requests."),
-    },
-    Listed {
-        place: "discovery/*",
-        on: "GET /apis",
-        at: &["/body/groups/certificates.k8s.io"],
-        reason: Later("API server: groups that are not served yet."),
-    },
-    Listed {
-        place: "*",
         on: "*kcp.io/v1alpha*",
         at: &["/body/resources/*/verbs"],
         reason: Deliberate(
