@@ -44,14 +44,7 @@ impl<V: Clone> TtlCache<V> {
     }
 
     /// Keeps a value for `ttl`, but not beyond `end`.
-    pub fn insert(
-        &self,
-        key: [u8; 32],
-        value: V,
-        now: SystemTime,
-        ttl: Duration,
-        end: Option<SystemTime>,
-    ) {
+    pub fn insert(&self, key: [u8; 32], value: V, now: SystemTime, ttl: Duration, end: Option<SystemTime>) {
         let Some(until) = now.checked_add(ttl).map(|until| end.map_or(until, |end| end.min(until))) else {
             return;
         };

@@ -129,8 +129,7 @@ impl Expression {
         read: impl FnOnce(&CelValue<'_>) -> Result<T, EvaluationError>,
     ) -> Result<T, EvaluationError> {
         debug_assert_eq!(self.variable, input.variable);
-        let inputs =
-            Inputs::new(self.variable.environment()).with_json(self.variable.name(), &input.value);
+        let inputs = Inputs::new(self.variable.environment()).with_json(self.variable.name(), &input.value);
         let evaluation = self.program.evaluate(&inputs, &mut input.budget.borrow_mut());
         read(&evaluation.result.map_err(reason)?)
     }
@@ -231,7 +230,11 @@ mod tests {
             ("'unclosed", Variable::Claims, "Syntax error"),
             ("claim.sub", Variable::Claims, "undeclared reference to 'claim' (in container '')"),
             ("user.username", Variable::Claims, "undeclared reference to 'user' (in container '')"),
-            ("claims.groups.map(group, group) + [group]", Variable::Claims, "undeclared reference to 'group'"),
+            (
+                "claims.groups.map(group, group) + [group]",
+                Variable::Claims,
+                "undeclared reference to 'group'",
+            ),
             ("claims.sub.uppercase()", Variable::Claims, "undeclared reference to 'uppercase'"),
             ("Claims{sub: 'x'}", Variable::Claims, "undeclared reference to 'Claims'"),
             ("user.name == 'x'", Variable::User, "undefined field 'name'"),
