@@ -3,7 +3,9 @@
 mod certificates;
 mod order;
 mod reviews;
+mod tls_server;
 mod webhook;
+mod workspaces;
 
 use std::net::SocketAddr;
 

@@ -207,9 +207,7 @@ async fn a_user_gets_a_home_workspace_at_the_first_request() {
     let again: Value = root.get_json(path).await.unwrap();
     assert_eq!(again, home);
     let own = installation.admin(&format!("/clusters/{cluster}"));
-    let binding: Value = own
-        .get_json("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin")
-        .await
-        .unwrap();
+    let binding: Value =
+        own.get_json("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin").await.unwrap();
     assert_eq!(binding["subjects"][0]["name"], "kcp-admin", "{binding}");
 }

@@ -111,7 +111,7 @@ async fn a_secret_of_an_account_contains_a_token_until_it_is_deleted() {
             "metadata": {"name": "default-token", "annotations": {"kubernetes.io/service-account.name": account}},
         })
     };
-    let missing = shop.create::<_, Value>(secrets, &secret("missing"), &WriteOptions::default()).await;
+    let missing: Result<Value, _> = shop.create(secrets, &secret("missing"), &WriteOptions::default()).await;
     assert_eq!(missing.unwrap_err().code(), Some(404));
     let made: Value = shop.create(secrets, &secret("default"), &WriteOptions::default()).await.unwrap();
     let decoded = |field: &str| {
