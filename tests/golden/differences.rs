@@ -307,7 +307,9 @@ pub const LISTED: &[Listed] = &[
         place: "b",
         on: "#2",
         at: &["/status"],
-        reason: Timing("The first request creates the home workspace and gets 429; clients repeat it. kcp's had been created."),
+        reason: Timing(
+            "The first request creates the home workspace and gets 429; clients repeat it. kcp's had been created.",
+        ),
     },
     Listed {
         place: "b",

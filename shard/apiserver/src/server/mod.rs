@@ -182,8 +182,7 @@ impl<H: Host> ApiServer<H> {
         let client = authenticated?;
         let Exchange { warnings, record, series, .. } = exchange;
         let record = record.as_ref();
-        let identity = 
-            impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
+        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
         if let Some(record) = record.filter(|_| !Arc::ptr_eq(&client, &identity)) {
             record.impersonated(identity.user());
         }

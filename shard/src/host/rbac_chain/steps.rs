@@ -88,9 +88,9 @@ impl RbacChain {
         steps.delegate("04-maxpermissionpolicy", "within the maximal permission policy");
         let is_local = facts.is_some_and(|facts| facts.is_local);
         let system = self.policies.system();
-        let by_bootstrap = system.as_ref().is_ok_and(|system| {
-            subjects.effective.iter().any(|user| system.permits(user, action, None))
-        });
+        let by_bootstrap = system
+            .as_ref()
+            .is_ok_and(|system| subjects.effective.iter().any(|user| system.permits(user, action, None)));
         if by_bootstrap {
             return steps.ended("05-bootstrap", Decision::Allow, "bootstrap policy: access granted");
         }
