@@ -54,6 +54,9 @@ settings! {
         /// Kubeconfig with the credential by which this shard creates logical clusters on other shards; its server is ignored.
         /// Flag: --logical-cluster-admin-kubeconfig.
         logical_cluster_admin_kubeconfig ("logicalClusterAdminKubeconfig"): Option<SecretFile> = None;
+        /// Kubeconfig by which this shard reads objects of logical clusters on other shards through the gateway: accounts of tokens,
+        /// issuers of workspace types. Flag: --external-logical-cluster-admin-kubeconfig.
+        external_logical_cluster_admin_kubeconfig ("externalLogicalClusterAdminKubeconfig"): Option<SecretFile> = None;
         /// Gateway that places new workspaces; null means that the shard places them at random by itself.
         placement ("placement"): Option<PlacementClientConfig> = None;
         /// Home workspaces of users.

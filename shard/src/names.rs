@@ -30,6 +30,7 @@ resources! {
     SHARDS = "core.kcp.io" / "shards";
     VALIDATING_ADMISSION_POLICIES = "admissionregistration.k8s.io" / "validatingadmissionpolicies";
     WORKSPACES = "tenancy.kcp.io" / "workspaces";
+    WORKSPACE_AUTHENTICATION_CONFIGURATIONS = "tenancy.kcp.io" / "workspaceauthenticationconfigurations";
     WORKSPACE_TYPES = "tenancy.kcp.io" / "workspacetypes";
 }
 

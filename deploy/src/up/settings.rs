@@ -215,6 +215,7 @@ fn shard(
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),
         logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),
+        external_logical_cluster_admin_kubeconfig: Some(kubeconfigs.external_logical_cluster_admin().into()),
         placement: Some(PlacementClientConfig {
             url: gateway,
             certificate: placement_client.certificate.into(),

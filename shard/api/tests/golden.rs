@@ -264,7 +264,7 @@ fn a_universal_workspace_starts_with_the_recorded_objects() {
     let spec = &theirs["spec"];
     let creator: UserInfo = serde_json::from_value(spec["createdBy"].clone()).unwrap();
     let ours = NewLogicalCluster {
-        owner: serde_json::from_value(spec["owner"].clone()).unwrap(),
+        owner: Some(serde_json::from_value(spec["owner"].clone()).unwrap()),
         path: "root:golden-fresh-universal".to_owned(),
         type_reference: TypeReference { name: "universal".to_owned(), path: "root".to_owned() },
         shard: "root".to_owned(),

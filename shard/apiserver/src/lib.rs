@@ -35,7 +35,8 @@ pub use discovery::version_priority;
 pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
 
 pub use host::{
-    Action, Attributes, AuthorizationStep, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath,
+    Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, Host,
+    InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
 };
 pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionRequest, Selection};

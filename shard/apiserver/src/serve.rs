@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use fairlead_authn::{
     BundleError, CertificateAuthorities, Chain, ConnectionCredentials, Outcome, SharedAuthorities,
-    TrustPurpose,
+    TrustPurpose, WorkspaceAuthenticator,
 };
 use fairlead_process::{
     BoundServer, ConnectionInfo, Health, LoadError, Reloads, RequestBody, ServerOptions, Shutdown,
@@ -26,7 +26,7 @@ use crate::server::ApiServer;
 const WATCH_DRAIN_SHARE: f64 = 0.8;
 
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
-/// window. The health endpoints need no authentication and do not use the host. [`Hub::run`] must run concurrently, and
+/// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
 /// longer than this, for watches to be ended.
 pub async fn serve<H: Host>(
     bound: BoundServer,
@@ -40,9 +40,13 @@ pub async fn serve<H: Host>(
         let (server, health) = (Arc::clone(&server), health.clone());
         async move {
             let uri = request.uri();
-            match health.respond(without_cluster(uri.path()), uri.query()) {
-                Some(response) => response.map(ResponseBody::full),
-                None => server.handle(request).await,
+            let Some(response) = health.respond(without_cluster(uri.path()), uri.query()) else {
+                return server.handle(request).await;
+            };
+            let (parts, _) = request.into_parts();
+            match server.host().refuse_probe(&parts, without_cluster(parts.uri.path())).await {
+                Some(refusal) => refusal,
+                None => response.map(ResponseBody::full),
             }
         }
     });
@@ -91,6 +95,17 @@ pub async fn compact_periodically(
 pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
     let credentials = connection_credentials(parts);
     chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await
+}
+
+/// As [`identify`], for a logical cluster that trusts issuers of its own.
+pub async fn identify_in(
+    chain: &Chain,
+    parts: &Parts,
+    workspace: &WorkspaceAuthenticator,
+    cluster: &str,
+) -> Outcome {
+    let credentials = connection_credentials(parts);
+    chain.authenticate_in(None, &credentials, &parts.headers, SystemTime::now(), workspace, cluster).await
 }
 
 /// The credentials of the connection (its client certificate), cached with the connection.

@@ -95,6 +95,16 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         Program::new(&self.declarations, &self.named, self.declarations.check(source)?)
     }
+
+    /// The fields that an expression selects of a variable, as in `claims.email`, `has(claims.email)` and
+    /// `claims.?email`.
+    ///
+    /// # Errors
+    /// If the expression is invalid.
+    pub fn selected_fields(&self, source: &str, variable: &str) -> Result<Vec<Box<str>>, CompileError> {
+        let checked = self.declarations.check(source)?;
+        Ok(self.declarations.selected_fields(&checked, variable))
+    }
 }
 
 impl<'a> Inputs<'a> {

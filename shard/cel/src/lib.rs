@@ -10,6 +10,7 @@
 //! clients see. Both are needed for expressions of tenants.
 
 mod admission;
+mod authentication;
 mod check;
 mod environment;
 mod estimate;

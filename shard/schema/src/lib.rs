@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod builtin;
+mod certificate_request;
 pub mod crd;
 mod decode;
 mod field;
@@ -19,6 +20,7 @@ mod printer_column;
 mod protobuf;
 mod structural;
 
+pub use certificate_request::{CertificateDataError, CertificateRequest};
 pub use fairlead_cel::Quantity;
 
 pub use decode::{

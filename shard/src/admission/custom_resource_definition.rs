@@ -74,7 +74,7 @@ impl ShardAdmission {
             requested: &spec.names,
             old,
         };
-        let decision = decide_names(&self.objects, &self.authorizer()?.definitions, &definition)?;
+        let decision = decide_names(&self.objects, self.authorizer()?.definitions(), &definition)?;
         let before = old.map_or(&Value::Null, |old| &old["status"]);
         let stored = next_stored_versions(spec, &stored_versions(before));
         let errors = validate_stored_versions(spec, &stored);

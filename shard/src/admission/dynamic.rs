@@ -26,12 +26,12 @@ impl AdmissionHost for ConfigurationHost {
     }
 
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
-        self.authorizer.definitions.catalog(scope)
+        self.authorizer.definitions().catalog(scope)
     }
 
     fn is_allowed(&self, scope: &Scope, user: &UserInfo, action: &Action<'_>) -> bool {
         let scopes = ScopeSelector::One(scope.clone());
-        self.authorizer.authorize(&Attributes { user, scopes: Some(&scopes), action: *action }).is_allowed()
+        self.authorizer.is_allowed_locally(&Attributes::new(user, Some(&scopes), *action))
     }
 
     fn service_account(&self, scope: &Scope, namespace: &str, name: &str) -> UserInfo {

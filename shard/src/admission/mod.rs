@@ -4,6 +4,7 @@
 //! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
+mod certificate_signing_request;
 mod custom_resource_definition;
 mod dynamic;
 mod logical_cluster;
@@ -47,9 +48,10 @@ impl ShardAdmission {
         types: Arc<TypeLookup>,
         dynamic: Arc<DynamicAdmission>,
         usage: Arc<UsageTracker>,
-    ) -> Self {
+        ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
-        Self { objects, namespaces, clusters, types, dynamic, usage, authorizer: std::sync::OnceLock::new() }
+        let authorizer = std::sync::OnceLock::new();
+        Self { objects, namespaces, clusters, types, dynamic, usage, authorizer }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
@@ -82,6 +84,9 @@ impl Admission for ShardAdmission {
             ("core.kcp.io", "logicalclusters") => logical_cluster::mutate(object, old),
             ("core.kcp.io", "shards") => mutate_shard(object),
             ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object)?,
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                certificate_signing_request::mutate(write, object);
+            }
             ("apiextensions.k8s.io", "customresourcedefinitions") => {
                 mutations = self.mutate_definition(write, object, old)?;
             }
@@ -110,17 +115,20 @@ impl Admission for ShardAdmission {
         let Some(object) = object else { return Ok(fences) };
         validate_cel_rules(write, object, old)?;
         match resource {
-            ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
-            ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
+            ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old).await?,
+            ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old).await?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::validate(write, object, old)?,
-            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old)?,
+            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old).await?,
             ("apis.kcp.io", "apiexports" | "apiresourceschemas" | "apiconversions") | ("cache.kcp.io", _)
                 if !is_master(write) =>
             {
                 let message = "publishing APIs from workspaces is not supported yet";
                 return Err(forbidden(write, message));
             }
-            ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old)?,
+            ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old).await?,
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                self.validate_certificate_signing_request(write, object, old).await?;
+            }
             _ => {}
         }
         reserved::validate(write, object, old)?;

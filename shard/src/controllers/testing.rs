@@ -339,6 +339,7 @@ impl Shard {
             verb,
             identity: Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)),
             spans_origins: false,
+            flags: fairlead_apiserver::request::RequestFlags::default(),
         })
     }
 }

@@ -24,15 +24,19 @@ use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
 use crate::exports::RootExports;
+use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
-use crate::host::{Authentication, Authorizer, Reviews, ShardHost, TokenReviewer};
+use crate::host::{
+    AccessWebhook, Authentication, Authorizer, HomeWorkspaces, RbacChain, Reviews, ShardHost, TokenReviewer,
+};
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::Peers;
 use crate::placement::{PickClient, Placement};
 use crate::quota::UsageTracker;
 use crate::replication::Replication;
-use crate::service_accounts::{LocalAccounts, ServiceAccountRegistry, TokenIssuer};
+use crate::service_accounts::{AccountLookup, ServiceAccountRegistry, TokenIssuer};
+use crate::workspace_authentication::WorkspaceAuthenticators;
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
 use crate::writes::Writes;
@@ -88,6 +92,7 @@ impl ShardParts {
         let default_limit = config.object_limits.total.and_then(|limit| u64::try_from(limit).ok());
         let usage = UsageTracker::follow(objects.clone(), hub, clusters.clone(), default_limit, refusals)
             .map_err(broken)?;
+        let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
         let admission = Arc::new(ShardAdmission::new(
             objects.clone(),
             clusters.clone(),
@@ -98,7 +103,6 @@ impl ShardParts {
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
         let reviews = Reviews::new();
-        let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
         let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
             stored: registry.clone(),
             objects: objects.clone(),
@@ -115,24 +119,51 @@ impl ShardParts {
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
         usage.set_definitions(definitions.clone());
-        let authorizer = Arc::new(Authorizer {
+        let rbac = RbacChain {
             clusters: clusters.clone(),
             policies,
             definitions: definitions.clone(),
             global: global.clone(),
-        });
+        };
+        let access_webhook = access_webhook(config)?;
+        let authorizer = Arc::new(Authorizer::new(&config.authorization, rbac, access_webhook));
         admission.set_authorizer(authorizer.clone());
         reviews.set_authorizer(authorizer.clone());
-        let accounts = Arc::new(LocalAccounts { objects: objects.clone(), clusters: clusters.clone() });
-        let chain = authenticators::chain(config, accounts, reloads)?;
-        reviews
-            .set_token_reviewer(TokenReviewer { chain: chain.clone(), audiences: issuer.audiences.clone() });
+        let external = external_clusters(config)?;
+        let accounts = Arc::new(AccountLookup {
+            objects: objects.clone(),
+            clusters: clusters.clone(),
+            external: external.clone(),
+        });
+        let chain = authenticators::authenticators(config, accounts, reloads)?;
+        let workspaces = config.authentication.workspaces.then(|| {
+            WorkspaceAuthenticators::follow(
+                objects.clone(),
+                hub,
+                &global,
+                definitions.clone(),
+                clusters.clone(),
+                types.clone(),
+                external,
+            )
+        });
+        reviews.set_token_reviewer(TokenReviewer {
+            authenticators: chain.clone(),
+            workspaces: workspaces.clone(),
+            audiences: issuer.audiences.clone(),
+        });
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(chain),
+            authentication: Authentication::new(chain, workspaces),
             issuer: issuer.clone(),
+            homes: config.home_workspaces.enabled.then(|| HomeWorkspaces {
+                objects: objects.clone(),
+                definitions: definitions.clone(),
+                types: types.clone(),
+                shard: config.name.as_str().to_owned(),
+            }),
             authorizer,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),
@@ -509,6 +540,22 @@ fn add_all_types(types: &TypeLookup, queue: &Queue<TypeKey>) {
         }
         Err(status) => tracing::error!(%status, "workspace types cannot be read"),
     }
+}
+
+/// The client of logical clusters on other shards.
+fn external_clusters(config: &ShardConfig) -> Result<Option<Arc<ExternalClusters>>, ShardError> {
+    let Some(file) = &config.external_logical_cluster_admin_kubeconfig else { return Ok(None) };
+    let external = ExternalClusters::new(file)
+        .map_err(|error| ShardError::Kubeconfig { path: file.to_path_buf(), reason: error.to_string() })?;
+    Ok(Some(Arc::new(external)))
+}
+
+fn access_webhook(config: &ShardConfig) -> Result<Option<AccessWebhook>, ShardError> {
+    let Some(webhook) = &config.authorization.webhook else { return Ok(None) };
+    AccessWebhook::new(webhook).map(Some).map_err(|error| ShardError::Kubeconfig {
+        path: webhook.kubeconfig.to_path_buf(),
+        reason: error.to_string(),
+    })
 }
 
 fn root_client(config: &ShardConfig) -> Result<Client, ShardError> {

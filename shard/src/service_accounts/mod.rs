@@ -10,5 +10,5 @@ mod registry;
 mod token_request;
 
 pub(crate) use issuer::TokenIssuer;
-pub(crate) use lookup::LocalAccounts;
+pub(crate) use lookup::AccountLookup;
 pub(crate) use registry::ServiceAccountRegistry;

@@ -6,6 +6,7 @@ mod admin;
 mod chaos;
 mod comer;
 mod edge;
+mod identity;
 mod installation;
 mod kube_rs;
 mod kubectl;

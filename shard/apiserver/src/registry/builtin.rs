@@ -119,7 +119,8 @@ impl Strategy for BuiltInStrategy {
                     new["metadata"]["resourceVersion"] = resource_version;
                 }
             }
-            WriteTarget::Subresource(_) => self.semantics().prepare_status_update(new, old),
+            WriteTarget::Subresource("status") => self.semantics().prepare_status_update(new, old),
+            WriteTarget::Subresource(name) => self.semantics().prepare_subresource_update(name, new, old),
         }
         self.semantics().default(new);
     }
@@ -128,8 +129,11 @@ impl Strategy for BuiltInStrategy {
         self.semantics().validate(object)
     }
 
-    fn validate_update(&self, _write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.semantics().validate_update(new, old)
+    fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
+        match write {
+            WriteTarget::Main => self.semantics().validate_update(new, old),
+            WriteTarget::Subresource(name) => self.semantics().validate_subresource_update(name, new, old),
+        }
     }
 
     fn begin_deletion(&self, object: &mut Value) -> Deferral {

@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use crate::hub::Subscription;
 use crate::object::{EncodedObject, ObjectBytes};
-use crate::request::{DeleteOptions, ListOptions, WriteOptions};
+use crate::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
 use crate::resource::Verb;
 use crate::scope::{Scope, ScopeSelector};
 
@@ -166,6 +166,8 @@ pub struct Target {
     pub identity: Arc<Identity>,
     /// Whether the request reads the metadata of all origins.
     pub spans_origins: bool,
+    /// Flags of the host for its own registries.
+    pub flags: RequestFlags,
 }
 
 impl Target {

@@ -18,3 +18,7 @@ pub use options::{
 pub use path::{PathError, RequestKind, RequestPath, ResourcePath};
 pub use selector::{FieldSelector, FieldTerm, LabelSelector, LabelTerm, Operator, SelectorError};
 pub use warnings::Warnings;
+
+/// Flags of a request that only the host sets and reads. The API server passes them to the host's own registries.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RequestFlags(pub u8);

@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::audit::{AuditLog, AuditRecord, RequestFacts};
 use crate::discovery::{Discovery, Document};
-use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, ScopedPath};
+use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedSelectors, ScopedPath};
 use crate::metrics::{AuthorizationResult, RequestMetrics, RequestSeries};
 use crate::object::ScopeAnnotations;
 use crate::registry::Catalog;
@@ -182,7 +182,7 @@ impl<H: Host> ApiServer<H> {
         let client = authenticated?;
         let Exchange { warnings, record, series, .. } = exchange;
         let record = record.as_ref();
-        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action)?;
+        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
         if let Some(record) = record.filter(|_| !Arc::ptr_eq(&client, &identity)) {
             record.impersonated(identity.user());
         }
@@ -243,19 +243,33 @@ impl<H: Host> ApiServer<H> {
         if matches!(requested, RequestKind::UnknownMethod) {
             return Err(Status::unknown_method().into());
         }
-        self.authorize(context, action).map_err(Refusal::Denied)?;
+        self.authorize(context, &requested, action).await?;
         match requested {
             RequestKind::Resource(wanted) => Ok(self.resource(context, wanted, body, warnings).await?),
             RequestKind::NonResource | RequestKind::UnknownMethod => Ok(self.non_resource(context).await?),
         }
     }
 
-    fn authorize(&self, context: &Context<'_>, action: &Action<'_>) -> Result<(), Status> {
-        let attributes =
-            Attributes { user: context.identity.user(), scopes: context.scopes, action: *action };
+    /// Authorizes a request. The selectors of lists, watches and collection deletes are passed as texts, so that only
+    /// an authorizer that uses them parses them.
+    async fn authorize(
+        &self,
+        context: &Context<'_>,
+        requested: &RequestKind,
+        action: &Action<'_>,
+    ) -> Result<(), Refusal> {
+        let mut attributes = Attributes::new(context.identity.user(), context.scopes, *action);
+        if let RequestKind::Resource(wanted) = requested
+            && matches!(wanted.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
+        {
+            attributes.selectors = RequestedSelectors {
+                fields: context.query.get("fieldSelector").unwrap_or_default(),
+                labels: context.query.get("labelSelector").unwrap_or_default(),
+            };
+        }
         let began = Instant::now();
-        let decision = self.host.authorize(&attributes);
-        let result = match decision {
+        let authorization = self.host.authorize(&attributes).decided().await;
+        let result = match authorization.decision {
             Decision::Allow => AuthorizationResult::Allowed,
             Decision::Deny(_) => AuthorizationResult::Denied,
             Decision::NoOpinion => AuthorizationResult::NoOpinion,
@@ -265,17 +279,18 @@ impl<H: Host> ApiServer<H> {
             for step in self.host.authorization_steps(&attributes) {
                 record.annotate_all(step.audit_annotations("request.auth.kcp.io"));
             }
-            let (verdict, reason) = match decision {
-                Decision::Allow => ("allow", "access granted"),
-                Decision::Deny(_) | Decision::NoOpinion => ("forbid", "access denied"),
+            let verdict = match authorization.decision {
+                Decision::Allow => "allow",
+                Decision::Deny(_) | Decision::NoOpinion => "forbid",
             };
             record.annotate("authorization.k8s.io/decision", verdict);
-            record.annotate("authorization.k8s.io/reason", reason);
+            record.annotate("authorization.k8s.io/reason", authorization.client_reason());
         }
-        match decision {
-            Decision::Allow => Ok(()),
-            Decision::Deny(_) | Decision::NoOpinion => Err(forbidden(context.identity.user(), action)),
+        if authorization.is_allowed() {
+            return Ok(());
         }
+        let user = context.identity.user();
+        Err(Refusal::Denied(forbidden_because(user, action, authorization.client_reason())))
     }
 
     async fn non_resource(&self, context: &Context<'_>) -> Result<Response, Status> {
@@ -431,6 +446,10 @@ fn resource_action<'w>(wanted: &'w ResourcePath, selected_name: Option<&'w str>)
 
 /// A 403 with the message of Kubernetes; it does not contain the reason.
 pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
+    forbidden_because(user, action, "access denied")
+}
+
+fn forbidden_because(user: &UserInfo, action: &Action<'_>, why: &str) -> Status {
     match *action {
         Action::Resource { verb, group, resource, subresource, namespace, name, .. } => {
             let full = subresource
@@ -444,7 +463,7 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
                 Some(_) | None => "at the cluster scope".to_owned(),
             };
             let reason = format!(
-                "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: access denied",
+                "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: {why}",
                 user.name
             );
             Status::forbidden(
@@ -454,7 +473,7 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
             )
         }
         Action::NonResource { verb, path } => {
-            let reason = format!("User {:?} cannot {verb} path {path:?}: access denied", user.name);
+            let reason = format!("User {:?} cannot {verb} path {path:?}: {why}", user.name);
             Status::forbidden(fairlead_process::GroupResource::default(), "", reason)
         }
     }

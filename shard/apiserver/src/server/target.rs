@@ -68,6 +68,7 @@ impl<H: Host> ApiServer<H> {
             verb: wanted.verb,
             identity: Arc::clone(context.identity),
             spans_origins: spans_origins && resource.origin != Origin::BuiltIn,
+            flags: self.host.request_flags(&context.parts.headers),
             resource,
         };
         context.observe(&self.metrics, &target);

@@ -15,9 +15,9 @@ use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, St
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
-    Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, AuthorizationStep, Decision,
-    DynamicAdmission, Host, InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope,
-    ScopeSelector, ScopedPath, version_document,
+    Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, Authorization,
+    AuthorizationFuture, AuthorizationStep, Decision, DynamicAdmission, Host, InterceptedRequest,
+    RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath, version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -80,6 +80,14 @@ pub(crate) fn assemble_with(
     TestServerParts { metrics, api, hub, store, driver }
 }
 
+impl TestHost {
+    /// `only:<name>` may do everything with objects of that name.
+    fn decision(&self, attributes: &Attributes<'_>) -> Decision {
+        let allowed = is_allowed(attributes.user, &attributes.action);
+        if allowed { Decision::Allow } else { Decision::NoOpinion }
+    }
+}
+
 #[async_trait]
 impl Host for TestHost {
     fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<ScopedPath<'p>, Status> {
@@ -126,7 +134,7 @@ impl Host for TestHost {
     fn authorization_steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
         vec![AuthorizationStep {
             name: "01-test",
-            decision: self.authorize(attributes),
+            decision: self.decision(attributes),
             reason: "by name".into(),
         }]
     }
@@ -135,10 +143,12 @@ impl Host for TestHost {
         vec![("kcp.io/cluster".into(), scopes.one().map_or("*", Scope::as_str).into())]
     }
 
-    /// `only:<name>` may do everything with objects of that name.
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let allowed = is_allowed(attributes.user, &attributes.action);
-        if allowed { Decision::Allow } else { Decision::NoOpinion }
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
+        AuthorizationFuture::Ready(match self.decision(attributes) {
+            Decision::Allow => Authorization::allow("test", ""),
+            Decision::Deny(reason) => Authorization::deny("test", reason),
+            Decision::NoOpinion => Authorization::no_opinion("test", ""),
+        })
     }
 
     fn resolve(

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub(crate) use checker::{Checked, Reference};
 pub(crate) use library::{Function, Functions, overload_arguments};
 
-use crate::syntax::{Issues, MacroSet, Source, parse};
+use crate::syntax::{Expr, Issues, Literal, MacroSet, Source, parse};
 use crate::types::{DeclKind, DeclType, FieldType, ObjectType, Type};
 
 /// The names that expressions can use.
@@ -174,6 +174,35 @@ impl Declarations {
             validators::validate(&checked, &source, &mut issues);
         }
         if issues.is_empty() { Ok(checked) } else { Err(CompileError::Invalid(issues.render(&source))) }
+    }
+
+    /// The fields of a variable that a checked expression selects. Kubernetes does not count `claims['email']`.
+    pub(crate) fn selected_fields(&self, checked: &Checked, variable: &str) -> Vec<Box<str>> {
+        let tree = &checked.tree;
+        let is_variable = |id| match checked.reference(id) {
+            Some(Reference::Variable(place)) => {
+                self.variables.get(*place).is_some_and(|declared| *declared.name == *variable)
+            }
+            _ => false,
+        };
+        let mut fields = Vec::new();
+        for id in tree.ids() {
+            match tree.get(id) {
+                Expr::Select { operand, field, .. } if is_variable(*operand) => fields.push((**field).into()),
+                Expr::Call { function, arguments, .. } if &**function == "_?._" => {
+                    if let [operand, field] = arguments.as_slice()
+                        && is_variable(*operand)
+                        && let Some(Literal::String(field)) = tree.literal(*field)
+                    {
+                        fields.push((**field).into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        fields.sort();
+        fields.dedup();
+        fields
     }
 
     pub(crate) fn variable_list(&self) -> &Arc<Vec<Declared>> {

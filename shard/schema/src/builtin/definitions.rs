@@ -12,6 +12,7 @@ use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
 use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, ResourceQuota, Secret, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as EventsEvent;
@@ -115,6 +116,7 @@ fn generate() -> Map<String, Value> {
         ResourceQuota,
         Secret,
         ServiceAccount,
+        CertificateSigningRequest,
         Lease,
         ClusterRole,
         ClusterRoleBinding,

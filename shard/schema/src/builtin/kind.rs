@@ -300,6 +300,23 @@ static KINDS: &[BuiltinKind] = &[
         ..AUTHORIZATION
     },
     BuiltinKind {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        singular: "certificatesigningrequest",
+        short_names: &["csr"],
+        namespaced: false,
+        subresources: &[
+            BuiltinSubresource { name: "approval", verbs: &["get", "patch", "update"], body: None },
+            STATUS,
+        ],
+        definition: "io.k8s.api.certificates.v1.CertificateSigningRequest",
+        name_rule: NameRule::PathSegment,
+        selectable_fields: &["spec.signerName"],
+        semantics: &semantics::CertificateSigningRequest,
+        ..STORED
+    },
+    BuiltinKind {
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",
@@ -458,6 +475,7 @@ mod tests {
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "nS8Hvd/tfaU="),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "YYJqJUOYU9U="),
             ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),
+            ("certificates.k8s.io", "certificatesigningrequests", "8DaGkP8o5QE="),
             ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
             ("events.k8s.io", "events", "9dDOQsG8mfE="),
             ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),

@@ -129,6 +129,11 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
         Extension::MergeByKey("name"),
     ),
     property(
+        "io.k8s.api.certificates.v1.CertificateSigningRequestStatus",
+        "conditions",
+        Extension::MapByKey("type"),
+    ),
+    property(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
         Extension::MapByKey("type"),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kind::BuiltinKind;
 use super::semantics::event_to_core_form;
-use crate::printer_column::age;
+use crate::printer_column::{age, human_duration};
 
 /// A column definition of a `meta.k8s.io/v1` `Table`, serialized as in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,6 +40,7 @@ impl BuiltinKind {
     #[must_use]
     pub fn table_columns(&self) -> &'static [TableColumn] {
         match self.kind {
+            "CertificateSigningRequest" => CERTIFICATE_SIGNING_REQUEST,
             "ConfigMap" => CONFIG_MAP,
             "Event" => EVENT,
             "MutatingAdmissionPolicy" => MUTATING_POLICY,
@@ -62,6 +63,14 @@ impl BuiltinKind {
         let name = json!(text(&object["metadata"], "name"));
         let age_cell = || json!(age_of(created, now));
         match self.kind {
+            "CertificateSigningRequest" => {
+                let spec = &object["spec"];
+                let duration = spec["expirationSeconds"].as_i64().map(jiff::SignedDuration::from_secs);
+                let duration = duration.map_or_else(|| "<none>".to_owned(), human_duration);
+                let [signer, requestor] = ["signerName", "username"].map(|field| json!(text(spec, field)));
+                let condition = json!(certificate_condition(&object["status"]));
+                vec![name, age_cell(), signer, requestor, json!(duration), condition]
+            }
             "ConfigMap" => vec![name, json!(count(object, "data") + count(object, "binaryData")), age_cell()],
             "Event" if self.group == self.storage_group() => event_cells(object, now),
             "Event" => event_cells(&event_to_core_form(object.clone()), now),
@@ -114,6 +123,14 @@ const AGE: TableColumn = column("Age", "Time since the object was created.");
 
 const DEFAULT: &[TableColumn] =
     &[NAME, TableColumn { column_type: "date", ..column("Created At", "Creation time of the object.") }];
+const CERTIFICATE_SIGNING_REQUEST: &[TableColumn] = &[
+    NAME,
+    AGE,
+    column("SignerName", "The signer that the request is for."),
+    column("Requestor", "The user who created the request."),
+    column("RequestedDuration", "Requested validity of the certificate."),
+    column("Condition", "Pending, Approved or Denied; then whether it has failed or was issued."),
+];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
 const MUTATING_POLICY: &[TableColumn] = &[NAME, count_column("Mutations"), PARAM_KIND, AGE];
@@ -155,6 +172,26 @@ const EVENT: &[TableColumn] = &[
     wide("Count", "Number of occurrences."),
     TableColumn { priority: 1, ..NAME },
 ];
+
+fn certificate_condition(status: &Value) -> String {
+    let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |kind: &str| conditions.iter().any(|condition| condition["type"] == kind);
+    let mut cell = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    }
+    .to_owned();
+    if has("Failed") {
+        cell.push_str(",Failed");
+    }
+    if status["certificate"].as_str().is_some_and(|certificate| !certificate.is_empty()) {
+        cell.push_str(",Issued");
+    }
+    cell
+}
 
 fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let since = |object: &Value, field: &str| age_of(object[field].as_str(), now);

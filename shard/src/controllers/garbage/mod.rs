@@ -359,6 +359,7 @@ impl GarbageCollector {
             verb,
             identity: self.identity.clone(),
             spans_origins: false,
+            flags: fairlead_apiserver::request::RequestFlags::default(),
         }
     }
 }

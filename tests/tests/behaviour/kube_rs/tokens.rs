@@ -1,5 +1,7 @@
 //! Tokens of service accounts: requested, used, reviewed and withdrawn.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fairlead_client::{Client, DeleteOptions, WriteOptions};
 use http::Method;
 use serde_json::{Value, json};
@@ -95,4 +97,63 @@ async fn the_issuer_publishes_the_keys_of_its_tokens() {
     let keys: Value = root.get_json("/openid/v1/jwks").await.unwrap();
     assert_eq!(keys["keys"].as_array().unwrap().len(), 1, "{keys}");
     assert_eq!(keys["keys"][0]["use"], "sig");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_of_an_account_contains_a_token_until_it_is_deleted() {
+    let installation = Installation::start(1).await;
+    let path = installation.workspace("root", "shop", "root").await;
+    let shop = installation.admin(&path);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = |account: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "default-token", "annotations": {"kubernetes.io/service-account.name": account}},
+        })
+    };
+    let missing: Result<Value, _> = shop.create(secrets, &secret("missing"), &WriteOptions::default()).await;
+    assert_eq!(missing.unwrap_err().code(), Some(404));
+    let made: Value = shop.create(secrets, &secret("default"), &WriteOptions::default()).await.unwrap();
+    let decoded = |field: &str| {
+        let bytes = STANDARD.decode(made["data"][field].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(decoded("namespace"), "default");
+    assert!(decoded("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    assert!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"].is_string(), "{made}");
+
+    // A client in a pod knows host and port only; its token names the logical cluster.
+    let token = decoded("token");
+    let known = whoami(&installation, "", &token).await;
+    assert_eq!(known.code, 201, "{}", known.text);
+    assert_eq!(known.json()["status"]["userInfo"]["username"], "system:serviceaccount:default:default");
+    shop.delete(&format!("{secrets}/default-token"), &DeleteOptions::default()).await.unwrap();
+    until("the token is rejected", || async {
+        match whoami(&installation, "", &token).await.code {
+            401 => Ok(()),
+            code => Err(code),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_verifies_tokens_of_logical_clusters_on_other_shards() {
+    let installation = Installation::start(2).await;
+    let path = installation.workspace("root", "far", "shard-1").await;
+    let far = installation.admin(&path);
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
+    let _: Value = far.create(ACCOUNTS, &account, &WriteOptions::default()).await.unwrap();
+    let token = request_token(&far, json!({"expirationSeconds": 600})).await;
+    // The account has a global name in root and is authenticated there, without rights.
+    let forbidden = whoami(&installation, "/clusters/root", &token).await;
+    assert_eq!(forbidden.code, 403, "{}", forbidden.text);
+    far.delete(&format!("{ACCOUNTS}/bot"), &DeleteOptions::default()).await.unwrap();
+    until("the token is rejected", || async {
+        match whoami(&installation, "/clusters/root", &token).await.code {
+            401 => Ok(()),
+            code => Err(code),
+        }
+    })
+    .await;
 }

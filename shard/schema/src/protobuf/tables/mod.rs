@@ -4,6 +4,7 @@
 
 mod admission;
 mod apiextensions;
+mod certificates;
 mod core;
 mod meta;
 mod rbac;
@@ -37,6 +38,7 @@ pub(super) static KINDS: &[Row] = &[
     ("v1", "Event", &core::EVENT),
     ("v1", "ResourceQuota", &core::RESOURCE_QUOTA),
     ("events.k8s.io/v1", "Event", &core::EVENTS_EVENT),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest", &certificates::CERTIFICATE_SIGNING_REQUEST),
     ("coordination.k8s.io/v1", "Lease", &core::LEASE),
     ("rbac.authorization.k8s.io/v1", "Role", &rbac::ROLE),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", &rbac::ROLE_BINDING),

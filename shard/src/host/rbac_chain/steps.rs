@@ -3,13 +3,12 @@
 
 use fairlead_api::group;
 use fairlead_apiserver::{Action, Attributes, AuthorizationStep, Decision, Scope, ScopeSelector};
-use fairlead_authn::UserInfo;
 
 use super::super::effective::effective_users;
-use super::{Authorizer, ContentAccess, is_in, is_service_account, satisfies_required_groups};
+use super::{ContentAccess, RbacChain, Subjects, is_in, is_service_account, satisfies_required_groups};
 use crate::names::SYSTEM_ADMIN;
 
-impl Authorizer {
+impl RbacChain {
     /// The steps, outermost first; none for members of `system:masters`, who are not subject to them. They repeat the authorization,
     /// so they are for requests that are recorded.
     pub(crate) fn steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
@@ -19,33 +18,32 @@ impl Authorizer {
         let Some(ScopeSelector::One(scope)) = attributes.scopes else {
             return vec![step("01-requiredgroups", Decision::NoOpinion, "empty cluster name")];
         };
-        let mut steps = Vec::new();
-        for user in effective_users(attributes.user, scope.as_str()) {
-            steps = self.steps_of(&user, scope, &attributes.action);
-            if steps.first().is_some_and(|first| first.decision.is_allowed()) {
-                break;
-            }
-        }
-        steps
+        let users = effective_users(attributes.user, scope.as_str());
+        let subjects = Subjects { user: attributes.user, effective: &users };
+        self.steps_of(&subjects, scope, &attributes.action)
     }
 
-    fn steps_of(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> Vec<AuthorizationStep> {
+    fn steps_of(
+        &self,
+        subjects: &Subjects<'_>,
+        scope: &Scope,
+        action: &Action<'_>,
+    ) -> Vec<AuthorizationStep> {
         let cluster = scope.as_str();
         let facts = self.facts(cluster);
-        let is_cluster_admin = is_in(user, group::LOGICAL_CLUSTER_ADMIN);
         let mut steps = Delegations::default();
         let required = match &facts {
-            _ if is_cluster_admin => "logical cluster admin access".to_owned(),
-            _ if is_service_account(user) => "service account access to logical cluster".to_owned(),
+            _ if subjects.are_in(group::LOGICAL_CLUSTER_ADMIN) => "logical cluster admin access".to_owned(),
+            _ if is_service_account(subjects.user) => "service account access to logical cluster".to_owned(),
             None => {
                 return steps.ended("01-requiredgroups", Decision::NoOpinion, "logical cluster not found");
             }
-            Some(_) if is_in(user, group::EXTERNAL_LOGICAL_CLUSTER_ADMIN) => {
+            Some(_) if subjects.are_in(group::EXTERNAL_LOGICAL_CLUSTER_ADMIN) => {
                 "external logical cluster admin access".to_owned()
             }
             Some(facts) => match &facts.required_groups {
                 None => "logical cluster does not require groups".to_owned(),
-                Some(required) if satisfies_required_groups(user, required) => {
+                Some(required) if satisfies_required_groups(subjects, required) => {
                     format!("user is member of required groups: {required}")
                 }
                 Some(required) => {
@@ -60,14 +58,14 @@ impl Authorizer {
         } else if cluster.starts_with("system:") {
             return steps.ended("02-content", Decision::NoOpinion, "empty or system workspace");
         } else {
-            match self.content_access(user, cluster, facts.as_ref(), is_cluster_admin) {
-                ContentAccess::Allowed => steps.delegate("02-content", "user logical cluster access"),
-                ContentAccess::Denied(Decision::Deny(_)) => {
-                    return steps.ended("02-content", Decision::Deny(""), "LogicalCluster not found");
-                }
-                ContentAccess::Denied(decision) => {
-                    return steps.ended("02-content", decision, "no access to the logical cluster");
-                }
+            match self.content_access(subjects, cluster, facts.as_ref(), action) {
+                ContentAccess::Delegated => steps.delegate("02-content", "user logical cluster access"),
+                ContentAccess::Decided(decided) => match decided.decision {
+                    Decision::Deny(_) => {
+                        return steps.ended("02-content", Decision::Deny(""), "LogicalCluster not found");
+                    }
+                    decision => return steps.ended("02-content", decision, &decided.reason),
+                },
             }
         }
         if let Action::Resource {
@@ -83,20 +81,23 @@ impl Authorizer {
             return steps.ended("03-systemcrd", Decision::Deny(""), &reason);
         }
         steps.delegate("03-systemcrd", "no status of a system CRD");
-        if !self.is_within_maximal_policy(user, scope, action) {
+        if !self.is_within_maximal_policy(subjects.user, scope, action) {
             let reason = "access not permitted by the maximal permission policy";
             return steps.ended("04-maxpermissionpolicy", Decision::NoOpinion, reason);
         }
         steps.delegate("04-maxpermissionpolicy", "within the maximal permission policy");
         let is_local = facts.is_some_and(|facts| facts.is_local);
         let system = self.policies.system();
-        let by_bootstrap = system.as_ref().is_ok_and(|system| system.permits(user, action, None));
+        let by_bootstrap = system
+            .as_ref()
+            .is_ok_and(|system| subjects.effective.iter().any(|user| system.permits(user, action, None)));
         if by_bootstrap {
             return steps.ended("05-bootstrap", Decision::Allow, "bootstrap policy: access granted");
         }
         let inner = step("05-bootstrap", Decision::NoOpinion, "bootstrap policy: access denied");
         let (name, kind) = if is_local { ("05-local", "local") } else { ("05-global", "global") };
-        let is_allowed = cluster != SYSTEM_ADMIN && self.rbac_permits(user, cluster, action, is_local);
+        let is_allowed = cluster != SYSTEM_ADMIN
+            && self.rbac_permits(subjects.effective, cluster, action, is_local).is_some();
         let (decision, verdict) = match is_allowed {
             true => (Decision::Allow, "access granted"),
             false => (Decision::NoOpinion, "access denied"),
