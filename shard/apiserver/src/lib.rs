@@ -10,10 +10,10 @@
 pub mod audit;
 pub mod authz;
 mod discovery;
+mod dynamic_admission;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod dynamic_admission;
 mod gzip;
 mod host;
 pub mod hub;
@@ -30,6 +30,7 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
+mod webhook_client;
 
 pub use discovery::version_priority;
 pub use dynamic_admission::{AdmissionHost, DynamicAdmission};

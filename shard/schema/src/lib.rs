@@ -19,6 +19,7 @@ mod policy_types;
 mod printer_column;
 mod protobuf;
 mod structural;
+mod webhook_client;
 
 pub use certificate_request::{CertificateDataError, CertificateRequest};
 pub use fairlead_cel::Quantity;

@@ -54,7 +54,7 @@ impl PatchedObject<'_> {
     }
 
     /// The object in the requested version, without the annotations of its scope, and with defaults.
-    pub(super) fn into_requested(
+    pub(super) async fn into_requested(
         mut self,
         annotations: ScopeAnnotations,
         write: &AdmissionRequest<'_>,
@@ -69,7 +69,7 @@ impl PatchedObject<'_> {
                 }
             }
         }
-        let mut changed = to_version(write.resource, write.version, self.after)?;
+        let mut changed = to_version(write.resource, write.version, self.after).await?;
         if let Some(served) = write.resource.version(write.version) {
             served.shape.admit(&mut changed)?;
         }

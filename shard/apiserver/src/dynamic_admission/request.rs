@@ -11,8 +11,10 @@ use crate::request::DryRun;
 /// `request` of an AdmissionReview, without `uid`, `object` and `oldObject`. `version` is that of the reviewed object.
 pub(super) fn admission_request(write: &AdmissionRequest<'_>, version: &str, operation: Operation) -> Value {
     let name = &write.resource.name;
-    let kind =
-        |version: &str| json!({"group": *name.group, "version": version, "kind": *write.resource.kind});
+    let kind = |version: &str| match write.scale(version) {
+        Some(_) => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+        None => json!({"group": *name.group, "version": version, "kind": *write.resource.kind}),
+    };
     let resource =
         |version: &str| json!({"group": *name.group, "version": version, "resource": *name.resource});
     let is_dry_run = write.dry_run == DryRun::All;
@@ -44,7 +46,7 @@ pub(super) fn admission_request(write: &AdmissionRequest<'_>, version: &str, ope
 }
 
 /// An object in the version in which it is reviewed, with the annotations of its scope.
-pub(super) fn reviewed(
+pub(super) async fn reviewed(
     annotations: ScopeAnnotations,
     write: &AdmissionRequest<'_>,
     version: &str,
@@ -53,8 +55,11 @@ pub(super) fn reviewed(
     let mut reviewed = if version == write.version {
         object.clone()
     } else {
-        to_version(write.resource, version, object.clone())?
+        to_version(write.resource, version, object.clone()).await?
     };
+    if let Some(scale) = write.scale(version) {
+        return Ok(scale.scale_of(&reviewed).map_err(Status::internal)?.object);
+    }
     for (annotation, segment) in annotations.iter().zip(write.scope.as_str().split('/')) {
         reviewed["metadata"]["annotations"][*annotation] = segment.into();
     }

@@ -4,10 +4,12 @@
 
 mod audit;
 mod client;
+mod conversions;
 mod deletes;
 mod discovery;
 mod events;
 mod host;
+mod https;
 mod limits;
 mod lists;
 mod metrics;
@@ -17,6 +19,7 @@ mod patches;
 mod policies;
 mod requests;
 mod rules;
+mod scale;
 mod watches;
 mod webhooks;
 mod writes;

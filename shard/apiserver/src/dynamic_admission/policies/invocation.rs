@@ -107,16 +107,23 @@ impl PolicyReview<'_> {
     }
 
     /// The variables of expressions, with objects in a version.
-    pub(super) fn variables(
+    pub(super) async fn variables(
         &self,
         version: &str,
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<RequestVariables, Status> {
-        let reviewed = |object: &Value| reviewed(self.objects.annotations(), self.write, version, object);
         let request = admission_request(self.write, version, self.operation);
-        let (object, old) = (object.map(reviewed).transpose()?, old.map(reviewed).transpose()?);
+        let object = self.reviewed_if_any(version, object).await?;
+        let old = self.reviewed_if_any(version, old).await?;
         let variables = RequestVariables::new(self.host()?, self.write, request, object, old);
         Ok(variables.with_namespace(self.namespaces.namespace_of(self.write)?))
+    }
+
+    async fn reviewed_if_any(&self, version: &str, object: Option<&Value>) -> Result<Option<Value>, Status> {
+        match object {
+            Some(object) => reviewed(self.objects.annotations(), self.write, version, object).await.map(Some),
+            None => Ok(None),
+        }
     }
 }

@@ -77,7 +77,7 @@ impl PolicyReview<'_> {
                 continue;
             }
             let before = object.clone();
-            let errors = self.invoke(invocation, object, old, &mut budget)?;
+            let errors = self.invoke(invocation, object, old, &mut budget).await?;
             if *object != before {
                 reinvocations.changed(run);
             }
@@ -102,7 +102,7 @@ impl PolicyReview<'_> {
     }
 
     /// Applies the mutations of a policy in their order. Returns the errors of those that fail; the others apply.
-    fn invoke(
+    async fn invoke(
         &self,
         invocation: &Invocation,
         object: &mut Value,
@@ -110,10 +110,10 @@ impl PolicyReview<'_> {
         request_budget: &mut RequestBudget,
     ) -> Result<Vec<String>, Status> {
         let params = match &invocation.parameter {
-            Some(parameter) => parameter.object(self)?,
+            Some(parameter) => parameter.object(self).await?,
             None => Value::Null,
         };
-        let mut variables = self.variables(&invocation.version, Some(object), old)?;
+        let mut variables = self.variables(&invocation.version, Some(object), old).await?;
         let compiled = invocation.policy.compiled();
         if !compiled.conditions.is_empty() {
             match compiled.conditions.evaluate(&variables, &params) {
@@ -140,8 +140,11 @@ impl PolicyReview<'_> {
             match accepted {
                 Ok(patched) => {
                     let annotations = self.objects.annotations();
-                    let changed = patched.into_requested(annotations, self.write)?;
-                    let next = reviewed(annotations, self.write, &invocation.version, &changed)?;
+                    let changed = match self.write.scale(&invocation.version) {
+                        Some(scale) => scale.apply(&patched.after, object).map_err(Status::internal)?,
+                        None => patched.into_requested(annotations, self.write).await?,
+                    };
+                    let next = reviewed(annotations, self.write, &invocation.version, &changed).await?;
                     *object = changed;
                     variables.set_object(next);
                 }

@@ -1,5 +1,6 @@
 //! Parameters of policies: objects of any served kind in the scope of the policy.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use fairlead_authn::Identity;
@@ -10,7 +11,7 @@ use super::binding::{ParamReference, ParamSelection};
 use super::policy::ParamKind;
 use super::review::PolicyReview;
 use crate::registry::{Catalog, ServedResource, StoredObject, Target, to_version};
-use crate::request::{LabelSelector, ListOptions};
+use crate::request::{LabelSelector, ListOptions, RequestFlags};
 use crate::resource::Verb;
 use crate::scope::ScopeSelector;
 
@@ -48,8 +49,8 @@ pub(super) fn resource_of_kind(catalog: &Catalog, kind: &ParamKind) -> Option<Ar
 
 impl Parameter {
     /// The object in the version that the policy names.
-    pub(super) fn object(&self, review: &PolicyReview<'_>) -> Result<Value, Status> {
-        to_version(&self.resource, &self.version, review.objects.tree(&self.stored)?)
+    pub(super) async fn object(&self, review: &PolicyReview<'_>) -> Result<Value, Status> {
+        to_version(&self.resource, &self.version, review.objects.tree(&self.stored)?).await
     }
 
     /// Namespace and name.
@@ -125,13 +126,14 @@ impl PolicyReview<'_> {
             verb: Verb::List,
             identity: Identity::anonymous(),
             spans_origins: false,
+            flags: RequestFlags::default(),
         };
         let options = ListOptions { labels: selector.clone(), ..ListOptions::default() };
         let mut list = resource.registry.list(&target, &options).await?;
         let mut found = Vec::new();
         loop {
             let mut collect = StoredObject::collect_into(&mut found);
-            if list.step(&mut collect)?.is_some() {
+            if poll_fn(|context| list.poll_step(context, &mut collect)).await?.is_some() {
                 break;
             }
             drop(collect);

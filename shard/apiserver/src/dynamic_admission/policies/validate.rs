@@ -84,10 +84,10 @@ impl PolicyReview<'_> {
             let variables = match variables.entry(invocation.version.clone()) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(self.variables(&invocation.version, object, old)?)
+                    entry.insert(self.variables(&invocation.version, object, old).await?)
                 }
             };
-            let outcome = self.evaluate(invocation, variables, &mut budget)?;
+            let outcome = self.evaluate(invocation, variables, &mut budget).await?;
             let Invocation { policy, binding, .. } = invocation;
             for denial in outcome.denials {
                 for action in &binding.actions {
@@ -118,14 +118,14 @@ impl PolicyReview<'_> {
         refusal.map_or(Ok(()), Err)
     }
 
-    fn evaluate(
+    async fn evaluate(
         &self,
         invocation: &Invocation,
         variables: &RequestVariables,
         budget: &mut RequestBudget,
     ) -> Result<Outcome, Status> {
         let params = match &invocation.parameter {
-            Some(parameter) => parameter.object(self)?,
+            Some(parameter) => parameter.object(self).await?,
             None => Value::Null,
         };
         let policy = &*invocation.policy;

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::super::expressions::MatchConditions;
 use super::super::matching::{Operation, Rule, TargetSelectors, matched_version};
-use super::call::Endpoint;
+
 use crate::registry::AdmissionRequest;
+use crate::webhook_client::Endpoint;
 
 /// Whether webhooks may change objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! in the order of the names of their configurations; validating ones concurrently. A failed call is treated by the
 //! webhook's failure policy. Each call is limited in time and in the size of its response.
 
-mod call;
 mod configuration;
 mod failure;
 mod index;
@@ -19,7 +18,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use self::configuration::{Webhook, WebhookKind};
-use self::failure::CallError;
+use self::failure::ReviewError;
 use self::index::ConfigurationIndex;
 use self::review::{Review, Verdict};
 use super::expressions::{ConditionsResult, RequestVariables};
@@ -84,7 +83,7 @@ impl WebhookReview<'_> {
         for (index, webhook) in webhooks.iter().enumerate() {
             // The key has the name as well: a configuration may change between the passes.
             let key = (index, webhook.name.clone());
-            let Some(version) = self.matched(webhook, Some(object), old)? else { continue };
+            let Some(version) = self.matched(webhook, Some(object), old).await? else { continue };
             if !reinvocations.runs(run, &key) {
                 continue;
             }
@@ -107,7 +106,7 @@ impl WebhookReview<'_> {
         let Some(webhooks) = self.of_kind(WebhookKind::Validating) else { return Ok(()) };
         let mut calls = Vec::new();
         for webhook in webhooks.iter() {
-            if let Some(version) = self.matched(webhook, object, old)? {
+            if let Some(version) = self.matched(webhook, object, old).await? {
                 calls.push(self.validate_by(webhook, version, object, old));
             }
         }
@@ -121,7 +120,7 @@ impl WebhookReview<'_> {
     pub(super) async fn refuse_delete(&self, old: Option<&Value>) -> Result<(), Status> {
         let Some(webhooks) = self.of_kind(WebhookKind::Mutating) else { return Ok(()) };
         for webhook in webhooks.iter() {
-            if let Some(version) = self.matched(webhook, None, old)? {
+            if let Some(version) = self.matched(webhook, None, old).await? {
                 self.refuse_patch(webhook, &version, old).await?;
             }
         }
@@ -133,7 +132,7 @@ impl WebhookReview<'_> {
     }
 
     /// The version in which the webhook reviews the write, or `None` if it does not review it.
-    fn matched(
+    async fn matched(
         &self,
         webhook: &Webhook,
         object: Option<&Value>,
@@ -145,8 +144,8 @@ impl WebhookReview<'_> {
             return Ok(None);
         }
         let Some(conditions) = webhook.conditions() else { return Ok(Some(version)) };
-        let reviewed = |object: &Value| self.reviewed(&version, object);
-        let (object, old) = (object.map(reviewed).transpose()?, old.map(reviewed).transpose()?);
+        let object = self.reviewed_if_any(&version, object).await?;
+        let old = self.reviewed_if_any(&version, old).await?;
         let request = admission_request(write, &version, self.operation);
         let host =
             self.host.ok_or_else(|| Status::service_unavailable("not yet ready to handle request", 1))?;
@@ -170,8 +169,8 @@ impl WebhookReview<'_> {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<bool, Status> {
-        let reviewed = self.reviewed(version, object)?;
-        let reviewed_old = old.map(|old| self.reviewed(version, old)).transpose()?;
+        let reviewed = self.reviewed(version, object).await?;
+        let reviewed_old = self.reviewed_if_any(version, old).await?;
         let review = Review {
             webhook,
             version,
@@ -194,7 +193,10 @@ impl WebhookReview<'_> {
         patched
             .keep_identity()
             .map_err(|error| Status::internal(format!("admission webhook {:?} {error}", webhook.name)))?;
-        *object = patched.into_requested(self.webhooks.objects.annotations(), self.write)?;
+        *object = match self.write.scale(version) {
+            Some(scale) => scale.apply(&patched.after, object).map_err(Status::internal)?,
+            None => patched.into_requested(self.webhooks.objects.annotations(), self.write).await?,
+        };
         Ok(true)
     }
 
@@ -205,8 +207,8 @@ impl WebhookReview<'_> {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let object = object.map(|object| self.reviewed(&version, object)).transpose()?;
-        let old = old.map(|old| self.reviewed(&version, old)).transpose()?;
+        let object = self.reviewed_if_any(&version, object).await?;
+        let old = self.reviewed_if_any(&version, old).await?;
         let review = Review {
             webhook,
             version: &version,
@@ -229,7 +231,7 @@ impl WebhookReview<'_> {
         version: &Arc<str>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let old = old.map(|old| self.reviewed(version, old)).transpose()?;
+        let old = self.reviewed_if_any(version, old).await?;
         let review = Review {
             webhook,
             version,
@@ -259,8 +261,15 @@ impl WebhookReview<'_> {
     }
 
     /// The object in the version that the webhook reviews, with the annotations of its scope.
-    fn reviewed(&self, version: &str, object: &Value) -> Result<Value, Status> {
-        reviewed(self.webhooks.objects.annotations(), self.write, version, object)
+    async fn reviewed(&self, version: &str, object: &Value) -> Result<Value, Status> {
+        reviewed(self.webhooks.objects.annotations(), self.write, version, object).await
+    }
+
+    async fn reviewed_if_any(&self, version: &str, object: Option<&Value>) -> Result<Option<Value>, Status> {
+        match object {
+            Some(object) => self.reviewed(version, object).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 
@@ -268,8 +277,8 @@ impl WebhookReview<'_> {
 async fn call(review: &Review<'_>) -> Result<Option<Verdict>, Status> {
     let webhook = review.webhook;
     let request = review.request();
-    let response = webhook.endpoint.call(&request, webhook.timeout).await;
-    let verdict = response.and_then(|body| review.verdict(&body).map_err(CallError::Response));
+    let response = webhook.endpoint.call(&request, webhook.timeout).await.map_err(ReviewError::Call);
+    let verdict = response.and_then(|body| review.verdict(&body).map_err(ReviewError::Response));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(error) if webhook.ignores_failure => {
