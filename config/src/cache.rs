@@ -5,9 +5,10 @@ use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
-    StoreConfig,
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
+    SlowClientsConfig, StoreConfig,
 };
+use crate::units::Timespan;
 use crate::values::InputFile;
 
 settings! {
@@ -15,6 +16,8 @@ settings! {
     pub struct CacheConfig {
         /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
+        /// TLS versions, cipher suites and further certificates.
+        tls ("tls"): ServerTlsConfig = ServerTlsConfig::default();
         /// PEM bundle: authorities of the shards' client certificates. Flag: --client-ca-file.
         client_ca ("clientCA"): InputFile = "client-ca.crt".into();
         /// Paths that everybody may read, exact or with * at the end. Flag: --authorization-always-allow-paths.
@@ -23,6 +26,8 @@ settings! {
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Storage of objects.
         store ("store"): StoreConfig = StoreConfig::default();
+        /// Pause before each request, to simulate a distant server. Flag: --synthetic-delay.
+        synthetic_delay ("syntheticDelay"): Timespan = Timespan::from_secs(0);
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
         /// Time limits of slow clients.

@@ -13,6 +13,7 @@ mod authorization;
 mod cache;
 mod check;
 mod defaults;
+pub mod flags;
 mod gateway;
 mod health;
 mod issuer;
@@ -55,8 +56,8 @@ pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::lint_configuration;
 pub use listener::{
-    DenyConfig, ListenerConfig, ListenerTlsConfig, NamedCertificateConfig, PeersConfig, SocketConfig,
-    UpgradeProtocol, UpstreamIdentityConfig,
+    DenyConfig, ListenerConfig, ListenerTlsConfig, PeersConfig, SocketConfig, UpgradeProtocol,
+    UpstreamIdentityConfig,
 };
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, finding, load};
 pub use networks::{Networks, NetworksError};
@@ -74,8 +75,8 @@ pub use shard::{
     ShardAuthenticationConfig, ShardConfig, ShardServiceAccountsConfig,
 };
 pub use shared::{
-    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
-    SlowClientsConfig, StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig,
+    NamedCertificateConfig, ServerTlsConfig, ServingConfig, SlowClientsConfig, StoreConfig, TrustConfig,
 };
 pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};

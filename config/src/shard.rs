@@ -7,8 +7,8 @@ use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
-    StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
+    SlowClientsConfig, StoreConfig, TrustConfig,
 };
 use crate::units::Timespan;
 use crate::values::{Battery, HttpsUrl, InputFile, OwnPath, SecretFile, ShardName};
@@ -20,6 +20,8 @@ settings! {
         name ("name"): ShardName = ShardName::root();
         /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
+        /// TLS versions, cipher suites and further certificates.
+        tls ("tls"): ServerTlsConfig = ServerTlsConfig::default();
         /// The URL by which other shards and the gateway reach it; null means its own address. Flag: --shard-base-url.
         shard_base_url ("shardBaseURL"): Option<HttpsUrl> = None;
         /// The URL by which users reach its workspaces, that is the gateway's; null means shardBaseURL.
@@ -45,6 +47,8 @@ settings! {
         audit ("audit"): Option<AuditConfig> = None;
         /// Administrators whose tokens the shard creates at its start.
         admin_access ("adminAccess"): Option<AdminAccessConfig> = None;
+        /// PEM bundle of ConfigMaps kube-root-ca.crt; null means the serving certificate. Flag: --root-ca-file.
+        root_ca ("rootCA"): Option<InputFile> = None;
         /// Kubeconfig of the root shard, context shard-base; needed by every other shard.
         /// Flag: --root-shard-kubeconfig-file.
         root_shard_kubeconfig ("rootShardKubeconfig"): Option<SecretFile> = None;
@@ -89,6 +93,8 @@ settings! {
         issuers ("issuers"): Vec<String> = vec!["https://kcp.default.svc".to_owned()];
         /// Accepted audiences, and those of tokens that request none; empty means the issuers. Flag: --api-audiences.
         audiences ("audiences"): Vec<String> = Vec::new();
+        /// URL of the keys in the issuer's discovery document; null means this shard. Flag: --service-account-jwks-uri.
+        keys_url ("keysURL"): Option<HttpsUrl> = None;
         /// Whether the account, and the secret that a token is bound to, must still exist. Flag: --service-account-lookup.
         lookup ("lookup"): bool = true;
         /// The longest validity of a token; null means that the request decides. Flag: --service-account-max-token-expiration.

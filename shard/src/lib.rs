@@ -25,9 +25,11 @@ mod replication;
 mod resource_locks;
 mod run;
 mod service_accounts;
+mod start;
 mod workspace_authentication;
 mod workspace_owner;
 mod workspace_types;
 mod writes;
 
 pub use run::{ShardError, run};
+pub use start::create_files;

@@ -14,7 +14,7 @@ use fairlead_apiserver::{ApiServer, RequestMetrics, ScopeSelector};
 use fairlead_client::{Client, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
 use fairlead_names::ClusterName;
-use fairlead_process::{Metrics, ReadyFlag, Reloads, Shutdown, Tasks};
+use fairlead_process::{Metrics, ReadyFlag, Reloadable, Reloads, Shutdown, Tasks};
 use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 
@@ -27,7 +27,8 @@ use crate::exports::RootExports;
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
 use crate::host::{
-    AccessWebhook, Authentication, Authorizer, HomeWorkspaces, RbacChain, Reviews, ShardHost, TokenReviewer,
+    AccessWebhook, Authentication, Authenticators, Authorizer, HomeWorkspaces, RbacChain, Reviews, ShardHost,
+    TokenReviewer,
 };
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
@@ -62,6 +63,8 @@ pub(super) struct ShardParts {
     issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
     metrics: Metrics,
+    pub(super) authenticators: Arc<Reloadable<Authenticators>>,
+    pub(super) request_metrics: RequestMetrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
     /// Write the events of the audit log.
     pub(super) audit_workers: Vec<AuditWorker>,
@@ -71,6 +74,7 @@ impl ShardParts {
     /// Assembles the parts. It reads only the indexes from the store.
     pub(super) fn assemble(
         config: &ShardConfig,
+        admin_users: Vec<authenticators::TokenUser>,
         objects: &ObjectStore,
         hub: &Hub,
         metrics: &Metrics,
@@ -135,7 +139,7 @@ impl ShardParts {
             clusters: clusters.clone(),
             external: external.clone(),
         });
-        let chain = authenticators::authenticators(config, accounts, reloads)?;
+        let chain = authenticators::authenticators(config, admin_users, accounts, reloads)?;
         let workspaces = config.authentication.workspaces.then(|| {
             WorkspaceAuthenticators::follow(
                 objects.clone(),
@@ -156,7 +160,7 @@ impl ShardParts {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(chain, workspaces),
+            authentication: Authentication::new(chain.clone(), workspaces),
             issuer: issuer.clone(),
             homes: config.home_workspaces.enabled.then(|| HomeWorkspaces {
                 objects: objects.clone(),
@@ -174,7 +178,8 @@ impl ShardParts {
             &["by"],
         )?;
         let address = config.serving.address.to_string();
-        let mut api = ApiServer::new(host, ANNOTATIONS, address, RequestMetrics::new(metrics)?);
+        let request_metrics = RequestMetrics::new(metrics)?;
+        let mut api = ApiServer::new(host, ANNOTATIONS, address, request_metrics.clone());
         let mut audit_workers = Vec::new();
         if let Some((log, workers)) = audit::open(config.audit.as_ref(), AuditMetrics::new(metrics)?)? {
             api = api.with_audit(log);
@@ -193,6 +198,8 @@ impl ShardParts {
             issuer,
             picks,
             metrics: metrics.clone(),
+            authenticators: chain,
+            request_metrics,
             api,
             audit_workers,
         })
@@ -213,12 +220,13 @@ impl ShardParts {
     pub(super) async fn start(
         self,
         config: ShardConfig,
+        cache: Client,
         tasks: Tasks,
         shutdown: Shutdown,
         bootstrapped: ReadyFlag,
     ) -> Result<(), ShardError> {
         bootstrap::system(&self.objects, &self.definitions).await?;
-        self.follow_cache(&config, &tasks, &shutdown)?;
+        self.follow_cache(cache.clone(), &tasks, &shutdown);
         let is_root = config.name.is_root();
         let (exports, schemas) =
             if is_root { self.local_exports().await? } else { self.remote_exports(&config).await? };
@@ -230,10 +238,11 @@ impl ShardParts {
                 shard: config.name.as_str(),
                 external_url: external_url.as_str(),
                 batteries: &config.batteries,
+                home_creators: &config.home_workspaces.creator_groups,
             };
             bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await?;
         }
-        self.replicate(&config, &exports, &tasks, &shutdown)?;
+        self.replicate(&config, cache, &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
         self.start_controllers(config, exports, &tasks, &shutdown)?;
@@ -244,28 +253,19 @@ impl ShardParts {
         Ok(())
     }
 
-    fn follow_cache(
-        &self,
-        config: &ShardConfig,
-        tasks: &Tasks,
-        shutdown: &Shutdown,
-    ) -> Result<(), ShardError> {
-        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
-        let client = client_of(kubeconfig, "cache")?;
+    fn follow_cache(&self, client: Client, tasks: &Tasks, shutdown: &Shutdown) {
         let (global, shutdown) = (self.global.clone(), shutdown.clone());
         tasks.spawn("replicas of other shards", async move { global.run(client, shutdown).await });
-        Ok(())
     }
 
     fn replicate(
         &self,
         config: &ShardConfig,
+        client: Client,
         exports: &RootExports,
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
-        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
-        let client = client_of(kubeconfig, "cache")?;
         let (objects, hub) = (self.objects.clone(), self.hub.clone());
         let identities = exports.identities();
         let replication =
@@ -384,7 +384,8 @@ impl ShardParts {
             shard: shard.clone(),
         });
         let exports = Arc::new(exports);
-        let serving_ca = std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default();
+        let root_ca = config.root_ca.as_deref().unwrap_or(&config.serving.certificate);
+        let serving_ca = std::fs::read_to_string(root_ca).unwrap_or_default();
         let content_controllers = ContentControllers {
             objects: self.objects.clone(),
             hub: self.hub.clone(),

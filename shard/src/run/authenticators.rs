@@ -10,7 +10,7 @@ use fairlead_authn::{
     JwtSettings, LookupPolicy, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames,
     ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountSettings, ServiceAccountSigner,
     ServiceAccountTokens, SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook,
-    TrustPurpose, UnknownAlgorithm, VerificationKeys, WebhookError, WebhookSettings,
+    TrustPurpose, UnknownAlgorithm, UserInfo, VerificationKeys, WebhookError, WebhookSettings,
 };
 use fairlead_client::Kubeconfig;
 use fairlead_config::{OidcConfig, ReviewVersion, ShardConfig, ShardServiceAccountsConfig, TrustConfig};
@@ -23,9 +23,13 @@ use crate::service_accounts::{AccountLookup, TokenIssuer};
 /// Groups that tokens cannot have at a shard.
 const LIFECYCLE_GROUPS: [&str; 2] = ["system:kcp:initializer:*", "system:kcp:terminator:*"];
 
-/// The authenticators of a shard, in kcp's order. `accounts` looks up the service accounts of tokens.
+/// A user by the SHA-256 digest of its token.
+pub(super) type TokenUser = ([u8; 32], UserInfo);
+
+/// The authenticators of a shard, in kcp's order; the administrators' tokens come first. `accounts` looks up the service accounts of tokens.
 pub(super) fn authenticators(
     config: &ShardConfig,
+    admin_users: Vec<TokenUser>,
     accounts: Arc<AccountLookup>,
     reloads: &Reloads,
 ) -> Result<Arc<Reloadable<Authenticators>>, LoadError> {
@@ -36,6 +40,9 @@ pub(super) fn authenticators(
     reloads.register("authentication", files, move || {
         let (tokens, issuers, anonymous) = token_authenticators(&config, &accounts, &known_issuers)?;
         let mut chain = Chain::builder();
+        if !admin_users.is_empty() {
+            chain = chain.with(TokenFile::of_digests(admin_users.iter().cloned()));
+        }
         let authorities = SharedAuthorities::new(authorities(&config)?);
         if config.trust.request_header_ca.is_some() {
             let names = config.trust.request_header_allowed_names.clone();
@@ -229,7 +236,10 @@ pub(super) fn token_issuer(config: &ShardConfig, reloads: &Reloads) -> Result<To
         issuers: settings.issuers.clone(),
         audiences: audiences.clone(),
         max_seconds: settings.max_validity.map(|span| span.get().as_secs()),
-        keys_url: format!("{}/openid/v1/jwks", config.base_url().as_str().trim_end_matches('/')),
+        keys_url: match &settings.keys_url {
+            Some(url) => url.as_str().to_owned(),
+            None => format!("{}/openid/v1/jwks", config.base_url().as_str().trim_end_matches('/')),
+        },
         signer: signer.transpose()?,
         keys,
     })

@@ -8,6 +8,7 @@ mod comer;
 mod edge;
 mod identity;
 mod installation;
+mod kcp_flags;
 mod kube_rs;
 mod kubectl;
 mod python;

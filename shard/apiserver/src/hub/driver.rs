@@ -242,7 +242,7 @@ impl Hub {
     }
 
     fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {
-        batch.events.iter().filter_map(|event| {
+        batch.events.iter().filter(|event| self.codec.covers(&event.key)).filter_map(|event| {
             ObjectEvent::decode(batch.revision, event, &self.codec)
                 .inspect_err(|error| {
                     tracing::warn!(%error, revision = batch.revision.0, "the watch hub skipped a malformed event");

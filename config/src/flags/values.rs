@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// A boolean in Go's syntax.
-pub(super) fn boolean(text: &str) -> Option<bool> {
+pub fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -13,12 +13,12 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
 }
 
 /// An IP address; as in Go, spaces around it are ignored.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
+pub fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
 /// An integer in Go's syntax: `443`, `-1`, `0x1d`, `0o17`, `017`, `0b1`, `1_000`.
-pub(super) fn integer(text: &str) -> Option<i64> {
+pub fn integer(text: &str) -> Option<i64> {
     let (sign, rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (&text[..1], rest),
         None => ("", text),
@@ -39,25 +39,25 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 }
 
 /// True if these are 32-bit integers.
-pub(super) fn are_numbers(text: &str) -> bool {
+pub fn are_numbers(text: &str) -> bool {
     text.split(',').all(|number| integer(number).is_some_and(|number| i32::try_from(number).is_ok()))
 }
 
 /// A log verbosity: decimal, without a sign, of 31 bits.
-pub(super) fn level(text: &str) -> Option<u32> {
+pub fn level(text: &str) -> Option<u32> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse::<u32>().ok().filter(|level| is_decimal && i32::try_from(*level).is_ok())
 }
 
 /// True if these are patterns with a level each.
-pub(super) fn are_levels(text: &str) -> bool {
+pub fn are_levels(text: &str) -> bool {
     text.split(',').filter(|item| !item.is_empty()).all(|item| {
         item.split_once('=').is_some_and(|(pattern, wanted)| !pattern.is_empty() && level(wanted).is_some())
     })
 }
 
 /// Feature gates: `Name=true,Other=false`.
-pub(super) fn gates(text: &str) -> Option<Vec<(&str, bool)>> {
+pub fn gates(text: &str) -> Option<Vec<(&str, bool)>> {
     let gate = |item| -> Option<(&str, bool)> {
         let (name, value) = str::split_once(item, '=')?;
         Some((name.trim(), boolean(value.trim())?))
@@ -66,7 +66,7 @@ pub(super) fn gates(text: &str) -> Option<Vec<(&str, bool)>> {
 }
 
 /// True if this is a Kubernetes quantity: `512`, `64Ki`, `1.5M`, `1e3`.
-pub(super) fn is_size(text: &str) -> bool {
+pub fn is_size(text: &str) -> bool {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let (number, unit) = rest.split_at(end);
@@ -82,7 +82,7 @@ pub(super) fn is_size(text: &str) -> bool {
 const LONGEST: f64 = 9_223_372_036.0;
 
 /// A duration in Go's syntax: `2m`, `1h30m`, `500ms`, `1.5s`, `0`. A negative duration becomes zero.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let is_negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -114,7 +114,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// One line of comma-separated values, some of which may be quoted. `None` if a quote is in the wrong place.
-pub(super) fn list(text: &str) -> Option<Vec<String>> {
+pub fn list(text: &str) -> Option<Vec<String>> {
     let mut values = Vec::new();
     let mut rest = text;
     if rest.is_empty() {
@@ -157,7 +157,7 @@ pub(super) fn list(text: &str) -> Option<Vec<String>> {
 }
 
 /// Names of groups, several of which the operator writes as one quoted value.
-pub(super) fn groups(values: Vec<String>) -> Vec<String> {
+pub fn groups(values: Vec<String>) -> Vec<String> {
     let split = values.iter().flat_map(|value| value.split(','));
     let bare = split.map(|group| group.trim().trim_matches(['"', '\'']));
     bare.filter(|group| !group.is_empty()).map(str::to_owned).collect()
