@@ -542,8 +542,7 @@ fn tables_have_exactly_the_fields_of_their_definitions() {
 }
 
 /// Kinds that are not served, and a part of rules that is embedded.
-const NOT_SERVED: &[&str] =
-    &[".admissionregistration.v1.Rule"];
+const NOT_SERVED: &[&str] = &[".admissionregistration.v1.Rule"];
 
 /// The fields of a message with those of embedded ones.
 fn field_names(message: &super::table::Message) -> Vec<&'static str> {
