@@ -5,8 +5,6 @@
 
 mod steps;
 
-mod steps;
-
 use std::sync::Arc;
 
 use fairlead_api::{Phase, annotation, group};

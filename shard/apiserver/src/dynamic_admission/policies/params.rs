@@ -125,6 +125,7 @@ impl PolicyReview<'_> {
             verb: Verb::List,
             identity: Identity::anonymous(),
             spans_origins: false,
+            flags: Default::default(),
         };
         let options = ListOptions { labels: selector.clone(), ..ListOptions::default() };
         let mut list = resource.registry.list(&target, &options).await?;
