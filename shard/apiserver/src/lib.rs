@@ -10,10 +10,10 @@
 pub mod audit;
 pub mod authz;
 mod discovery;
+mod dynamic_admission;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod dynamic_admission;
 mod gzip;
 mod host;
 pub mod hub;

@@ -48,7 +48,7 @@ impl ShardAdmission {
         types: Arc<TypeLookup>,
         dynamic: Arc<DynamicAdmission>,
         usage: Arc<UsageTracker>,
-        ) -> Self {
+    ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
         let authorizer = std::sync::OnceLock::new();
         Self { objects, namespaces, clusters, types, dynamic, usage, authorizer }

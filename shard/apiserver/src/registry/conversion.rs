@@ -61,7 +61,13 @@ pub(crate) fn to_version(resource: &ServedResource, version: &str, object: Value
     Ok(object)
 }
 
-fn convert(resource: &ServedResource, from: &str, to: &str, mut object: Value) -> Result<Value, String> {
+/// Converts a tree between two versions. The error is the reason why it cannot be converted.
+pub(super) fn convert(
+    resource: &ServedResource,
+    from: &str,
+    to: &str,
+    mut object: Value,
+) -> Result<Value, String> {
     if from == to {
         return Ok(object);
     }

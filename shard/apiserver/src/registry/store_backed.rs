@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::admission::Admission;
 use super::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch, Registry, StoredObject,
-    Target, WatchEnd, WriteResult,
+    AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
+    Proposal, Registry, StoredObject, Target, WatchEnd, WriteResult,
 };
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
@@ -102,7 +102,17 @@ impl Registry for StoreRegistry {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        self.write_change(target, name, change, options).await
+        self.write_change(target, name, &Proposal::Change(change), options).await
+    }
+
+    async fn apply(
+        &self,
+        target: &Target,
+        name: &str,
+        configuration: &AppliedConfiguration<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        self.write_change(target, name, &Proposal::Apply(configuration), options).await
     }
 
     async fn delete(
