@@ -21,6 +21,4 @@ pub use table::{ColumnFormat, TableColumn};
 
 pub(crate) use definitions::{builtin_shapes, list_definition};
 pub(crate) use reference::REFERENCE_PREFIX;
-#[cfg(test)]
-pub(crate) use shape::shape_table;
-pub(crate) use shape::{ListMerge, Shape, ShapeTable};
+pub(crate) use shape::{ListMerge, Shape, ShapeTable, shape_table};

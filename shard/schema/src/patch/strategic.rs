@@ -53,7 +53,8 @@ pub fn apply_strategic_merge_patch(
     apply(shapes, shapes.get(kind.definition).unwrap_or(&Shape::Any), object, patch)
 }
 
-fn apply(
+/// Applies a patch to an object of a shape.
+pub(super) fn apply(
     shapes: &ShapeTable,
     shape: &Shape,
     object: &mut Value,
