@@ -16,7 +16,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAcc
 use k8s_openapi::api::events::v1::Event as EventsEvent;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, DeleteOptions, Patch, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResourceList, APIVersions, DeleteOptions, Patch, Status,
+};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use schemars::generate::SchemaSettings;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -113,7 +116,11 @@ fn generate() -> Map<String, Value> {
         TokenRequest,
         TokenReview,
         Scale,
+        APIGroup,
+        APIGroupList,
         APIResourceList,
+        APIVersions,
+        Info,
         DeleteOptions,
         Patch,
         Status,
@@ -135,7 +142,10 @@ fn generate() -> Map<String, Value> {
     for (definition, group, kind) in [
         ("io.k8s.api.authentication.v1.TokenRequest", "authentication.k8s.io", "TokenRequest"),
         ("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "Scale"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup", "", "APIGroup"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", "", "APIGroupList"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", "", "APIResourceList"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", "", "APIVersions"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "", "DeleteOptions"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.Status", "", "Status"),
     ] {
