@@ -29,6 +29,7 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
+mod webhook_client;
 mod webhooks;
 
 pub use discovery::version_priority;

@@ -2,7 +2,7 @@
 //!
 //! A list holds one piece in memory, whatever its size. Small lists are complete in the first piece and are sent whole.
 
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -62,15 +62,20 @@ impl ListBody {
         }
     }
 
-    /// Appends the next items, about a piece. Returns the end of the list if these were the last ones.
+    /// Appends the next items, about a piece. Returns the end of the list if these were the last ones. Pending, with nothing
+    /// appended, while a webhook converts the objects.
     ///
     /// # Errors
     /// 410 or 500.
-    pub(crate) fn append_items(&mut self, out: &mut Vec<u8>) -> Result<Option<ListEnd>, Status> {
+    pub(crate) fn poll_items(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Poll<Result<Option<ListEnd>, Status>> {
         let renderer = renderer(&self.target, self.view, self.now);
         let (mut parsed, mut failed, mut returned) = (0, None, 0);
         let (limit, has_items) = (out.len() + PIECE, &mut self.has_items);
-        let end = self.cursor.step(&mut |listed: ListedObject<'_>| {
+        let end = self.cursor.poll_step(context, &mut |listed: ListedObject<'_>| {
             if core::mem::replace(has_items, true) {
                 out.push(b',');
             }
@@ -83,9 +88,12 @@ impl ListBody {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
-        })?;
+        });
         self.returned.inc_by(returned);
-        failed.map_or(Ok(end), Err)
+        match failed {
+            Some(status) => Poll::Ready(Err(status)),
+            None => end,
+        }
     }
 
     /// A list that is complete: all items are serialized.
@@ -113,7 +121,7 @@ impl ListBody {
     }
 
     /// The next piece.
-    pub(crate) fn poll_piece(&mut self, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.is_done {
             return Poll::Ready(None);
         }
@@ -121,7 +129,7 @@ impl ListBody {
             Some(ready) => ready,
             None => {
                 let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-                match self.append_items(&mut piece) {
+                match ready!(self.poll_items(context, &mut piece)) {
                     Ok(None) => {}
                     Ok(Some(end)) => {
                         self.is_done = true;
@@ -195,6 +203,7 @@ fn renderer<'t>(target: &'t Target, view: View, now: i64) -> Renderer<'t> {
         annotations: view.annotations,
         now,
         included: view.included,
+        scale: None,
     }
 }
 

@@ -1,12 +1,13 @@
 //! Renders objects for responses: in the requested version, whole, as metadata, or as table rows.
 
-use fairlead_process::Status;
+use fairlead_process::{Status, StatusReason};
+use fairlead_schema::crd::ScalePaths;
 use serde_json::{Value, json};
 
 use crate::object::{ObjectBytes, ScopeAnnotations};
-use crate::registry::{ListedObject, ServedResource, StoredObject, malformed_status, to_version};
+use crate::registry::{ListedObject, ServedResource, StoredObject, malformed_status, to_version_in_place};
 use crate::request::Form;
-use crate::resource::Shape;
+use crate::resource::{Columns as _, Shape, scale_columns};
 
 /// Renders objects of one resource in one version and form.
 pub(crate) struct Renderer<'r> {
@@ -18,6 +19,8 @@ pub(crate) struct Renderer<'r> {
     pub(crate) now: i64,
     /// The part of its object that a table row contains.
     pub(crate) included: IncludeObjectPolicy,
+    /// Renders the Scale of an object.
+    pub(crate) scale: Option<&'r ScalePaths>,
 }
 
 /// The part of its object that a table row contains (`includeObject`).
@@ -84,6 +87,11 @@ impl Renderer<'_> {
             scope: stored.scope.as_str(),
         };
         let mut out = Vec::new();
+        if let Some(scale) = self.scale {
+            let shown = self.scale_body(scale, listed)?;
+            serde_json::to_writer(&mut out, &shown).map_err(Status::internal)?;
+            return Ok(out);
+        }
         match self.form {
             Form::Table(version) => {
                 let row = self.row(self.tree(listed)?);
@@ -98,6 +106,25 @@ impl Renderer<'_> {
         Ok(out)
     }
 
+    fn scale_body(&self, scale: &ScalePaths, listed: ListedObject<'_>) -> Result<Value, Status> {
+        let shown = scale
+            .scale_of(&self.tree(listed)?)
+            .map_err(|reason| Status::new(500, StatusReason::Unknown, reason))?;
+        if !shown.has_replicas {
+            let path = scale.spec_path();
+            return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+        }
+        let Form::Table(version) = self.form else { return Ok(self.shape(shown.object)) };
+        let columns = scale_columns();
+        Ok(json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{version}"),
+            "metadata": {"resourceVersion": listed.revision.to_string()},
+            "columnDefinitions": columns.definitions(),
+            "rows": [self.row_of(columns.cells(&shown.object, self.now), shown.object)],
+        }))
+    }
+
     /// The object as a tree in the requested version.
     ///
     /// # Errors
@@ -107,7 +134,7 @@ impl Renderer<'_> {
             .object
             .to_value(listed.revision, listed.scope, self.annotations)
             .map_err(|error| malformed_status(&error))?;
-        to_version(self.resource, self.version, tree)
+        to_version_in_place(self.resource, self.version, tree)
     }
 
     /// The object in the requested form, except tables.
@@ -123,9 +150,13 @@ impl Renderer<'_> {
     }
 
     /// A row of a table.
-    pub(crate) fn row(&self, mut object: Value) -> Value {
+    pub(crate) fn row(&self, object: Value) -> Value {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
+        self.row_of(cells, object)
+    }
+
+    fn row_of(&self, cells: Vec<Value>, mut object: Value) -> Value {
         let included = match self.included {
             IncludeObjectPolicy::Nothing => Value::Null,
             IncludeObjectPolicy::Object => object,

@@ -1,6 +1,8 @@
 //! The body of a watch: frames of events, ready to send.
 
-use core::task::{Context, Poll};
+mod conversion;
+
+use core::task::{Context, Poll, ready};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::{Value, json};
 
+use self::conversion::WatchConversion;
 use crate::hub::{Backlog, Delivery, EventLabels, FrameType, Labels, ObjectChange, ObjectEvent};
 use crate::metrics::LongRunning;
 use crate::object::{EncodedObject, ScopeAnnotations};
@@ -33,6 +36,8 @@ pub struct WatchBody {
     headings_sent: bool,
     /// Counts this watch and its events.
     observed: LongRunning,
+    /// For a resource with a conversion webhook.
+    conversion: Option<Box<WatchConversion>>,
 }
 
 /// The requested form of the objects in the stream.
@@ -65,8 +70,9 @@ impl WatchBody {
     ) -> Self {
         let initial = watched.initial.take();
         let backlog = core::mem::take(&mut watched.backlog);
-        let phase = Phase::Initial;
-        Self { target, options, view, watched, initial, backlog, phase, headings_sent: false, observed }
+        let conversion = WatchConversion::of(&target, &options, view.annotations).map(Box::new);
+        let (phase, headings_sent) = (Phase::Initial, false);
+        Self { target, options, view, watched, initial, backlog, phase, headings_sent, observed, conversion }
     }
 
     /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. A single
@@ -89,35 +95,45 @@ impl WatchBody {
 
     /// The next frame that the selectors do not filter out.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.conversion.is_some() {
+            return self.poll_converted_frame(context);
+        }
+        loop {
+            match ready!(self.poll_delivery(context)) {
+                None => return Poll::Ready(None),
+                Some(Delivery::Event(event)) => {
+                    if let Some(frame) = self.event(&event) {
+                        return Poll::Ready(Some(frame));
+                    }
+                }
+                Some(Delivery::Progress(revision)) => {
+                    return Poll::Ready(Some(self.bookmark(revision, false)));
+                }
+            }
+        }
+    }
+
+    /// The next event or progress after the initial state.
+    fn poll_delivery(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         loop {
             match self.phase {
                 // `poll_initial` sends these.
                 Phase::Initial => self.phase = Phase::Backlog,
                 Phase::Backlog => match self.backlog.next() {
-                    Some(event) => {
-                        if let Some(frame) = self.event(&event) {
-                            return Poll::Ready(Some(frame));
-                        }
-                    }
+                    Some(event) => return Poll::Ready(Some(Delivery::Event(event))),
                     None => {
                         self.backlog = Backlog::default();
                         self.phase = Phase::Live;
                     }
                 },
-                Phase::Live => match self.watched.subscription.poll_next(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(Delivery::Event(event))) => {
-                        if event.revision > self.watched.after
-                            && let Some(frame) = self.event(&event)
-                        {
-                            return Poll::Ready(Some(frame));
-                        }
+                Phase::Live => match ready!(self.watched.subscription.poll_next(context)) {
+                    Ok(Delivery::Event(event)) if event.revision <= self.watched.after => {}
+                    Ok(Delivery::Progress(revision)) => {
+                        return Poll::Ready(Some(Delivery::Progress(revision.max(self.watched.after))));
                     }
-                    Poll::Ready(Ok(Delivery::Progress(revision))) => {
-                        return Poll::Ready(Some(self.bookmark(revision.max(self.watched.after), false)));
-                    }
+                    Ok(event) => return Poll::Ready(Some(event)),
                     // A clean end, whatever the reason: the client resumes from the last version that it got.
-                    Poll::Ready(Err(_)) => self.phase = Phase::Done,
+                    Err(_) => self.phase = Phase::Done,
                 },
                 Phase::Done => return Poll::Ready(None),
             }
@@ -132,12 +148,16 @@ impl WatchBody {
         };
         let mut out = Vec::new();
         let mut parsed = 0;
-        let end = cursor.step(&mut |listed: ListedObject<'_>| {
+        let end = cursor.poll_step(context, &mut |listed: ListedObject<'_>| {
             parsed += usize::from(!self.renderer().is_verbatim(listed.object));
             self.append_frame(FrameType::Added, listed, &mut out);
             let is_full = out.len() >= CHUNK || parsed >= PARSED_PER_CHUNK || self.phase == Phase::Done;
             if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        let Poll::Ready(end) = end else {
+            self.initial = Some(cursor);
+            return Poll::Pending;
+        };
         match end {
             Ok(None) if self.phase == Phase::Done => {}
             Ok(None) => self.initial = Some(cursor),
@@ -274,6 +294,7 @@ impl WatchBody {
             annotations: self.view.annotations,
             now: jiff::Timestamp::now().as_second(),
             included: self.view.included,
+            scale: None,
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod patch;
 mod printer_column;
 mod protobuf;
 mod structural;
+mod webhook_client;
 
 pub use decode::{
     DecodeError, DecodedBody, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,

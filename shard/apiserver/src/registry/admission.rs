@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use fairlead_authn::UserInfo;
 use fairlead_process::Status;
+use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Mutation;
 use serde_json::Value;
 
 use super::ServedResource;
 use crate::request::{AuditAnnotations, DryRun, Warnings};
-use crate::resource::Verb;
+use crate::resource::{SCALE, Verb};
 use crate::scope::Scope;
 
 /// The admission chain of a registry. Mutation runs before validation; both run again when the commit
@@ -37,6 +38,14 @@ pub trait Admission: Send + Sync {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status>;
+}
+
+impl<'r> AdmissionRequest<'r> {
+    /// The `scale` subresource, if it is written: then the reviewed object is the Scale in this version.
+    pub(crate) fn scale(&self, version: &str) -> Option<&'r ScalePaths> {
+        let resource: &'r ServedResource = self.resource;
+        (self.subresource == Some(SCALE)).then(|| resource.strategy(version).scale()).flatten()
+    }
 }
 
 /// The write that is to be admitted.

@@ -1,5 +1,6 @@
 //! A list at one revision, read in steps: a list of any size neither blocks a worker thread nor is held in memory.
 
+use core::task::{Context, Poll};
 use std::ops::ControlFlow;
 
 use fairlead_process::Status;
@@ -21,11 +22,16 @@ pub trait ListCursor: Send {
     fn revision(&self) -> Revision;
 
     /// Visits the next objects in key order, until the visitor breaks or the step has read enough; the next step continues
-    /// behind the last visited object. Returns the end of the list, or `None` if it continues.
+    /// behind the last visited object. Returns the end of the list, or `None` if it continues. Pending, without a visit,
+    /// while a webhook converts the objects.
     ///
     /// # Errors
-    /// 410 when the revision is compacted meanwhile, 500 when the store cannot be read.
-    fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status>;
+    /// 410 when the revision is compacted meanwhile, 500 when the store cannot be read or the objects cannot be converted.
+    fn poll_step(
+        &mut self,
+        context: &mut Context<'_>,
+        visit: &mut Visitor<'_>,
+    ) -> Poll<Result<Option<ListEnd>, Status>>;
 }
 
 /// A list of a store's range.
@@ -67,6 +73,20 @@ impl StoreCursor {
     ) -> Self {
         let state = State::Visiting;
         Self { objects, target, options, prefix, range, revision, page, visited: 0, state }
+    }
+
+    /// The revision of the list.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Visits the next objects; see [`ListCursor::poll_step`]. It never waits.
+    pub(super) fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
+        match core::mem::replace(&mut self.state, State::Visiting) {
+            State::Visiting => self.visit_objects(visit),
+            State::Full { last_key, counted } => self.count_rest(last_key, counted),
+            State::Ended => Ok(Some(self.end(None))),
+        }
     }
 
     fn visit_objects(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
@@ -163,15 +183,15 @@ impl StoreCursor {
 
 impl ListCursor for StoreCursor {
     fn revision(&self) -> Revision {
-        self.revision
+        Self::revision(self)
     }
 
-    fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
-        match core::mem::replace(&mut self.state, State::Visiting) {
-            State::Visiting => self.visit_objects(visit),
-            State::Full { last_key, counted } => self.count_rest(last_key, counted),
-            State::Ended => Ok(Some(self.end(None))),
-        }
+    fn poll_step(
+        &mut self,
+        _context: &mut Context<'_>,
+        visit: &mut Visitor<'_>,
+    ) -> Poll<Result<Option<ListEnd>, Status>> {
+        Poll::Ready(self.step(visit))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Delete and deletecollection: preconditions and finalizers.
 
+use core::future::poll_fn;
+
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::{CommitError, Expect, Mutation};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use serde_json::{Value, json};
 
-use super::conversion::{to_storage, to_version};
-use super::cursor::ListCursor as _;
+use super::conversion::to_storage;
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -36,7 +37,7 @@ impl StoreRegistry {
             self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
+            let old = self.tree_in_version(target, &current).await?;
             check_preconditions(target, options, &old, name)?;
             let request = self.admission_request(
                 target,
@@ -54,7 +55,7 @@ impl StoreRegistry {
             };
             let (mutation, deleted) = match marked {
                 Some(new) => {
-                    let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
+                    let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
                     let object = self.objects.encode(stored, schema_hash)?;
                     if object == current.object {
                         return Ok(DeleteResult::Marked(current));
@@ -100,7 +101,8 @@ impl StoreRegistry {
         let revision = list.revision();
         loop {
             let mut collect = StoredObject::collect_into(&mut found);
-            if list.step(&mut collect)?.is_some() {
+            let step = poll_fn(|context| list.poll_step(context, &mut collect)).await?;
+            if step.is_some() {
                 break;
             }
             // A step is short; other requests run between two of them.

@@ -4,6 +4,7 @@ mod admission;
 mod builtin;
 mod continuation;
 mod conversion;
+mod conversion_webhook;
 mod cursor;
 mod delete;
 mod join;
@@ -11,6 +12,7 @@ mod metadata;
 mod namespace;
 mod objects;
 mod read;
+mod scale;
 mod selection;
 mod served;
 mod served_key;
@@ -24,17 +26,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_authn::Identity;
 use fairlead_process::Status;
+use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Revision;
 use serde_json::Value;
 
 use crate::hub::Subscription;
 use crate::object::{EncodedObject, ObjectBytes};
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
-use crate::resource::Verb;
+use crate::resource::{SCALE, Verb};
 use crate::scope::{Scope, ScopeSelector};
 
 pub use admission::{Admission, AdmissionRequest};
 pub use builtin::{built_in_resources, is_built_in};
+pub use conversion_webhook::{ConversionCache, ConversionWebhook};
 pub use cursor::ListCursor;
 pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 pub use namespace::NamespaceLifecycle;
@@ -48,7 +52,7 @@ pub use store_backed::StoreRegistry;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use continuation::Continuation;
-pub(crate) use conversion::to_version;
+pub(crate) use conversion::{ConversionBatch, WebhookConverter, to_version, to_version_in_place};
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
@@ -167,6 +171,12 @@ pub struct Target {
 }
 
 impl Target {
+    /// The `scale` subresource, if the request is about it.
+    pub(crate) fn scale(&self) -> Option<&ScalePaths> {
+        let is_scale = self.subresource.as_deref() == Some(SCALE);
+        is_scale.then(|| self.resource.strategy(&self.version).scale()).flatten()
+    }
+
     /// The one scope of a request that needs one.
     ///
     /// # Errors

@@ -56,6 +56,16 @@ impl StoreRegistry {
     }
 }
 
+impl StoreRegistry {
+    async fn written_in_version(&self, target: &Target, written: WriteResult) -> Result<WriteResult, Status> {
+        Ok(match written {
+            WriteResult::Created(stored) => WriteResult::Created(self.in_version(target, stored).await?),
+            WriteResult::Updated(stored) => WriteResult::Updated(self.in_version(target, stored).await?),
+            WriteResult::NotStored(value) => WriteResult::NotStored(value),
+        })
+    }
+}
+
 #[async_trait]
 impl Registry for StoreRegistry {
     async fn get(
@@ -68,7 +78,7 @@ impl Registry for StoreRegistry {
     }
 
     async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        Ok(Box::new(self.open_list(target, options).await?))
+        self.open_list(target, options).await
     }
 
     async fn watch(
@@ -92,7 +102,8 @@ impl Registry for StoreRegistry {
             let message = format!("creating {resource}/{subresource} is not supported yet");
             return Err(Status::new(501, StatusReason::Unknown, message));
         }
-        self.write_new(target, object, options).await
+        let written = self.write_new(target, object, options).await?;
+        self.written_in_version(target, written).await
     }
 
     async fn update(
@@ -102,7 +113,12 @@ impl Registry for StoreRegistry {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        self.write_change(target, name, change, options).await
+        let written = if target.scale().is_some() {
+            self.write_scale(target, name, change, options).await?
+        } else {
+            self.write_change(target, name, change, options).await?
+        };
+        self.written_in_version(target, written).await
     }
 
     async fn delete(
@@ -111,7 +127,11 @@ impl Registry for StoreRegistry {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
-        self.remove(target, name, options).await
+        Ok(match self.remove(target, name, options).await? {
+            DeleteResult::Marked(stored) => DeleteResult::Marked(self.in_version(target, stored).await?),
+            // Only its UID is shown.
+            DeleteResult::Gone(stored) => DeleteResult::Gone(stored),
+        })
     }
 
     async fn delete_collection(

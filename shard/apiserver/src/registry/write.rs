@@ -11,7 +11,7 @@ use fairlead_store::{CommitError, Expect, Mutation};
 use serde_json::Value;
 
 use super::admission::AdmissionRequest;
-use super::conversion::{to_storage, to_version};
+use super::conversion::to_storage;
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -62,7 +62,7 @@ impl StoreRegistry {
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
-            let (stored, schema_hash) = to_storage(resource, &target.version, object)?;
+            let (stored, schema_hash) = to_storage(resource, &target.version, object).await?;
             let encoded = self.objects.encode(stored, schema_hash)?;
             let key = self.objects.key(
                 resource.storage_name(),
@@ -134,11 +134,11 @@ impl StoreRegistry {
                 }
                 return Err(not_found(resource, name));
             };
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
+            let old = self.tree_in_version(target, &current).await?;
             let mut new = change(Some(&old))?;
             self.check_version(target, &old, &new, name)?;
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
-            let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
+            let write = WriteTarget::of(target.subresource.as_deref());
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
             let request = self.admission_request(
                 target,
@@ -157,7 +157,7 @@ impl StoreRegistry {
             self.validate_update(target, write, &old, &new, name, &options.warnings)?;
             mutations.extend(self.admission.validate(&request, Some(&new), Some(&old)).await?);
             let is_deleted = self.finishes_deletion(target, &new);
-            let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
+            let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
             let encoded = self.objects.encode(stored, schema_hash)?;
             if !is_deleted && encoded == current.object {
                 return Ok(WriteResult::Updated(current));

@@ -97,6 +97,12 @@ pub enum InitialEvents {
 }
 
 impl ListOptions {
+    /// The options for objects that are selected after a conversion: a webhook may change everything but their identity.
+    #[must_use]
+    pub fn before_conversion(&self) -> Self {
+        Self { labels: LabelSelector::default(), fields: self.fields.of_identity(), ..self.clone() }
+    }
+
     /// Reads and checks the options.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Get, list and watch on the wire.
 
+use core::future::poll_fn;
 use std::time::{Duration, SystemTime};
 
 use fairlead_names::Origin;
@@ -66,7 +67,7 @@ impl<H: Host> ApiServer<H> {
         let is_compact = !accepted.is_yaml && !accepted.is_pretty;
         let mut items = Vec::with_capacity(4096);
         loop {
-            if let Some(end) = list.append_items(&mut items)? {
+            if let Some(end) = poll_fn(|context| list.poll_items(context, &mut items)).await? {
                 return response::encoded(accepted, StatusCode::OK, list.whole(&items, &end));
             }
             if is_compact && items.len() >= MIN_STREAM_BYTES {
@@ -138,6 +139,7 @@ impl<H: Host> ApiServer<H> {
             annotations: self.annotations,
             now: jiff::Timestamp::now().as_second(),
             included,
+            scale: target.scale(),
         })
     }
 }

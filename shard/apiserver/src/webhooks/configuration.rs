@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::call::Endpoint;
 use super::rules::{Operation, Rule};
 use crate::registry::AdmissionRequest;
 use crate::request::LabelSelector;
+use crate::webhook_client::Endpoint;
 
 /// Whether webhooks may change objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

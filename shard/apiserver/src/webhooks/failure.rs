@@ -1,23 +1,14 @@
 //! Failures of a webhook, which its failure policy decides on.
 
-use std::time::Duration;
+use crate::webhook_client::CallError;
 
-use bytes::Bytes;
-use fairlead_client::ClientError;
-
-/// A call that has failed.
+/// A review that has failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(super) enum ReviewError {
     #[error("failed to call webhook: {0}")]
-    Configuration(String),
-    #[error("failed to call webhook: {0}")]
-    Connection(#[from] ClientError),
-    #[error("failed to call webhook: Post {url:?}: context deadline exceeded (no response within {} s)", after.as_secs())]
-    Timeout { url: String, after: Duration },
-    #[error("failed to call webhook: the server responded with status {code}{}", excerpt(body))]
-    Status { code: u16, body: Bytes },
+    Call(#[from] CallError),
     #[error("received invalid webhook response: {0}")]
-    Response(ResponseError),
+    Response(#[from] ResponseError),
 }
 
 /// A response that is not an answer to the review; the webhook is at fault.
@@ -43,11 +34,4 @@ pub(super) enum ResponseError {
     TypeOfValidating,
     #[error("response.patch is not a JSON patch in base64")]
     Patch,
-}
-
-/// The beginning of an error page.
-fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
-    let text = text.trim();
-    if text.is_empty() { String::new() } else { format!(": {text}") }
 }

@@ -5,7 +5,6 @@
 //! in the order of the names of their configurations; validating ones concurrently. A failed call is treated by the
 //! webhook's failure policy. Each call is limited in time and in the size of its response.
 
-mod call;
 mod configuration;
 mod failure;
 mod index;
@@ -21,7 +20,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use self::configuration::{Webhook, WebhookKind};
-use self::failure::CallError;
+use self::failure::ReviewError;
 use self::index::ConfigurationIndex;
 use self::review::{Review, Verdict};
 use self::rules::Operation;
@@ -170,8 +169,8 @@ impl AdmissionWebhooks {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<bool, Status> {
-        let reviewed = self.reviewed(write, version, object)?;
-        let reviewed_old = old.map(|old| self.reviewed(write, version, old)).transpose()?;
+        let reviewed = self.reviewed(write, version, object).await?;
+        let reviewed_old = self.reviewed_if_any(write, version, old).await?;
         let review = Review {
             webhook,
             version,
@@ -191,6 +190,10 @@ impl AdmissionWebhooks {
             return Ok(false);
         }
         keep_identity(webhook, &reviewed, &mut patched)?;
+        if let Some(scale) = write.scale(version) {
+            *object = scale.apply(&patched, object).map_err(Status::internal)?;
+            return Ok(true);
+        }
         for annotation in self.objects.annotations() {
             if let Some(annotations) = patched["metadata"]["annotations"].as_object_mut() {
                 annotations.remove(*annotation);
@@ -201,7 +204,7 @@ impl AdmissionWebhooks {
                 }
             }
         }
-        let mut changed = to_version(write.resource, write.version, patched)?;
+        let mut changed = to_version(write.resource, write.version, patched).await?;
         if let Some(served) = write.resource.version(write.version) {
             served.shape.admit(&mut changed)?;
         }
@@ -226,8 +229,8 @@ impl AdmissionWebhooks {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let object = object.map(|object| self.reviewed(write, &version, object)).transpose()?;
-        let old = old.map(|old| self.reviewed(write, &version, old)).transpose()?;
+        let object = self.reviewed_if_any(write, &version, object).await?;
+        let old = self.reviewed_if_any(write, &version, old).await?;
         let review = Review {
             webhook,
             version: &version,
@@ -251,7 +254,7 @@ impl AdmissionWebhooks {
         write: &AdmissionRequest<'_>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let old = old.map(|old| self.reviewed(write, version, old)).transpose()?;
+        let old = self.reviewed_if_any(write, version, old).await?;
         let review = Review {
             webhook,
             version,
@@ -285,13 +288,33 @@ impl AdmissionWebhooks {
         }
     }
 
+    async fn reviewed_if_any(
+        &self,
+        write: &AdmissionRequest<'_>,
+        version: &str,
+        object: Option<&Value>,
+    ) -> Result<Option<Value>, Status> {
+        match object {
+            Some(object) => self.reviewed(write, version, object).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The object in the version that the webhook reviews, with the annotations of its scope.
-    fn reviewed(&self, write: &AdmissionRequest<'_>, version: &str, object: &Value) -> Result<Value, Status> {
+    async fn reviewed(
+        &self,
+        write: &AdmissionRequest<'_>,
+        version: &str,
+        object: &Value,
+    ) -> Result<Value, Status> {
         let mut reviewed = if version == write.version {
             object.clone()
         } else {
-            to_version(write.resource, version, object.clone())?
+            to_version(write.resource, version, object.clone()).await?
         };
+        if let Some(scale) = write.scale(version) {
+            return Ok(scale.scale_of(&reviewed).map_err(Status::internal)?.object);
+        }
         for (annotation, segment) in self.objects.annotations().iter().zip(write.scope.as_str().split('/')) {
             reviewed["metadata"]["annotations"][*annotation] = segment.into();
         }
@@ -303,8 +326,8 @@ impl AdmissionWebhooks {
 async fn call(review: &Review<'_>) -> Result<Option<Verdict>, Status> {
     let webhook = review.webhook;
     let request = review.request();
-    let response = webhook.endpoint.call(&request, webhook.timeout).await;
-    let verdict = response.and_then(|body| review.verdict(&body).map_err(CallError::Response));
+    let response = webhook.endpoint.call(&request, webhook.timeout).await.map_err(ReviewError::Call);
+    let verdict = response.and_then(|body| review.verdict(&body).map_err(ReviewError::Response));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(error) if webhook.ignores_failure => {

@@ -47,8 +47,10 @@ impl Review<'_> {
     pub(super) fn request(&self) -> Value {
         let write = self.write;
         let name = &write.resource.name;
-        let kind =
-            |version: &str| json!({"group": *name.group, "version": version, "kind": *write.resource.kind});
+        let kind = |version: &str| match write.scale(version) {
+            Some(_) => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+            None => json!({"group": *name.group, "version": version, "kind": *write.resource.kind}),
+        };
         let resource =
             |version: &str| json!({"group": *name.group, "version": version, "resource": *name.resource});
         let is_dry_run = write.dry_run == DryRun::All;

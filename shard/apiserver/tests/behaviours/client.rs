@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use crate::host::{TestHost, TestServerParts, assemble, assemble_with};
+use crate::host::{ResourcesOfTest, TestHost, TestServerParts, assemble, assemble_with};
 
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -28,7 +28,12 @@ impl Server {
     }
 
     pub(crate) async fn start_with(options: HubOptions) -> Self {
-        let server = Self(assemble(options));
+        Self::start_serving(options, &|_| Vec::new()).await
+    }
+
+    /// A server with further resources.
+    pub(crate) async fn start_serving(options: HubOptions, resources: ResourcesOfTest<'_>) -> Self {
+        let server = Self(assemble(options, resources));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server
     }
@@ -37,7 +42,7 @@ impl Server {
     pub(crate) async fn configured(
         configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
     ) -> Self {
-        let server = Self(assemble_with(HubOptions::default(), configure));
+        let server = Self(assemble_with(HubOptions::default(), &|_| Vec::new(), configure));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server
     }

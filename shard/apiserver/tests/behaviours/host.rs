@@ -47,14 +47,18 @@ pub(crate) struct TestServerParts {
     pub(crate) driver: JoinHandle<Result<(), FollowError>>,
 }
 
+/// The resources of one test, over the registry of its server.
+pub(crate) type ResourcesOfTest<'t> = &'t dyn Fn(Arc<dyn Registry>) -> Vec<ServedResource>;
+
 /// Assembles a server. Its hub is driven by a task of the runtime.
-pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
-    assemble_with(options, |api, _| api)
+pub(crate) fn assemble(options: HubOptions, resources_of_test: ResourcesOfTest<'_>) -> TestServerParts {
+    assemble_with(options, resources_of_test, |api, _| api)
 }
 
 /// Assembles a server with other settings than the default ones.
 pub(crate) fn assemble_with(
     options: HubOptions,
+    resources_of_test: ResourcesOfTest<'_>,
     configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
 ) -> TestServerParts {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -67,6 +71,7 @@ pub(crate) fn assemble_with(
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(Arc::clone(&registry))));
+    resources.extend(resources_of_test(Arc::clone(&registry)).into_iter().map(Arc::new));
     resources.push(Arc::new(ruled(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
     let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
@@ -225,7 +230,7 @@ fn widgets(registry: Arc<dyn Registry>) -> ServedResource {
             }],
             deprecation_warning: deprecation.map(Into::into),
             subresources: vec![STATUS],
-            strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
+            strategy: Arc::new(CustomStrategy { has_status_subresource: true, scale: None }),
         }
     };
     let versions =
@@ -244,7 +249,7 @@ fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
         selectable_fields: Vec::new(),
         deprecation_warning: None,
         subresources: Vec::new(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: false }),
+        strategy: Arc::new(CustomStrategy::default()),
     };
     custom("gadgets", "Gadget", false, vec![version], registry)
 }
@@ -291,7 +296,7 @@ fn ruled(registry: Arc<dyn Registry>) -> ServedResource {
         selectable_fields: Vec::new(),
         deprecation_warning: None,
         subresources: vec![STATUS],
-        strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: true, scale: None }),
     };
     let versions = vec![version("v1", with_rules), version("v1beta1", compiled)];
     ServedResource {
@@ -300,7 +305,7 @@ fn ruled(registry: Arc<dyn Registry>) -> ServedResource {
     }
 }
 
-fn custom(
+pub(crate) fn custom(
     plural: &str,
     kind: &str,
     namespaced: bool,
@@ -330,10 +335,10 @@ fn custom(
     }
 }
 
-const STATUS: Subresource =
+pub(crate) const STATUS: Subresource =
     Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
-struct NameAndColor;
+pub(crate) struct NameAndColor;
 
 impl Columns for NameAndColor {
     fn definitions(&self) -> Vec<Column> {

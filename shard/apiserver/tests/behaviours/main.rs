@@ -4,10 +4,12 @@
 
 mod audit;
 mod client;
+mod conversions;
 mod deletes;
 mod discovery;
 mod events;
 mod host;
+mod https;
 mod limits;
 mod lists;
 mod metrics;
@@ -16,6 +18,7 @@ mod open_api;
 mod patches;
 mod requests;
 mod rules;
+mod scale;
 mod watches;
 mod webhooks;
 mod writes;

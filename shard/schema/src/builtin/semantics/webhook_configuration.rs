@@ -8,6 +8,7 @@ use super::rbac::validate_label_selector;
 use super::{Semantics, insert_missing_text, list, text};
 use crate::field::{FieldError, FieldPath};
 use crate::names::{dns1035_label, dns1123_subdomain};
+use crate::webhook_client::validate_client_config;
 
 /// Versions of AdmissionReview that the server can send.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -218,57 +219,6 @@ fn validate_resources(resources: &[Value], path: &FieldPath, errors: &mut Vec<Fi
     if names.contains(&"*") && has_plain_resource {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(path.clone(), &all(), detail));
-    }
-}
-
-fn validate_client_config(config: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let (url, service) = (config["url"].as_str(), &config["service"]);
-    match (url, service.is_null()) {
-        (Some(url), true) => validate_url(url, &path.child("url"), errors),
-        (None, false) => {
-            let path = path.child("service");
-            for field in ["name", "namespace"] {
-                if text(service, field).is_empty() {
-                    errors.push(FieldError::required(path.child(field), ""));
-                }
-            }
-            let port = &service["port"];
-            if !(1..=65535).contains(&port.as_i64().unwrap_or(443)) {
-                let detail = "port is not valid: must be between 1 and 65535, inclusive";
-                errors.push(FieldError::invalid(path.child("port"), port, detail));
-            }
-        }
-        _ => {
-            let detail = "exactly one of url or service is required";
-            errors.push(FieldError::required(path.clone(), detail));
-        }
-    }
-}
-
-fn validate_url(url: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let mut refuse = |value: &str, detail: &str| {
-        errors.push(FieldError::invalid_str(path.clone(), value, detail));
-    };
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    if scheme != "https" {
-        refuse(scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.split('/').next().unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if host.is_empty() {
-        refuse(host, &format!("host must be specified{FORM}"));
-    }
-    if !user.is_empty() {
-        refuse(user, "user information is not permitted in the URL");
-    }
-    if !fragment.is_empty() {
-        refuse(fragment, "fragments are not permitted in the URL");
-    }
-    if !query.is_empty() {
-        refuse(query, "query parameters are not permitted in the URL");
     }
 }
 
