@@ -61,11 +61,12 @@ impl<H: Host> ApiServer<H> {
         address: impl Into<String>,
         metrics: RequestMetrics,
     ) -> Self {
+        let open_api = OpenApi::new(host.document_paths());
         Self {
             host,
             annotations,
             discovery: Discovery::new(address),
-            open_api: OpenApi::default(),
+            open_api,
             metrics,
             audit: None,
             limits: RequestLimits::default(),
@@ -360,7 +361,8 @@ impl Context<'_> {
 
 /// The paths that a client can read, as Kubernetes lists them at `/`: not those of custom resources.
 fn endpoint_list(catalog: &Catalog, documents: &[&str]) -> Vec<String> {
-    let fixed = ["/api", "/api/v1", "/apis", "/apis/", "/openapi/v3", "/openapi/v3/", "/version"];
+    let fixed =
+        ["/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let mut paths: BTreeSet<String> =
         fixed.into_iter().chain(documents.iter().copied()).map(str::to_owned).collect();
     let built_in = catalog.resources.iter().filter(|resource| resource.origin == Origin::BuiltIn);

@@ -1,10 +1,13 @@
 //! Create, update, patch and delete on the wire.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use fairlead_process::{Status, StatusDetails, StatusReason};
 use fairlead_schema::builtin::{BuiltinKind, builtin_by_kind};
 use fairlead_schema::patch::{
-    JsonPatch, JsonPatchError, StrategicPatchError, apply_merge_patch, apply_strategic_merge_patch,
+    JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
+    apply_strategic_merge_patch, is_client_scheme_group,
 };
 use http::{HeaderMap, StatusCode};
 use http_body::Body;
@@ -237,6 +240,8 @@ enum Patch {
     Merge(Value),
     /// A strategic merge patch, with the kind whose patch strategies it uses.
     Strategic(Value, &'static BuiltinKind),
+    /// A strategic merge patch of a custom resource whose kind Kubernetes' clients know.
+    ClientScheme(Value, Arc<str>),
 }
 
 /// A decoded patch with its duplicate fields.
@@ -261,6 +266,11 @@ impl PatchDocument {
         let patch = match (kind, built_in) {
             (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),
+            (PatchKind::Strategic, None)
+                if is_client_scheme_group(&resource.name.group) && target.scale().is_none() =>
+            {
+                Patch::ClientScheme(decoded.value, Arc::clone(&resource.kind))
+            }
             (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED[..2])),
             (PatchKind::Merge | PatchKind::Apply, _) if decoded.value.is_object() => {
                 Patch::Merge(decoded.value)
@@ -280,6 +290,10 @@ impl PatchDocument {
             Patch::Strategic(patch, kind) => {
                 apply_strategic_merge_patch(kind, &mut new, patch)
                     .map_err(|error: StrategicPatchError| Status::bad_request(error.to_string()))?;
+            }
+            Patch::ClientScheme(patch, kind) => {
+                apply_client_scheme_patch(kind, &mut new, patch)
+                    .map_err(|error| Status::bad_request(error.to_string()))?;
             }
         }
         Ok(new)
