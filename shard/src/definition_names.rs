@@ -194,6 +194,7 @@ pub(crate) fn unlock(objects: &ObjectStore, scope: &Scope, name: &str) -> Result
 
 fn update_of(objects: &ObjectStore, stored: &StoredObject, tree: Value) -> Result<Mutation, Status> {
     let key = objects.key(&LOGICAL_CLUSTERS, &CUSTOM, stored.scope.as_str(), None, LOGICAL_CLUSTER_NAME);
-    let encoded = objects.encode(tree, stored.object.as_object().schema_hash())?;
+    let before = stored.object.as_object();
+    let encoded = objects.encode_managed(tree, before.schema_hash(), before.managed_fields())?;
     Ok(Mutation::update(key, stored.revision, encoded.stored().clone()))
 }

@@ -344,12 +344,6 @@ pub const LISTED: &[Listed] = &[
     // c: ordinary objects.
     Listed {
         place: "c",
-        on: "#117,122,127,132,343,344,345",
-        at: &["/status"],
-        reason: Later("API server: server-side apply."),
-    },
-    Listed {
-        place: "c",
         on: "#76,81",
         at: &["/body/message", "/body/details"],
         reason: Deliberate(

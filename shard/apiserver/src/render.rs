@@ -134,7 +134,15 @@ impl Renderer<'_> {
             .object
             .to_value(listed.revision, listed.scope, self.annotations)
             .map_err(|error| malformed_status(&error))?;
-        to_version_in_place(self.resource, self.version, tree)
+        let mut tree = to_version_in_place(self.resource, self.version, tree)?;
+        let managed = listed.object.managed_fields();
+        if !managed.is_empty()
+            && let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            let managed = serde_json::from_slice(managed).map_err(Status::internal)?;
+            metadata.insert("managedFields".into(), managed);
+        }
+        Ok(tree)
     }
 
     /// The object in the requested form, except tables.

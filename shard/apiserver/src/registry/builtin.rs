@@ -125,6 +125,15 @@ impl Strategy for BuiltInStrategy {
         self.semantics().default(new);
     }
 
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        let has_status = self.0.subresources.iter().any(|subresource| subresource.name == "status");
+        match write {
+            WriteTarget::Main | WriteTarget::Subresource("finalize") if has_status => &[&["status"]],
+            WriteTarget::Subresource("status") => &[&["spec"]],
+            _ => &[],
+        }
+    }
+
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         self.semantics().validate(object)
     }

@@ -50,7 +50,8 @@ impl StoreRegistry {
             let (mutation, deleted) = match marked {
                 Some(new) => {
                     let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
-                    let object = self.objects.encode(stored, schema_hash)?;
+                    let managed = current.object.as_object().managed_fields();
+                    let object = self.objects.encode_managed(stored, schema_hash, managed)?;
                     if object == current.object {
                         return Ok(DeleteResult::Marked(current));
                     }

@@ -8,6 +8,7 @@ mod conversion_webhook;
 mod cursor;
 mod delete;
 mod join;
+mod managed_fields;
 mod metadata;
 mod namespace;
 mod objects;
@@ -21,6 +22,7 @@ mod shared_form;
 mod store_backed;
 mod write;
 
+use core::pin::Pin;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -115,6 +117,21 @@ pub trait Registry: Send + Sync {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status>;
+
+    /// Applies a configuration to one object, or creates it (server-side apply). Registries of objects that are not stored
+    /// refuse it.
+    ///
+    /// # Errors
+    /// Any refusal; 409 for fields that other managers own.
+    async fn apply(
+        &self,
+        target: &Target,
+        _name: &str,
+        _configuration: &AppliedConfiguration<'_>,
+        _options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()))
+    }
 
     /// Deletes one object, or marks it for deletion.
     ///
@@ -242,6 +259,26 @@ pub struct OpenWatch {
 
 /// Computes the new state of an object from the current one (`None`: there is none), or refuses.
 pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
+
+/// A configuration of server-side apply.
+pub struct AppliedConfiguration<'a> {
+    /// The object, as far as its manager specifies it.
+    pub value: &'a Value,
+    /// Decides whether the client may create the object. Called only if it does not exist.
+    pub authorize_create: &'a CreateAuthorization<'a>,
+}
+
+/// Decides whether a client may create an object.
+pub type CreateAuthorization<'a> =
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>> + Send + Sync + 'a;
+
+/// The way in which a client changes an object.
+enum Proposal<'p, 'a> {
+    /// An update or patch.
+    Change(&'p Change<'p>),
+    /// Server-side apply.
+    Apply(&'p AppliedConfiguration<'a>),
+}
 
 /// The result of a write.
 pub enum WriteResult {

@@ -4,7 +4,7 @@ use fairlead_process::{Status, StatusReason};
 use serde_json::Value;
 
 use super::read::not_found;
-use super::{Change, StoreRegistry, Target, WriteResult};
+use super::{Change, Proposal, StoreRegistry, Target, WriteResult};
 use crate::request::WriteOptions;
 
 impl StoreRegistry {
@@ -27,6 +27,6 @@ impl StoreRegistry {
             let changed = change(Some(&shown))?;
             scale.apply(&changed, old).map_err(Status::bad_request)
         };
-        self.write_change(target, name, &change_of_object, options).await
+        self.write_change(target, name, &Proposal::Change(&change_of_object), options).await
     }
 }

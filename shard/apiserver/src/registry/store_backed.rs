@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::admission::Admission;
 use super::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch, Registry, StoredObject,
-    Target, WatchEnd, WriteResult,
+    AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
+    Proposal, Registry, StoredObject, Target, WatchEnd, WriteResult,
 };
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
@@ -116,8 +116,20 @@ impl Registry for StoreRegistry {
         let written = if target.scale().is_some() {
             self.write_scale(target, name, change, options).await?
         } else {
-            self.write_change(target, name, change, options).await?
+            self.write_change(target, name, &Proposal::Change(change), options).await?
         };
+        self.written_in_version(target, written).await
+    }
+
+    async fn apply(
+        &self,
+        target: &Target,
+        name: &str,
+        configuration: &AppliedConfiguration<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let proposal = Proposal::Apply(configuration);
+        let written = self.write_change(target, name, &proposal, options).await?;
         self.written_in_version(target, written).await
     }
 

@@ -36,6 +36,12 @@ pub trait Strategy: Send + Sync {
     /// Restores the fields of `new` that this write may not change, from the stored `old`.
     fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value);
 
+    /// The fields that such a write does not change, as their names from the root: its manager does not own them.
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        let _ = write;
+        &[]
+    }
+
     /// The errors of a new object.
     fn validate_create(&self, object: &Value) -> Vec<FieldError>;
 
@@ -111,6 +117,14 @@ impl Strategy for CustomStrategy {
             WriteTarget::Main if self.has_status_subresource => copy_field("status", old, new),
             WriteTarget::Main => {}
             WriteTarget::Subresource(_) => restore_all_but_status(old, new),
+        }
+    }
+
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        match write {
+            WriteTarget::Main if self.has_status_subresource => &[&["status"]],
+            WriteTarget::Main => &[],
+            WriteTarget::Subresource(_) => &[&["metadata"], &["spec"]],
         }
     }
 

@@ -1,5 +1,6 @@
 //! Create, update, patch and delete on the wire.
 
+use core::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,17 +10,21 @@ use fairlead_schema::patch::{
     JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
     apply_strategic_merge_patch, is_client_scheme_group,
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::USER_AGENT;
 use http_body::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::body::{self, Document};
 use super::read::{list_options, options_status};
-use super::{ApiServer, Context, negotiation_status};
-use crate::host::Host;
-use crate::registry::{DeleteResult, StoredObject, Target, WriteResult, group_resource};
-use crate::request::{DeleteOptions, PatchKind, WriteOptions};
+use super::{ApiServer, Context, forbidden_because, negotiation_status};
+use crate::host::{Action, Attributes, Host};
+use crate::registry::{
+    AppliedConfiguration, DeleteResult, StoredObject, Target, WriteResult, group_resource,
+};
+use crate::request::{DeleteOptions, OptionsError, PatchKind, Query, WriteOptions};
+use crate::resource::Verb;
 use crate::response::{self, Response};
 
 impl<H: Host> ApiServer<H> {
@@ -78,12 +83,18 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        let kind = PatchKind::of(&context.parts.headers).map_err(|error| negotiation_status(&error))?;
+        check_patch_options(context.query, kind).map_err(|error| options_status("PatchOptions", &error))?;
         let options = write_options(context, "PatchOptions")?;
         let bytes = body::read(body).await?;
         if let Some(record) = context.record {
             record.request_patch(&bytes);
         }
-        let patch = PatchDocument::read(&context.parts.headers, target, &bytes)?;
+        if kind == PatchKind::Apply {
+            return self.apply(context, target, name, &bytes, &options, warnings).await;
+        }
+        let patch = PatchDocument::read(kind, target, &bytes)?;
+        let options = WriteOptions { uses_managed_fields: patch.uses_managed_fields(), ..options };
         let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(group_resource(&target.resource), name))?;
@@ -98,6 +109,57 @@ impl<H: Host> ApiServer<H> {
         warnings.extend(found.into_inner());
         warnings.extend(options.warnings.take());
         self.written(context, target, &written?)
+    }
+
+    /// Server-side apply.
+    async fn apply(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        name: &str,
+        bytes: &[u8],
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, Status> {
+        let subresource = target.subresource.as_deref();
+        let own_kind = subresource.and_then(|name| target.resource.subresource(&target.version, name)?.kind);
+        if own_kind.is_some() {
+            return Err(Status::unsupported_media_type(&SUPPORTED[..2]));
+        }
+        let configuration = body::decode_configuration(bytes, options.field_validation, warnings)?;
+        let authorize_create = || -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>> {
+            Box::pin(self.authorize_create(context, target, name))
+        };
+        let configuration =
+            AppliedConfiguration { value: &configuration, authorize_create: &authorize_create };
+        let written = target.resource.registry.apply(target, name, &configuration, options).await;
+        warnings.extend(options.warnings.take());
+        self.written(context, target, &written?)
+    }
+
+    /// Whether the client may create the object that it applies.
+    async fn authorize_create(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        name: &str,
+    ) -> Result<(), Status> {
+        let action = Action::Resource {
+            verb: Verb::Create.as_str(),
+            group: &target.resource.name.group,
+            version: &target.version,
+            resource: &target.resource.name.resource,
+            subresource: target.subresource.as_deref(),
+            namespace: target.namespace.as_deref(),
+            name: Some(name),
+        };
+        let user = context.identity.user();
+        let attributes = Attributes::new(user, context.scopes, action);
+        let authorization = self.host.authorize(&attributes).decided().await;
+        if authorization.is_allowed() {
+            return Ok(());
+        }
+        Err(forbidden_because(user, &action, authorization.client_reason()))
     }
 
     pub(super) async fn delete<B>(
@@ -213,7 +275,29 @@ where
 
 fn write_options(context: &Context<'_>, kind: &str) -> Result<WriteOptions, Status> {
     let options = WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))?;
+    let options = options.with_user_agent(user_agent(context));
     Ok(WriteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
+}
+
+/// Checks the options that depend on the kind of a patch.
+fn check_patch_options(query: &Query<'_>, kind: PatchKind) -> Result<(), OptionsError> {
+    match kind {
+        PatchKind::Apply if query.get("fieldManager").is_none() => {
+            Err(OptionsError::Required { field: "fieldManager", message: "is required for apply patch" })
+        }
+        PatchKind::Json | PatchKind::Merge | PatchKind::Strategic if query.get("force").is_some() => {
+            Err(OptionsError::Forbidden {
+                field: "force",
+                message: "may not be specified for non-apply patch",
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn user_agent<'r>(context: &Context<'r>) -> &'r str {
+    let header = context.parts.headers.get(USER_AGENT);
+    header.and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn delete_options<B>(context: &Context<'_>, body: B) -> Result<DeleteOptions, Status>
@@ -251,17 +335,10 @@ struct PatchDocument {
 }
 
 impl PatchDocument {
-    fn read(headers: &HeaderMap, target: &Target, bytes: &[u8]) -> Result<Self, Status> {
-        let kind = PatchKind::of(headers).map_err(|error| negotiation_status(&error))?;
+    fn read(kind: PatchKind, target: &Target, bytes: &[u8]) -> Result<Self, Status> {
         let resource = &target.resource;
         let built_in = builtin_by_kind(&resource.name.group, &target.version, &resource.kind)
             .filter(|_| resource.origin == fairlead_names::Origin::BuiltIn);
-        if kind == PatchKind::Apply {
-            // Not supported: a merge without field ownership would silently lose fields.
-            let mut status = Status::unsupported_media_type(&SUPPORTED);
-            status.message = format!("server-side apply is not supported yet; {}", status.message);
-            return Err(status);
-        }
         let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
         let patch = match (kind, built_in) {
             (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
@@ -271,7 +348,7 @@ impl PatchDocument {
             {
                 Patch::ClientScheme(decoded.value, Arc::clone(&resource.kind))
             }
-            (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED[..2])),
+            (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED)),
             (PatchKind::Merge | PatchKind::Apply, _) if decoded.value.is_object() => {
                 Patch::Merge(decoded.value)
             }
@@ -280,6 +357,16 @@ impl PatchDocument {
             }
         };
         Ok(Self { patch, duplicates: decoded.duplicate_fields })
+    }
+
+    /// Whether the patch reads or writes `metadata.managedFields`.
+    fn uses_managed_fields(&self) -> bool {
+        match &self.patch {
+            Patch::Json(patch) => patch.refers_to(&["metadata", "managedFields"]),
+            Patch::Merge(patch) | Patch::Strategic(patch, _) | Patch::ClientScheme(patch, _) => {
+                patch["metadata"].get("managedFields").is_some()
+            }
+        }
     }
 
     fn apply(&self, old: &Value) -> Result<Value, Status> {
@@ -311,5 +398,6 @@ fn json_patch_status(error: JsonPatchError) -> Status {
     }
 }
 
+/// The patch types of all kinds.
 const SUPPORTED: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];

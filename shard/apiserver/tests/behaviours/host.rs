@@ -86,7 +86,7 @@ pub(crate) fn assemble_with(
 }
 
 impl TestHost {
-    /// `only:<name>` may do everything with objects of that name.
+    /// `only:<name>` may do everything with objects of that name, `patch-only:<name>` may patch them.
     fn decision(&self, attributes: &Attributes<'_>) -> Decision {
         let allowed = is_allowed(attributes.user, &attributes.action);
         if allowed { Decision::Allow } else { Decision::NoOpinion }
@@ -179,6 +179,9 @@ impl Host for TestHost {
 fn is_allowed(user: &UserInfo, action: &Action<'_>) -> bool {
     match (user.name.split_once(':'), action) {
         (Some(("only", own)), Action::Resource { name, .. }) => *name == Some(own),
+        (Some(("patch-only", own)), Action::Resource { verb, name, .. }) => {
+            *verb == "patch" && *name == Some(own)
+        }
         (Some(("in", own)), Action::Resource { namespace, .. }) => *namespace == Some(own),
         (Some(_), Action::NonResource { .. }) => false,
         _ => user.name != "nobody",

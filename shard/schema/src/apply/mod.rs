@@ -18,6 +18,4 @@ pub use ownership::{
 pub use typed::{TypeError, TypeErrors};
 pub use types::{ObjectType, TypeTable};
 
-pub(crate) use types::{
-    FieldType, ListKey, ListRelation, ListType, MapType, ScalarType, Type, TypeRef, sorted,
-};
+pub(crate) use types::{FieldType, ListKey, ListRelation, ListType, MapType, ScalarType, Type, TypeRef};

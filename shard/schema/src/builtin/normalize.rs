@@ -128,6 +128,8 @@ impl Normalizer<'_> {
                 &Position { go_type: &shape.name, go_field: &go_field, path: &path },
             )?;
             let is_absent = match self.shapes.resolve(&field.shape) {
+                // An empty list resets the owners of all fields.
+                Shape::List { .. } if name == "managedFields" => false,
                 Shape::List { .. } | Shape::Map(_) => is_empty(value),
                 Shape::Scalar(_) => !field.keeps_zero && is_zero(value),
                 _ => false,

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::strategic::{StrategicPatchError, apply};
+use super::strategic::apply;
+use super::strategic_error::StrategicPatchError;
 use crate::builtin::{REFERENCE_PREFIX, Shape, ShapeTable, shape_table};
 
 /// The groups of Kubernetes' Go client.

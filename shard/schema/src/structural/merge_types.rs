@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Additional, Inner, ListType, Node, NodeId, Property, TypeSet};
-use crate::apply::{FieldType, ListKey, ListRelation, MapType, ScalarType, Type, TypeRef, TypeTable, sorted};
+use crate::apply::{FieldType, ListKey, ListRelation, MapType, ScalarType, Type, TypeRef, TypeTable};
 
 /// The types of all nodes, and that of the root, which has the fields of all objects.
 pub(super) fn merge_types(schema: &Inner) -> (TypeTable, TypeRef) {
@@ -16,6 +16,8 @@ pub(super) fn merge_types(schema: &Inner) -> (TypeTable, TypeRef) {
             is_atomic: false,
         });
         add_object_fields(map);
+        // An object is never owned as a whole.
+        map.is_atomic = false;
         root_type.scalar = None;
         root_type.list = None;
         builder.table.set(root, root_type);
@@ -97,10 +99,13 @@ impl Builder<'_> {
         let relation = match &node.list_type {
             ListType::Atomic => ListRelation::Atomic,
             ListType::Set => ListRelation::Set,
-            ListType::Map { keys } => ListRelation::Map(sorted(keys.iter().map(|name| ListKey {
-                name: name.clone(),
-                default: default_of(self.schema, node.items.as_ref(), name),
-            }))),
+            ListType::Map { keys } => {
+                let keys = keys.iter().map(|name| ListKey {
+                    name: name.clone(),
+                    default: default_of(self.schema, node.items.as_ref(), name),
+                });
+                ListRelation::Map(keys.collect())
+            }
         };
         crate::apply::ListType { items, relation }
     }

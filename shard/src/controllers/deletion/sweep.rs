@@ -199,7 +199,7 @@ fn deletion_mark(objects: &ObjectStore, found: &FoundObject<'_>) -> Option<Chang
     if (found.parts.group, found.parts.resource) == ("", "namespaces") {
         tree["status"]["phase"] = "Terminating".into();
     }
-    let encoded = objects.encode(tree, object.schema_hash()).ok()?;
+    let encoded = objects.encode_managed(tree, object.schema_hash(), object.managed_fields()).ok()?;
     Some(Change::Put(encoded.stored().clone()))
 }
 

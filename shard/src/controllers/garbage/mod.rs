@@ -30,6 +30,8 @@ use decide::{Decision, Dependent, OwnerState, decide};
 use graph::{ObjectKey, OwnerGraphs};
 use misplaced::MisplacedOwners;
 
+/// The manager of the fields that the collector changes; kcp's server has this name.
+const MANAGER: &str = "kcp";
 /// Dependents of one owner that are processed at the same time. Their commits share durable writes.
 const CONCURRENT_DEPENDENTS: usize = 64;
 /// Pause before a foreground deletion looks for remaining dependents again.
@@ -344,7 +346,7 @@ impl GarbageCollector {
             Ok(object)
         };
         let target = self.target(cluster, key, resource, Verb::Patch);
-        let options = WriteOptions::default();
+        let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
         absent_is_done(resource.registry.update(&target, &key.name, &changed, &options).await.map(drop))
     }
 

@@ -17,7 +17,7 @@ use super::server::{ROOT, Server};
 const PER_CONNECTION: usize = 100;
 
 /// Watchers of one resource: their memory while idle, and the time until one write has reached all of them.
-pub(super) async fn watchers(server: &mut Server, size: Size) -> Result<Vec<Figure>, LoadError> {
+pub(super) async fn watchers(server: &Server, size: Size) -> Result<Vec<Figure>, LoadError> {
     const WRITES: usize = 5;
     let count = size.of(100, 10_000, 10_000);
     let target = server.target(ROOT);

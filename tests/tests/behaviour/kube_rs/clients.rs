@@ -85,6 +85,32 @@ async fn objects_are_created_changed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_applied_by_several_managers() {
+    let installation = Installation::start(1).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
+    let configuration = |data: serde_json::Value| {
+        Patch::Apply(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "log"}, "data": data}),
+        )
+    };
+    let one = PatchParams::apply("one");
+    let created = maps.patch("log", &one, &configuration(json!({"a": "1"}))).await.unwrap();
+    let same = maps.patch("log", &one, &configuration(json!({"a": "1"}))).await.unwrap();
+    assert_eq!(same.resource_version(), created.resource_version(), "nothing changed, nothing written");
+    let two = PatchParams::apply("two");
+    let refused = maps.patch("log", &two, &configuration(json!({"a": "2"}))).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 409
+            && status.details.as_ref().is_some_and(|details| details.causes[0].field == ".data.a")),
+        "{refused:?}"
+    );
+    let forced = maps.patch("log", &two.force(), &configuration(json!({"a": "2", "b": "2"}))).await.unwrap();
+    let owners: BTreeSet<String> =
+        forced.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect();
+    assert_eq!(owners, BTreeSet::from(["two".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_receive_all_events_with_every_initial_strategy() {
     let installation = Installation::start(1).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);

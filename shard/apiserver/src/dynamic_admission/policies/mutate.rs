@@ -4,7 +4,6 @@ use fairlead_cel::{Budget, ExpressionKind, Session, Value as CelValue};
 use fairlead_process::{Status, StatusReason};
 use fairlead_schema::apply::{ConfigurationError, ObjectType, merge_configuration};
 use fairlead_schema::patch::{JsonPatch, JsonPatchError};
-use fairlead_schema::{schema_merge_type, untyped_merge_type};
 use serde_json::Value;
 
 use super::super::expressions::{ConditionsResult, Expression, ExpressionFailure, RequestVariables};
@@ -123,7 +122,7 @@ impl PolicyReview<'_> {
             }
         }
         let shape = self.write.resource.version(&invocation.version).map(|version| &version.shape);
-        let merge_type = merge_type(shape.unwrap_or(&Shape::Anything));
+        let merge_type = shape.unwrap_or(&Shape::Anything).merge_type();
         let mut errors = Vec::new();
         for mutation in &compiled.mutations {
             let mut budget = request_budget.of_policy();
@@ -159,15 +158,6 @@ fn key_of(invocation: &Invocation) -> InvocationKey {
     let parameter = invocation.parameter.as_ref().map(super::params::Parameter::key);
     let (namespace, name) = parameter.unwrap_or_default();
     (invocation.policy.name.clone(), invocation.binding.name.clone(), namespace, name)
-}
-
-/// The type by which apply configurations are merged.
-fn merge_type(shape: &Shape) -> ObjectType<'_> {
-    match shape {
-        Shape::Anything => untyped_merge_type(),
-        Shape::BuiltIn(kind) => kind.merge_type(),
-        Shape::Structural(schema) => schema_merge_type(schema),
-    }
 }
 
 /// A policy with the variables of a write and one parameter.

@@ -69,7 +69,7 @@ impl WebhookConverter {
                 }
             }
             if !missing.is_empty() {
-                let trees: Result<Vec<Value>, Status> =
+                let trees: Result<Vec<ManagedTree>, Status> =
                     missing.iter().map(|(index, _)| self.tree(&objects[*index])).collect();
                 let (indexes, claims): (Vec<usize>, Vec<_>) = missing.into_iter().unzip();
                 let converted = self.call_in_task(claims, trees?).await?;
@@ -96,7 +96,7 @@ impl WebhookConverter {
     async fn call_in_task(
         &self,
         claims: Vec<Option<ConversionClaim>>,
-        trees: Vec<Value>,
+        trees: Vec<ManagedTree>,
     ) -> Result<Vec<EncodedObject>, Status> {
         let mut task = JoinSet::new();
         let converter = self.clone();
@@ -118,26 +118,31 @@ impl WebhookConverter {
         }
     }
 
-    async fn call(&self, trees: Vec<Value>) -> Result<Vec<EncodedObject>, Status> {
+    async fn call(&self, trees: Vec<ManagedTree>) -> Result<Vec<EncodedObject>, Status> {
         let desired = self.resource.api_version(&self.version);
+        let (trees, managed): (Vec<Value>, Vec<Vec<u8>>) =
+            trees.into_iter().map(|ManagedTree { object, managed }| (object, managed)).unzip();
         let converted = self.webhook.convert(&desired, trees).await?;
-        converted.into_iter().map(|object| self.encode(object)).collect()
+        converted.into_iter().zip(managed).map(|(object, managed)| self.encode(object, &managed)).collect()
     }
 
-    fn tree(&self, stored: &StoredObject) -> Result<Value, Status> {
+    fn tree(&self, stored: &StoredObject) -> Result<ManagedTree, Status> {
         let object = stored.object.as_object();
-        object
+        let managed = object.managed_fields().to_vec();
+        let object = object
             .to_value(stored.revision, stored.scope.as_str(), self.annotations)
-            .map_err(|error| malformed_status(&error))
+            .map_err(|error| malformed_status(&error))?;
+        Ok(ManagedTree { object, managed })
     }
 
     /// A converted object in the form of a stored one. It complies with the schema of its version, so it is sent as it is.
-    fn encode(&self, mut object: Value) -> Result<EncodedObject, Status> {
+    fn encode(&self, mut object: Value, managed: &[u8]) -> Result<EncodedObject, Status> {
         if let Some(version) = self.resource.version(&self.version) {
             version.shape.refresh(&mut object);
         }
         EncodedObject::strip(&mut object, self.annotations);
-        crate::object::encode(&object, self.resource.schema_hash).map_err(|error| malformed_status(&error))
+        crate::object::encode_managed(&object, self.resource.schema_hash, managed)
+            .map_err(|error| malformed_status(&error))
     }
 
     /// The key in the cache; `None` for an object that is not stored.
@@ -155,6 +160,12 @@ impl WebhookConverter {
             version: Arc::clone(&self.version),
         }))
     }
+}
+
+/// An object to convert, and its managedFields as they are stored, which no webhook changes.
+struct ManagedTree {
+    object: Value,
+    managed: Vec<u8>,
 }
 
 /// Counts the objects of one call.

@@ -3,13 +3,13 @@
 //! A field of the JSON object is a path element: `f:<field>`, `k:<keys as JSON>`, `v:<value as JSON>`, `i:<index>`. An
 //! empty object is a field in the set. A field that has others below it is in the set if its object has a field `.`.
 
-use core::fmt::{self, Write as _};
+use core::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::PathElement;
-use super::order::json_number;
+use super::order::{escape_html, json_number};
 use super::set::FieldSet;
 
 impl FieldSet {
@@ -89,16 +89,7 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
 fn write_value(value: &Value, out: &mut String) {
     match value {
         Value::Number(number) => out.push_str(&json_number(number)),
-        Value::String(text) => {
-            for character in Value::from(&**text).to_string().chars() {
-                match character {
-                    '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                        let _ = write!(out, "\\u{:04x}", u32::from(character));
-                    }
-                    _ => out.push(character),
-                }
-            }
-        }
+        Value::String(text) => out.push_str(&escape_html(&Value::from(&**text).to_string())),
         other => out.push_str(&other.to_string()),
     }
 }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
+use crate::field::go_quote;
+
 /// Orders values: numbers by their value, then texts, booleans, lists, objects, null.
 pub(crate) fn compare_values(one: &Value, two: &Value) -> Ordering {
     match (one, two) {
@@ -70,12 +72,26 @@ pub(super) fn quote(value: &Value) -> Cow<'static, str> {
         Value::Bool(true) => "true".into(),
         Value::Bool(false) => "false".into(),
         Value::Number(number) => go_number(number).into(),
-        Value::String(text) => format!("{text:?}").into(),
+        Value::String(text) => go_quote(text).into(),
         Value::Array(items) => format!("[{}]", items.iter().map(quote).collect::<Vec<_>>().join(",")).into(),
         Value::Object(fields) => {
             fields.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect::<String>().into()
         }
     }
+}
+
+/// A text as JSON, in the notation of Go: characters of HTML are escaped.
+pub(crate) fn escape_html(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            _ => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// A number in the notation of Go's `%v`: whole numbers have no fraction, large ones an exponent of two digits.
@@ -85,7 +101,7 @@ pub(crate) fn go_number(number: &Number) -> String {
     }
     let value = number.as_f64().unwrap_or_default();
     if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) {
-        return exponent(value, 2);
+        return exponent(value);
     }
     value.to_string()
 }
@@ -97,15 +113,15 @@ pub(super) fn json_number(number: &Number) -> String {
     }
     let value = number.as_f64().unwrap_or_default();
     if value != 0.0 && !(1e-6..1e21).contains(&value.abs()) {
-        return exponent(value, if value.abs() < 1.0 { 1 } else { 2 });
+        return exponent(value);
     }
     value.to_string()
 }
 
-/// `1e+21`, with an exponent of at least so many digits.
-fn exponent(value: f64, digits: usize) -> String {
+/// `1e+21`, `1e-07`.
+fn exponent(value: f64) -> String {
     let text = format!("{value:e}");
     let Some((mantissa, exponent)) = text.split_once('e') else { return text };
     let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-    format!("{mantissa}e{sign}{exponent:0>digits$}")
+    format!("{mantissa}e{sign}{exponent:0>2}")
 }

@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::super::fields::{FieldSet, equal_values};
-use super::super::typed::{Duplicates, TypeError, TypeErrors, fields_of, merge, validate};
+use super::super::typed::{Duplicates, fields_of, merge, validate};
 use super::conflict::Conflicts;
 use super::entries::{Entry, ManagedFields, ManagerIdentity, Operation};
+use super::error::ApplyError;
 use super::last_applied::{allowed_conflicts, update_annotation};
 use super::prune::{LastApplied, prune};
 use super::update::{Comparisons, Manager, empty_like, hand_over, reconciled, track, without_server_fields};
-use super::versions::{ConversionFailure, ObjectVersions};
+use super::versions::ObjectVersions;
 
 /// The manager of objects that were written before anything was applied to them.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -23,32 +24,6 @@ pub struct Applied {
     pub object: Value,
     /// The owners of its fields.
     pub managed: ManagedFields,
-}
-
-/// Reasons why a configuration cannot be applied, or ownership cannot be tracked.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ApplyError {
-    /// The configuration does not have the type of its kind. The client is at fault.
-    #[error("{0}")]
-    Configuration(TypeErrors),
-    /// The stored object does not have the type of its kind: the schema has changed. A retry does not help.
-    #[error("{0}")]
-    Object(TypeErrors),
-    /// Other managers own fields that the configuration changes. The client may force it.
-    #[error("{0}")]
-    Conflicts(Conflicts),
-    /// The object cannot be converted to the version of a manager. A retry may help.
-    #[error("{0}")]
-    Conversion(#[from] ConversionFailure),
-    /// The version of the write has no type: an error of the server.
-    #[error("no corresponding type")]
-    NoType,
-}
-
-impl From<TypeError> for ApplyError {
-    fn from(error: TypeError) -> Self {
-        Self::Object(error.into())
-    }
 }
 
 /// Applies `configuration` to `live` (`None`: the object does not exist), both in the version of the manager.

@@ -3,6 +3,8 @@
 use core::fmt;
 
 use super::super::fields::{FieldSet, PathElement, path_text};
+use crate::field::go_quote;
+
 use super::entries::{Entry, ManagedFields, ManagerIdentity, Operation};
 
 /// A field that another manager owns.
@@ -26,9 +28,9 @@ impl Conflict {
 
 /// `"name" with subresource "status" using v1`.
 fn manager_text(manager: &ManagerIdentity) -> String {
-    let mut text = format!("{:?}", manager.name);
+    let mut text = go_quote(&manager.name);
     if !manager.subresource.is_empty() {
-        text.push_str(&format!(" with subresource {:?}", manager.subresource));
+        text.push_str(&format!(" with subresource {}", go_quote(&manager.subresource)));
     }
     if manager.operation == Operation::Update {
         text.push_str(&format!(" using {}", manager.version));

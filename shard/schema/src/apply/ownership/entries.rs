@@ -138,6 +138,16 @@ impl ManagedFields {
         self.entries.is_empty()
     }
 
+    /// Whether the same managers own the same fields, whatever the times.
+    pub fn has_same_owners(&self, other: &Self) -> bool {
+        self.entries.len() == other.entries.len()
+            && self.entries.iter().all(|entry| {
+                other
+                    .get(&entry.identity)
+                    .is_some_and(|same| same.api_version == entry.api_version && same.fields == entry.fields)
+            })
+    }
+
     /// The stored form: JSON in the order of Kubernetes; no bytes for no entries.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::fields::FieldSet;
+use super::super::fields::{FieldSet, escape_html};
 use super::super::typed::{Duplicates, compare, fields_of, validate};
 use super::super::types::ObjectType;
 
@@ -41,16 +41,11 @@ pub(super) fn update_annotation(object: &mut Value, configuration: &Value) {
         configuration.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
         annotations.remove(LAST_APPLIED);
-        if annotations.is_empty()
-            && let Some(metadata) = configuration["metadata"].as_object_mut()
-        {
-            metadata.remove("annotations");
-        }
     }
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
         return;
     };
-    let text = format!("{configuration}\n");
+    let text = escape_html(&format!("{configuration}\n"));
     annotations.insert(LAST_APPLIED.into(), text.into());
     let size = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
     if size.sum::<usize>() > MAX_ANNOTATIONS {

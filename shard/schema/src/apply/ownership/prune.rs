@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::fields::FieldSet;
 use super::super::typed::{fields_of, remove, with_named_fields};
-use super::apply::ApplyError;
 use super::entries::ManagedFields;
+use super::error::ApplyError;
 use super::versions::ObjectVersions;
 
 /// What a manager has applied before.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::super::fields::FieldSet;
-use super::super::typed::{Changes, compare, reconcile};
-use super::apply::ApplyError;
+use super::super::typed::{Changes, Duplicates, compare, reconcile, validate};
 use super::cap::cap_updates;
 use super::entries::{Entry, ManagedFields, ManagerIdentity, Operation};
+use super::error::ApplyError;
 use super::versions::ObjectVersions;
 
 /// A manager that writes an object.
@@ -72,10 +72,13 @@ pub(super) fn track(
     manager: &Manager<'_>,
     versions: &dyn ObjectVersions,
 ) -> Result<ManagedFields, ApplyError> {
+    let object_type = versions.object_type(manager.api_version).ok_or(ApplyError::NoType)?;
+    validate(object_type, new, Duplicates::Allowed).map_err(ApplyError::Object)?;
     let mut managed = reconciled(managed, versions);
     let mut comparisons = Comparisons::new(old, new, versions);
-    let own = comparisons.in_version(manager.api_version)?.ok_or(ApplyError::NoType)?.clone();
+    comparisons.in_version(manager.api_version)?;
     hand_over(&mut managed, &mut comparisons, None)?;
+    let own = comparisons.take(manager.api_version).ok_or(ApplyError::NoType)?;
     let changed = own.modified.union(own.added);
     let changed = match versions.reset_fields(manager.api_version) {
         Some(reset) => changed.difference_with_children(reset),
@@ -156,6 +159,11 @@ impl<'c> Comparisons<'c> {
         Ok(self.computed(api_version))
     }
 
+    /// The changes in a version that has been compared, which is not needed again.
+    fn take(&mut self, api_version: &str) -> Option<Changes> {
+        self.known.remove(api_version).flatten()
+    }
+
     /// The changes in a version that has been compared.
     pub(super) fn computed(&self, api_version: &str) -> Option<&Changes> {
         self.known.get(api_version).and_then(Option::as_ref)
@@ -182,6 +190,8 @@ pub(super) fn without_server_fields(fields: FieldSet) -> FieldSet {
             &["metadata"],
             &["metadata", "clusterName"],
             &["metadata", "creationTimestamp"],
+            &["metadata", "deletionGracePeriodSeconds"],
+            &["metadata", "deletionTimestamp"],
             &["metadata", "generation"],
             &["metadata", "managedFields"],
             &["metadata", "name"],

@@ -5,6 +5,7 @@ use core::fmt;
 use serde_json::Value;
 
 use crate::apply::fields::{PathElement, go_number};
+use crate::field::go_quote;
 
 /// A value that does not have its type. The client is at fault.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -114,13 +115,13 @@ fn typed(value: &Value) -> String {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => go_number(number),
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => go_quote(text),
         Value::Array(items) => {
             format!("[]interface {{}}{{{}}}", items.iter().map(typed).collect::<Vec<_>>().join(", "))
         }
         Value::Object(fields) => {
             let fields: Vec<String> =
-                fields.iter().map(|(name, value)| format!("{name:?}:{}", typed(value))).collect();
+                fields.iter().map(|(name, value)| format!("{}:{}", go_quote(name), typed(value))).collect();
             format!("map[string]interface {{}}{{{}}}", fields.join(", "))
         }
     }

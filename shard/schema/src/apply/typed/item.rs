@@ -37,7 +37,8 @@ fn keyed_element(keys: &[ListKey], item: &Value) -> Result<PathElement, TypeErro
         let value = fields.get(&*key.name).or(key.default.as_ref())?;
         Some((key.name.clone(), value.clone()))
     });
-    let present: Box<[_]> = present.collect();
+    let mut present: Box<[_]> = present.collect();
+    present.sort_by(|(one, _): &(Box<str>, Value), (two, _)| one.cmp(two));
     if present.is_empty() && !keys.is_empty() {
         let names: Vec<String> = keys.iter().map(|key| format!("{:?}", key.name)).collect();
         return Err(TypeError::new(format!(

@@ -6,7 +6,7 @@ use crate::apply::types::{ListRelation, MapType, ObjectType, ScalarType, TypeRef
 /// The set where lists and objects that have become atomic are owned as a whole instead of by their parts; `None` if it
 /// stays as it is, without a copy.
 pub(crate) fn reconcile(object_type: ObjectType<'_>, fields: &FieldSet) -> Option<FieldSet> {
-    match value(object_type, object_type.root, fields, true) {
+    match value(object_type, object_type.root, fields, false) {
         Reconciled::Same | Reconciled::Whole => None,
         Reconciled::Changed(fields) => Some(fields),
     }

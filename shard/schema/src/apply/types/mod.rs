@@ -5,8 +5,6 @@
 
 mod open_api;
 
-pub(crate) use open_api::sorted;
-
 use serde_json::Value;
 
 /// The types of a schema. Types refer to each other by number, so recursive schemas need no special case.
@@ -67,7 +65,7 @@ pub(crate) enum ListRelation {
     Atomic,
     /// The items are distinct scalars.
     Set,
-    /// The items are objects that are identified by these fields, in alphabetical order.
+    /// The items are objects that are identified by these fields, in the order of the schema.
     Map(Box<[ListKey]>),
 }
 

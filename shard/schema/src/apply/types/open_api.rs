@@ -141,7 +141,7 @@ fn relation(schema: &Value, default_of: &dyn Fn(&str) -> Option<Value>) -> ListR
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     let keys = |names: Vec<&str>| {
         let keys = names.into_iter().map(|name| ListKey { name: name.into(), default: default_of(name) });
-        ListRelation::Map(sorted(keys))
+        ListRelation::Map(keys.collect())
     };
     match text("x-kubernetes-list-type") {
         Some("set") => ListRelation::Set,
@@ -156,13 +156,6 @@ fn relation(schema: &Value, default_of: &dyn Fn(&str) -> Option<Value>) -> ListR
             _ => ListRelation::Atomic,
         },
     }
-}
-
-/// The keys of a list in alphabetical order, as they are in paths.
-pub(crate) fn sorted(keys: impl Iterator<Item = ListKey>) -> Box<[ListKey]> {
-    let mut keys: Vec<ListKey> = keys.collect();
-    keys.sort_by(|one, two| one.name.cmp(&two.name));
-    keys.into()
 }
 
 /// The definition that a schema refers to, directly or wrapped in `allOf`.
