@@ -29,7 +29,7 @@ enum OrderedAuthorizer {
     AlwaysAllowGroups(Vec<String>),
     AlwaysAllowPaths(Vec<String>),
     Rbac,
-    Webhook(AccessWebhook),
+    Webhook(Box<AccessWebhook>),
 }
 
 impl Authorizer {
@@ -48,7 +48,7 @@ impl Authorizer {
                     OrderedAuthorizer::AlwaysAllowPaths(config.always_allow_paths.clone())
                 }
                 AuthorizerKind::Rbac => OrderedAuthorizer::Rbac,
-                AuthorizerKind::Webhook => OrderedAuthorizer::Webhook(webhook.take()?),
+                AuthorizerKind::Webhook => OrderedAuthorizer::Webhook(Box::new(webhook.take()?)),
             })
         });
         Self { order: order.collect(), rbac }

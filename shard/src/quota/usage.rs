@@ -337,8 +337,13 @@ mod tests {
         let codec = KeyCodec::new("/registry", 1, is_built_in);
         let resource = ResourceName::new("", "configmaps");
         let key = codec.object(&resource, &Origin::BuiltIn, "c", Some("n"), name);
-        let object =
-            encode(&json!({"metadata": {"name": name, "namespace": "n"}}), 0).unwrap().stored().clone();
+        let object = encode(
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}}),
+            0,
+        )
+        .unwrap()
+        .stored()
+        .clone();
         let previous = Record {
             key: key.clone().into(),
             value: object.clone(),
@@ -405,7 +410,7 @@ mod tests {
             ),
             (vec![("other", "q", hard(json!({"count/configmaps": "0"})))], None),
             (
-                vec![("admin", "a", whole.clone()), ("n", "b", hard(json!({"count/configmaps": "5"})))],
+                vec![("admin", "a", whole), ("n", "b", hard(json!({"count/configmaps": "5"})))],
                 Some(
                     "exceeded quota: a, requested: count/configmaps=1, used: count/configmaps=0, limited: \
                      count/configmaps=0",

@@ -117,7 +117,7 @@ impl Measurement {
             Self::List => lists::list(&mut server, size).await,
             Self::Apply => requests::apply(&server, size).await,
             Self::Rules => requests::rules(&server, size).await,
-            Self::Watchers => watches::watchers(&mut server, size).await,
+            Self::Watchers => watches::watchers(&server, size).await,
             Self::Definition => workspaces::large_definition(&server, size).await,
             Self::Workspaces => workspaces::empty(&server, size).await,
             Self::Resume => watches::resume(&mut server, size).await,

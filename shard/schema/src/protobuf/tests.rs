@@ -541,9 +541,6 @@ fn tables_have_exactly_the_fields_of_their_definitions() {
     assert!(compared > 50, "only {compared} tables were compared");
 }
 
-/// Kinds that are not served, and a part of rules that is embedded.
-const NOT_SERVED: &[&str] = &[".admissionregistration.v1.Rule"];
-
 /// The fields of a message with those of embedded ones.
 fn field_names(message: &super::table::Message) -> Vec<&'static str> {
     let names = message.fields.iter().flat_map(|field| match field.kind {

@@ -26,7 +26,10 @@ const MAX_VISITED: usize = 20_000;
 const COMPONENT: &str = "garbage-collector-controller";
 
 /// The namespaces of owners that were searched for: `None` if there is no such object.
-pub(super) struct MisplacedOwners(Mutex<LruCache<(Box<str>, Box<str>), Option<Box<str>>>>);
+pub(super) struct MisplacedOwners(Mutex<LruCache<OwnerUid, Option<Box<str>>>>);
+
+/// A logical cluster and a UID in it.
+type OwnerUid = (Box<str>, Box<str>);
 
 impl MisplacedOwners {
     pub(super) fn new() -> Self {

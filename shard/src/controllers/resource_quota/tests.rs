@@ -110,22 +110,23 @@ async fn a_full_quota_refuses_creates_until_objects_are_deleted() {
 async fn concurrent_creates_never_exceed_a_limit() {
     for hard in [5, 17, 40] {
         let shard = Shard::start().await;
+        let limit = hard.to_string();
         shard.workspace("abc").await;
-        shard.create("abc", QUOTAS, quota("default", "q", json!({LIMIT: hard.to_string()}))).await.unwrap();
+        shard.create("abc", QUOTAS, quota("default", "q", json!({LIMIT: limit}))).await.unwrap();
         let names: Vec<String> =
             (0..32).flat_map(|creator| [format!("m{creator}"), format!("m{creator}x")]).collect();
         let outcomes = join_all(names.iter().map(|name| create_map(&shard, name))).await;
         let created = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         // One is the CA bundle.
         assert_eq!((created, maps(&shard)), (hard - 1, hard - 1));
-        shard.until("all are counted", || used(&shard, "q", LIMIT) == hard.to_string()).await;
+        shard.until("all are counted", || used(&shard, "q", LIMIT) == limit).await;
         // Creates of one name share nothing: the refused ones give their share back.
         shard
             .delete("abc", MAPS, Some("default"), &names[outcomes.iter().position(Result::is_ok).unwrap()])
             .await;
         let outcomes = join_all((0..32).map(|_| create_map(&shard, "mm"))).await;
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
-        shard.until("one is counted", || used(&shard, "q", LIMIT) == hard.to_string()).await;
+        shard.until("one is counted", || used(&shard, "q", LIMIT) == limit).await;
         assert_eq!(create_map(&shard, "mn").await.unwrap_err().code, 403);
     }
 }

@@ -20,7 +20,7 @@ struct Shard {
     pki: Pki,
     port: u16,
     // Dropped last: it is the working directory of the process.
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
 }
 
 impl Shard {
@@ -48,7 +48,7 @@ impl Shard {
         std::fs::write(&file, config.to_string()).unwrap();
         let program = Program::new("fairlead-shard", folder.path()).unwrap();
         let process = program.args(["--config".into(), file.into_os_string()]).start().unwrap();
-        let mut shard = Self { process, pki, port, folder };
+        let mut shard = Self { process, pki, port, _folder: folder };
         let master = shard.client(&Role::ShardAdmin);
         shard.process.until_ready(&master).await.unwrap();
         shard

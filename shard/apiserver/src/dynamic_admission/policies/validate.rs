@@ -160,7 +160,8 @@ struct AnnotationValues(BTreeMap<String, Vec<String>>);
 
 impl AnnotationValues {
     fn add(&mut self, key: String, mut value: String) {
-        value.truncate(value.floor_char_boundary(MAX_ANNOTATION));
+        let end = (0..=MAX_ANNOTATION).rev().find(|at| value.is_char_boundary(*at)).unwrap_or_default();
+        value.truncate(end);
         let values = self.0.entry(key).or_default();
         if !values.contains(&value) {
             values.push(value);
