@@ -122,12 +122,6 @@ pub const LISTED: &[Listed] = &[
         at: &["/body/paths/apis/apiextensions.k8s.io", "/body/paths/apis/apiextensions.k8s.io/v1"],
         reason: Deliberate("An additional OpenAPI document for CRDs makes `kubectl explain crd` work."),
     },
-    Listed {
-        place: "a,b,c,g",
-        on: "GET */openapi/v3*",
-        at: &["/body/paths/apis/certificates.k8s.io*"],
-        reason: Later("API server: groups that are not served yet."),
-    },
     // Bootstrap objects.
     Listed {
         place: "objects/system-admin.*",
@@ -489,6 +483,18 @@ pub const LISTED: &[Listed] = &[
         reason: Deliberate(
             "A limit of `configmaps` is enforced, as in Kubernetes. kcp accepts the quota and ignores it.",
         ),
+    },
+    Listed {
+        place: "c",
+        on: "#774,788",
+        at: &["/body/rows/demo/q-b", "/body/rows/demo/q-c", "/body/items/demo/q-b", "/body/items/demo/q-c"],
+        reason: Deliberate("A limit of `configmaps` is enforced, so the objects beyond it do not exist."),
+    },
+    Listed {
+        place: "c",
+        on: "#793,795",
+        at: &["/status"],
+        reason: Deliberate("A limit of `configmaps` is enforced, so the objects beyond it do not exist."),
     },
     Listed {
         place: "c",

@@ -14,9 +14,9 @@ use crate::field::FieldPath;
 pub struct TypedKind {
     /// API group.
     pub group: String,
-    /// Version.
+    /// Version of the API group.
     pub version: String,
-    /// Kind.
+    /// Kind of the objects.
     pub kind: String,
     /// Its structural schema.
     pub schema: Value,

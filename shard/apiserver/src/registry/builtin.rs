@@ -166,6 +166,10 @@ impl Strategy for BuiltInStrategy {
         self.0.allows_create_on_update
     }
 
+    fn returns_deleted(&self) -> bool {
+        self.0.returns_deleted
+    }
+
     fn counts_generations(&self) -> bool {
         self.0.has_generation
     }

@@ -71,6 +71,11 @@ pub trait Strategy: Send + Sync {
         false
     }
 
+    /// Whether the response to a delete is the object, instead of a Status.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
     /// The paths of the `scale` subresource.
     fn scale(&self) -> Option<&ScalePaths> {
         None

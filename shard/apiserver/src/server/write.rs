@@ -180,6 +180,9 @@ impl<H: Host> ApiServer<H> {
         warnings.extend(options.warnings.take());
         match deleted? {
             DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
+            DeleteResult::Gone(stored) if target.resource.strategy(&target.version).returns_deleted() => {
+                self.one(context, target, accepted, &stored, StatusCode::OK)
+            }
             DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
                 // The object is deleted already, so the response must not be an error.

@@ -39,13 +39,23 @@ const BLOCKING: DestinationOptions =
     DestinationOptions { format: LineFormat::Json, mode: Mode::Blocking, truncation: None };
 
 /// A server with a log file.
-struct Audited {
-    server: Server,
+pub(crate) struct Audited {
+    pub(crate) server: Server,
+    pub(crate) file: AuditFile,
+}
+
+/// A log file that is removed at the end.
+pub(crate) struct AuditFile {
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Audited {
+    /// A server that has written the events of a request before it responds.
+    pub(crate) async fn blocking(rules: &str) -> Self {
+        Self::start(rules, BLOCKING).await
+    }
+
     async fn start(rules: &str, options: DestinationOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
@@ -57,15 +67,25 @@ impl Audited {
             api.with_audit(log)
         })
         .await;
-        Self { server, path, _folder: folder }
+        Self { server, file: AuditFile { path, _folder: folder } }
     }
 
+    fn text(&self) -> String {
+        self.file.text()
+    }
+
+    fn take(&self) -> Vec<Value> {
+        self.file.take()
+    }
+}
+
+impl AuditFile {
     fn text(&self) -> String {
         std::fs::read_to_string(&self.path).unwrap()
     }
 
     /// The events since the last call.
-    fn take(&self) -> Vec<Value> {
+    pub(crate) fn take(&self) -> Vec<Value> {
         let events = self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         std::fs::File::options().write(true).open(&self.path).unwrap().set_len(0).unwrap();
         events

@@ -240,10 +240,6 @@ impl Admission for NamespaceAdmission {
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         self.1.validate(write, object, old).await?;
-        // Tests see audit annotations as warnings.
-        for (key, value) in write.audit_annotations.take() {
-            write.warnings.add(format!("audit {key}: {value}"));
-        }
         Ok(self.0.validate(write)?.into_iter().collect())
     }
 }

@@ -1,7 +1,8 @@
 //! Admission policies with their bindings and parameters.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::audit::{AuditFile, Audited};
 use crate::client::{CONFIG_MAPS, GADGETS, Server, TestResponse, WIDGETS};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -27,9 +28,30 @@ fn rule(group: &str, resource: &str) -> Value {
 /// A server with objects of the kinds of policies.
 struct Policies(Server);
 
+/// The audit log of the server of policies.
+struct AnnotationLog(AuditFile);
+
+impl AnnotationLog {
+    /// The annotations of the last write of a ConfigMap.
+    fn annotations(&self) -> Map<String, Value> {
+        let events = self.0.take();
+        let complete = events.iter().rev().find(|event| event["stage"] == "ResponseComplete").unwrap();
+        complete["annotations"].as_object().unwrap().clone()
+    }
+}
+
 impl Policies {
     async fn start() -> Self {
         Self(Server::start().await)
+    }
+
+    /// A server with an audit log of creates of ConfigMaps.
+    async fn audited() -> (Self, AnnotationLog) {
+        let audited = Audited::blocking(
+            "\n- {level: Metadata, verbs: [create], resources: [{group: '', resources: [configmaps]}]}",
+        )
+        .await;
+        (Self(audited.server), AnnotationLog(audited.file))
     }
 
     /// Creates or replaces a validating policy and its binding.
@@ -199,7 +221,7 @@ async fn variables_and_the_request_are_visible_to_expressions() {
 
 #[tokio::test]
 async fn a_binding_may_warn_and_annotate_instead_of_refusing() {
-    let policies = Policies::start().await;
+    let (policies, log) = Policies::audited().await;
     let policy = json!({
         "validations": [{"expression": "true"}, {"expression": "false", "message": "no"}],
         "auditAnnotations": [
@@ -210,16 +232,14 @@ async fn a_binding_may_warn_and_annotate_instead_of_refusing() {
     policies.validating("p", &policy, &json!({"validationActions": ["Warn", "Audit"]})).await;
     let response = policies.post("a", "x").await;
     assert_eq!(response.code, 201);
-    let warnings = response.warnings();
-    for expected in [
-        "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-binding': no",
-        "audit p/text: has x",
-        "audit validation.policy.admission.k8s.io/validation_failure: ",
-        "expressionIndex",
-    ] {
-        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{expected}: {warnings:?}");
-    }
-    assert!(!warnings.iter().any(|warning| warning.contains("audit p/none")), "{warnings:?}");
+    assert_eq!(
+        response.warnings(),
+        ["299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-binding': no\""]
+    );
+    let annotations = log.annotations();
+    assert_eq!((&annotations["p/text"], annotations.get("p/none")), (&json!("has x"), None));
+    let failures = annotations["validation.policy.admission.k8s.io/validation_failure"].as_str().unwrap();
+    assert!(failures.contains("\"expressionIndex\":1"), "{failures}");
 
     // An annotation without a value refuses the write, whatever the actions are.
     let policy = json!({"auditAnnotations": [{"key": "k", "valueExpression": "string(object.nope)"}]});
@@ -663,7 +683,7 @@ async fn tables_and_discovery_have_policies() {
 /// Policies with what Kubernetes says about one object: failed validations, audit annotations, and errors of these.
 #[tokio::test]
 async fn evaluations_are_those_of_kubernetes() {
-    let policies = Policies::start().await;
+    let (policies, log) = Policies::audited().await;
     let cases: Vec<Value> = serde_json::from_str(include_str!("../data/policies.json")).unwrap();
     assert!(cases.len() > 60);
     for case in cases {
@@ -695,14 +715,12 @@ async fn evaluations_are_those_of_kubernetes() {
             assert!(warnings.contains(&format!("{denied}{message}")), "{case}: {warnings}");
         }
         if answer["errors"][0].is_null() {
-            for (key, value) in answer["annotations"].as_object().unwrap() {
-                let expected = format!("audit p/{key}: {}", value.as_str().unwrap());
-                assert!(warnings.contains(&expected), "{expected}: {warnings}");
-            }
-            assert_eq!(
-                warnings.matches("audit p/").count(),
-                answer["annotations"].as_object().unwrap().len()
-            );
+            let found: Map<String, Value> = log
+                .annotations()
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.strip_prefix("p/")?.to_owned(), value)))
+                .collect();
+            assert_eq!(&found, answer["annotations"].as_object().unwrap(), "{case}");
         }
         policies.0.delete(&format!("{GROUP}/validatingadmissionpolicybindings/p-binding")).await;
         policies.0.delete(&format!("{CONFIG_MAPS}/a")).await;

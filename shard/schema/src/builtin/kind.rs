@@ -41,6 +41,8 @@ pub struct BuiltinKind {
     pub allows_create_on_update: bool,
     /// Whether an update without a resourceVersion is accepted.
     pub allows_unconditional_update: bool,
+    /// Whether the response to a delete is the object, instead of a Status.
+    pub returns_deleted: bool,
     /// Whether `metadata.generation` is maintained.
     pub has_generation: bool,
     /// The version in which kcp stores the kind; the discovery hash is computed from it.
@@ -150,6 +152,7 @@ const STORED: BuiltinKind = BuiltinKind {
     selectable_fields: &[],
     allows_create_on_update: false,
     allows_unconditional_update: true,
+    returns_deleted: false,
     has_generation: false,
     hashed_version: "v1",
     semantics: &semantics::SchemaOnly,
@@ -231,6 +234,7 @@ static KINDS: &[BuiltinKind] = &[
         short_names: &["quota"],
         subresources: &[STATUS],
         definition: "io.k8s.api.core.v1.ResourceQuota",
+        returns_deleted: true,
         semantics: &semantics::ResourceQuota,
         ..STORED
     },
@@ -254,6 +258,7 @@ static KINDS: &[BuiltinKind] = &[
             body: Some(("authentication.k8s.io", "v1", "TokenRequest")),
         }],
         definition: "io.k8s.api.core.v1.ServiceAccount",
+        returns_deleted: true,
         ..STORED
     },
     BuiltinKind {

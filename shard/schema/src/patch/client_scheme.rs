@@ -172,7 +172,7 @@ mod tests {
             }}},
         });
         apply_client_scheme_patch("Deployment", &mut deployment, &patch).unwrap();
-        assert_eq!(deployment["metadata"]["finalizers"], json!(["a", "b"]));
+        assert_eq!(deployment["metadata"]["finalizers"], json!(["b", "a"]), "new items come first");
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["tolerations"], json!([{"key": "y"}]));
         let containers = pod["containers"].as_array().unwrap();

@@ -517,6 +517,10 @@ fn depth_and_number_of_values_are_bounded() {
 fn tables_have_exactly_the_fields_of_their_definitions() {
     let mut compared = 0;
     for (definition, table) in tables::by_definition() {
+        // Embedded in other messages; the published definitions have its fields there.
+        if *definition == "io.k8s.api.admissionregistration.v1.Rule" {
+            continue;
+        }
         let text = crate::builtin::definition_json(definition).expect(definition);
         let schema: Value = serde_json::from_str(text.get()).unwrap();
         let properties = schema["properties"].as_object();

@@ -24,7 +24,7 @@ fn policy(expression: &str) -> Value {
 async fn the_status_of_a_policy_has_the_result_of_the_type_check() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
-    shard.create("abc", POLICIES, policy("object.data['a'] == 'b'")).await.unwrap();
+    shard.create("abc", POLICIES, policy("object.metadata.name == 'b'")).await.unwrap();
     let status = || shard.get("abc", POLICIES, None, "p").unwrap()["status"].clone();
     shard.until("the first generation is checked", || status()["observedGeneration"] == 1).await;
     assert_eq!(status(), json!({"observedGeneration": 1, "typeChecking": {}}));
