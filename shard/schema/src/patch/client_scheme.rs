@@ -179,7 +179,7 @@ mod tests {
         let one = containers.iter().find(|container| container["name"] == "a").unwrap();
         assert_eq!(
             *one,
-            json!({"name": "a", "image": "1", "ports": [{"containerPort": 1}, {"containerPort": 2}], "args": ["y"]})
+            json!({"name": "a", "image": "1", "ports": [{"containerPort": 2}, {"containerPort": 1}], "args": ["y"]})
         );
         assert_eq!(containers.len(), 2);
 
