@@ -6,7 +6,7 @@ ARGS ?=
 # Port of the installation that `make bench` measures.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
+.PHONY: up build test bench bench-apiserver bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer; Ctrl-C stops them.
 up: build
@@ -23,6 +23,11 @@ test: build
 ## Measure a fresh installation (not on tmpfs, because durable writes are measured) and print the tables.
 bench: build
 	@BIN=$(BIN) DIR=target/bench PORT=$(BENCH_PORT) deploy/bench.sh $(ARGS)
+
+## Measure the API server of a shard beside its goals, and beside a Go kcp if KCP names its program; needs an idle machine.
+## ARGS='--only get,list' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
+bench-apiserver: build
+	@ulimit -n $$(ulimit -Hn) && $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:
@@ -73,8 +78,10 @@ slow: build
 	@command -v "$${SLOWHTTPTEST:-slowhttptest}" >/dev/null || { echo "slowhttptest is missing: install it, or set SLOWHTTPTEST to its path" >&2; exit 1; }
 	@ulimit -n 16384 && SLOW_MOST_MILLIS=$${SLOW_MOST_MILLIS:-100} cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture slowhttptest $(ARGS)
 
-## Inject faults with outages of FAULT_SECONDS (60; `make test`: 2). FAULT_FILTER selects some.
+## Inject faults: outages of FAULT_SECONDS (60; `make test`: 2) beside the gateway, of which FAULT_FILTER selects some, and
+## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats.
 faults: build
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,
@@ -100,8 +107,9 @@ pebble: build
 
 ## Fuzz input of clients and administrators, FUZZ_SECONDS (300) per target; FUZZ_TARGET selects one.
 fuzz:
-	@if [ "$(FUZZ_TARGET)" != expression ]; then gateway/fuzz/run.sh; fi
-	@if [ -z "$(FUZZ_TARGET)" ] || [ "$(FUZZ_TARGET)" = expression ]; then shard/cel/fuzz/run.sh; fi
+	@set -e; for folder in gateway shard/cel shard/apiserver; do \
+		if [ -z "$(FUZZ_TARGET)" ] || [ -f "$$folder/fuzz/fuzz_targets/$(FUZZ_TARGET).rs" ]; then $$folder/fuzz/run.sh; fi; \
+	done
 
 ## Run two gateways, one behind a CDN and one internal (deploy/patterns/comer), and show the rights of each identity.
 demo-comer: build

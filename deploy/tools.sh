@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Finds and installs the programs that Fairlead needs besides Rust. One argument:
 #   build        a C compiler, and cmake for zlib-ng (the default)
-#   tests        Prometheus, kubectl and Chromium for `make test`. Prints one line for each that is not available:
+#   tests        Prometheus, kubectl, Chromium and Python's client for `make test`. Prints one line for each that is not available:
 #                its name, a tab and the reason. With CI=true, a missing one is an error.
-#   prometheus, kubectl, browser, drawing
+#   prometheus, kubectl, python, browser, drawing
 #                one set of programs; a missing one is an error
 # apt installs packages, as root or by sudo. Prometheus and kubectl are unpacked into target/tools instead, because this
-# needs no rights and starts no service. Without apt or sudo, one line names the packages and the command to install them.
+# needs no rights and starts no service. Python's client is a package of pip, in an environment of its own there. Without apt or sudo, one line names the packages and the command to install them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 unpacked=target/tools/usr/bin
 kubectl_minimum=1.29
+python_kubernetes=kubernetes==37.0.2
 
 # --- Entry point -----------------------------------------------------------------------------------------------------
 
@@ -20,6 +21,7 @@ main() {
     build) require cc cmake && require_cargo ;;
     tests) tests ;;
     prometheus | kubectl) require_fetched "$1" ;;
+    python) require_python ;;
     browser) require chromium chromedriver ;;
     drawing) require rsvg-convert ;;
     *)
@@ -36,6 +38,7 @@ tests() {
         reason=$(fetch "$tool") || missing+=("$tool"$'\t'"${reason#*; }")
     done
     reason=$(install_for chromium chromedriver) || missing+=(chromium$'\t'"${reason#*; }")
+    reason=$(python_client) || missing+=(python-kubernetes$'\t'"${reason#*; }")
     ((${#missing[@]})) || return 0
     if [[ -n "${CI:-}" ]]; then
         printf 'missing: %s\n' "${missing[@]/$'\t'/; }" >&2
@@ -57,6 +60,11 @@ require_cargo() {
 require_fetched() {
     local reason
     reason=$(fetch "$1") || { echo "$reason" >&2 && exit 1; }
+}
+
+require_python() {
+    local reason
+    reason=$(python_client) || { echo "$reason" >&2 && exit 1; }
 }
 
 # --- Programs from packages ------------------------------------------------------------------------------------------
@@ -175,6 +183,27 @@ fetch() {
         return 1
     fi
     rm -r "$folder"
+}
+
+# --- Python's client -------------------------------------------------------------------------------------------------
+
+# Makes an environment in target/tools with the package kubernetes, unless there is one. On failure, prints the reason in one
+# line.
+python_client() {
+    local folder=target/tools/python reason
+    if [[ -x "$folder/bin/python" ]] && "$folder/bin/python" -c 'import kubernetes' 2>/dev/null; then return 0; fi
+    # Debian has the module that makes environments with pip in a package of its own, which no program is named after.
+    if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+        reason=$(install_for python3-venv) || { echo "$reason" && return 1; }
+    fi
+    echo "installing Python's package kubernetes into target/tools" >&2
+    rm -rf "$folder"
+    if ! { python3 -m venv "$folder" &&
+        timeout 300 "$folder/bin/pip" install --quiet --disable-pip-version-check "$python_kubernetes"; } >&2; then
+        rm -rf "$folder"
+        echo "missing: python-kubernetes; pip cannot install $python_kubernetes"
+        return 1
+    fi
 }
 
 main "$@"

@@ -1,16 +1,18 @@
 //! The host of the cache's API server: the same resources in all scopes, and access for one group only.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::{
-    Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope,
-    ScopeSelector, ScopedPath, content, failure, forbidden, serve,
+    Action, Attributes, Authorization, AuthorizationFuture, Host, InterceptedRequest, RequestedResource,
+    Response, Scope, ScopeSelector, ScopedPath, content, failure, forbidden, serve,
 };
-use fairlead_authn::{Chain, Identity, Outcome, UserInfo};
+use fairlead_authn::{Chain, ClientCertificateAuthenticator, Identity, Outcome, SharedAuthorities, UserInfo};
+use fairlead_config::CacheConfig;
 use fairlead_names::ResourceName;
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
@@ -25,9 +27,54 @@ pub const MASTERS: &str = "system:masters";
 /// The build part of `gitVersion` in `/version`.
 const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
 
+/// Authenticates the clients of a cache server.
+#[async_trait]
+pub trait ClientAuthentication: Send + Sync {
+    /// The identity of the client.
+    async fn identify(&self, parts: &Parts) -> Outcome;
+}
+
+#[async_trait]
+impl ClientAuthentication for Chain {
+    async fn identify(&self, parts: &Parts) -> Outcome {
+        serve::identify(self, parts).await
+    }
+}
+
+/// Authentication of the cache's clients, and the requests that need no permission.
+pub struct CacheAccess {
+    authentication: Arc<dyn ClientAuthentication>,
+    always_allow_paths: Vec<String>,
+    synthetic_delay: Duration,
+}
+
+impl CacheAccess {
+    /// Clients have certificates that `authorities` have signed.
+    pub fn of_certificates(authorities: SharedAuthorities, config: &CacheConfig) -> Self {
+        let chain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities)).build();
+        Self {
+            authentication: Arc::new(chain),
+            always_allow_paths: config.always_allow_paths.clone(),
+            synthetic_delay: config.synthetic_delay.get(),
+        }
+    }
+
+    /// Clients are those of the shard in whose process the cache is.
+    pub fn of_shard(authentication: Arc<dyn ClientAuthentication>) -> Self {
+        Self { authentication, always_allow_paths: Vec::new(), synthetic_delay: Duration::ZERO }
+    }
+
+    fn allows(&self, path: &str) -> bool {
+        self.always_allow_paths.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => path == allowed,
+        })
+    }
+}
+
 /// The host of the cache's API server.
 pub(crate) struct CacheHost {
-    chain: Chain,
+    access: CacheAccess,
     catalog: Arc<Catalog>,
     by_name: FxHashMap<ResourceName, Arc<ServedResource>>,
     metrics: Metrics,
@@ -35,14 +82,18 @@ pub(crate) struct CacheHost {
 }
 
 impl CacheHost {
-    /// Serves `resources` to clients that `chain` authenticates as members of [`MASTERS`].
-    pub(crate) fn new(chain: Chain, resources: Vec<Arc<ServedResource>>, metrics: Metrics) -> Self {
+    /// Serves `resources` to clients that `access` authenticates as members of [`MASTERS`].
+    pub(crate) fn new(access: CacheAccess, resources: Vec<Arc<ServedResource>>, metrics: Metrics) -> Self {
         let by_name =
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
         // The catalog never changes while the process runs.
         let catalog = Arc::new(Catalog::new(resources));
-        Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
+        Self { access, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
     }
+}
+
+fn is_master(user: &UserInfo) -> bool {
+    user.groups.iter().any(|group| group == MASTERS)
 }
 
 #[async_trait]
@@ -54,7 +105,10 @@ impl Host for CacheHost {
     /// A client without a certificate of the configured authorities is anonymous; other credentials are ignored.
     /// Anonymous requests are denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        Ok(match serve::identify(&self.chain, parts).await {
+        if !self.access.synthetic_delay.is_zero() {
+            tokio::time::sleep(self.access.synthetic_delay).await;
+        }
+        Ok(match self.access.authentication.identify(parts).await {
             Outcome::Identified(identity) => identity,
             Outcome::Anonymous => Identity::anonymous(),
             Outcome::Rejected(rejection) => {
@@ -85,8 +139,7 @@ impl Host for CacheHost {
         let path = request.path.text();
         let user = request.identity.user();
         let action = Action::NonResource { verb: "get", path: &path };
-        let attributes = Attributes { user, scopes: None, action };
-        if !self.authorize(&attributes).is_allowed() {
+        if !is_master(user) && !self.access.allows(&path) {
             return Some(failure(&forbidden(user, &action)));
         }
         if path != "/metrics" {
@@ -98,11 +151,18 @@ impl Host for CacheHost {
         })
     }
 
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        match attributes.user.groups.iter().any(|group| group == MASTERS) {
-            true => Decision::Allow,
-            false => Decision::NoOpinion,
-        }
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
+        let is_open = match attributes.action {
+            Action::NonResource { verb: "get", path } => self.access.allows(path),
+            _ => false,
+        };
+        AuthorizationFuture::Ready(if is_open {
+            Authorization::allow("AlwaysAllowPaths", "the path is open to everybody")
+        } else if is_master(attributes.user) {
+            Authorization::allow("AlwaysAllowGroups", "the user is in system:masters")
+        } else {
+            Authorization::no_opinion("AlwaysAllowGroups", "the user is not in system:masters")
+        })
     }
 
     fn resolve(

@@ -15,6 +15,6 @@ mod path;
 mod process;
 mod server;
 
-pub use host::MASTERS;
+pub use host::{CacheAccess, ClientAuthentication, MASTERS};
 pub use process::{StartError, main};
-pub use server::CacheServer;
+pub use server::{CacheServer, EmbeddedCache};

@@ -1,12 +1,12 @@
-//! The process: loads the configuration and serves until a signal arrives.
+//! The process: takes the configuration from a file or from kcp's flags, and serves until a signal arrives.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use fairlead_apiserver::serve;
 use fairlead_authn::TrustPurpose;
+use fairlead_certs::{Host, create_private_folder, write_serving_chain};
+use fairlead_config::flags::{CacheArguments, CacheFlags, FlagError};
 use fairlead_config::{CacheConfig, ConfigError};
 use fairlead_process::{
     AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError,
@@ -15,24 +15,48 @@ use fairlead_process::{
 };
 use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
+use crate::host::CacheAccess;
 use crate::server::CacheServer;
 
 /// File descriptors of the process besides those of connections.
 const OWN_FILES: u64 = 64;
 
-/// Serves the objects that all shards share.
-#[derive(Debug, Parser)]
-#[command(name = "fairlead-cache-server", version)]
-struct Arguments {
-    /// The configuration file; `fairlead config defaults cache` prints a complete one.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
 /// Parses the arguments, serves, and prints an error in one sentence.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    fairlead_process::run(|| start(&arguments.config))
+    // Arguments that are not UTF-8 are neither a flag nor an existing file.
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    match CacheFlags::parse(env!("CARGO_PKG_VERSION"), arguments) {
+        Ok(CacheArguments::Text(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        parsed => fairlead_process::run(|| match parsed? {
+            CacheArguments::Flags(flags) => {
+                create_files(&flags)?;
+                start(flags.config, &flags.warnings)
+            }
+            CacheArguments::File(file) => start(fairlead_config::load(&file)?, &[]),
+            CacheArguments::Text(_) => Ok(()),
+        }),
+    }
+}
+
+/// Creates the root directory, and the certificate that no flag names, if they do not exist yet.
+fn create_files(flags: &CacheFlags) -> Result<(), StartError> {
+    create_private_folder(&flags.root_directory)?;
+    if let Some(folder) = flags.config.store.path.parent() {
+        create_private_folder(folder)?;
+    }
+    let Some(files) = &flags.self_signed else { return Ok(()) };
+    if files.certificate.exists() && files.private_key.exists() {
+        return Ok(());
+    }
+    let mut hosts = vec![Host::Name("localhost".to_owned()), Host::Address([127, 0, 0, 1].into())];
+    let address = Host::Address(flags.config.serving.address.ip());
+    if !flags.config.serving.address.ip().is_unspecified() && !hosts.contains(&address) {
+        hosts.push(address);
+    }
+    Ok(write_serving_chain(&files.certificate, &files.private_key, &hosts)?)
 }
 
 /// Reasons for which the process cannot start or must exit.
@@ -41,6 +65,12 @@ pub enum StartError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The command line cannot be used.
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    /// The root directory cannot be used.
+    #[error("the root directory cannot be used")]
+    Files(#[from] fairlead_certs::Error),
     /// Logging cannot be set up.
     #[error(transparent)]
     Logging(#[from] LoggingError),
@@ -72,12 +102,14 @@ impl FatalError for StartError {
         match self {
             Self::Config(error) => FatalError::hint(error),
             Self::Bind(error) => error.hint(),
+            Self::Flags(_) => Some("`fairlead-cache-server --help` lists all flags".to_owned()),
             Self::Store(OpenError::Corrupt { .. }) => Some(
                 "a new cache is filled by the shards within seconds: move the file away to start with an empty one"
                     .to_owned(),
             ),
             Self::Store(OpenError::InUse { .. }) => Some("is another cache server running?".to_owned()),
-            Self::Logging(_)
+            Self::Files(_)
+            | Self::Logging(_)
             | Self::Metrics(_)
             | Self::Load(_)
             | Self::Store(OpenError::NewerFormat { .. } | OpenError::Io { .. })
@@ -88,9 +120,11 @@ impl FatalError for StartError {
     }
 }
 
-fn start(config: &Path) -> Result<(), StartError> {
-    let config: CacheConfig = fairlead_config::load(config)?;
+fn start(config: CacheConfig, warnings: &[String]) -> Result<(), StartError> {
     init_logging(&config.log)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let files = check_open_files(config.limits.max_connections as u64 + OWN_FILES);
     if let Some(warning) = files.warning {
         tracing::warn!("{warning}");
@@ -106,18 +140,19 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let shutdown = Shutdown::new(&config.drain);
     let tasks = Tasks::new(shutdown.clone());
     let handled = signals(&shutdown, reloads.trigger()).map_err(StartError::System)?;
-    let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
+    let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
+    let tls = tls.watch("serving certificate", &reloads)?;
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
+    let access = CacheAccess::of_certificates(authorities, &config);
     let store = open_store(&config)?;
     // Bind the port after the store is open: clients that connect do not wait for its verification.
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();
-    let cache =
-        CacheServer::new(Arc::clone(&store), authorities, health.clone(), &metrics, address.to_string())
-            .await
-            .map_err(StartError::Prepare)?;
+    let cache = CacheServer::new(Arc::clone(&store), access, health.clone(), &metrics, address.to_string())
+        .await
+        .map_err(StartError::Prepare)?;
     health.shutdown(&shutdown);
     let options = ServerOptions {
         name: "cache".to_owned(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
+use fairlead_apiserver::serve::Mount;
 use fairlead_apiserver::{Admission, AdmissionRequest, ApiServer, RequestMetrics, serve};
-use fairlead_authn::{Chain, ClientCertificateAuthenticator, SharedAuthorities};
 use fairlead_names::KeyCodec;
 use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
 use fairlead_store::{FollowError, Mutation, Store};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::bootstrap::write_definitions;
 use crate::definitions::{is_built_in, served_resources};
-use crate::host::CacheHost;
+use crate::host::{CacheAccess, CacheHost, ClientAuthentication};
 
 /// The layout of storage keys, as in kcp.
 const KEYS: KeyCodec = KeyCodec::new("/cache", 2, is_built_in);
@@ -30,14 +30,14 @@ pub struct CacheServer {
 }
 
 impl CacheServer {
-    /// Prepares the store and an API server for clients whose certificates `authorities` have signed. `address` is the
-    /// server address in discovery documents.
+    /// Prepares the store and an API server for the clients of `access`. `address` is the server address in discovery
+    /// documents.
     ///
     /// # Errors
     /// 500 if the store fails or a metric is registered twice.
     pub async fn new(
         store: Arc<dyn Store>,
-        authorities: SharedAuthorities,
+        access: CacheAccess,
         health: Health,
         metrics: &Metrics,
         address: String,
@@ -47,17 +47,8 @@ impl CacheServer {
         health.check("store", &[Probe::Ready, Probe::Health], move || {
             probed.stats().failure.map_or(Ok(()), Err)
         });
-        let objects = ObjectStore::new(Arc::clone(&store), KEYS, SCOPE_ANNOTATIONS);
-        write_definitions(&objects).await?;
-        let hub = Hub::new(store, KEYS, HubOptions::default());
-        let registry: Arc<dyn Registry> =
-            Arc::new(StoreRegistry::replica(objects, hub.clone(), Arc::new(NoAdmission)));
-        let resources = served_resources(&registry)
-            .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
-        let chain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities)).build();
-        let host = CacheHost::new(chain, resources, metrics.clone());
         let request_metrics = RequestMetrics::new(metrics).map_err(Status::internal)?;
-        let server = Arc::new(ApiServer::new(host, SCOPE_ANNOTATIONS, address, request_metrics));
+        let (server, hub) = api_server(store, access, metrics, request_metrics, address).await?;
         Ok(Self { server, hub, health })
     }
 
@@ -68,10 +59,68 @@ impl CacheServer {
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
         let Self { server, hub, health } = self;
         tokio::select! {
-            () = serve::serve(bound, options, server, health, hub.clone()) => Ok(()),
+            () = serve::serve(bound, options, server, health, hub.clone(), None) => Ok(()),
             outcome = hub.run() => outcome,
         }
     }
+}
+
+/// A cache server in the process of a shard, on the shard's listener and in the shard's store.
+pub struct EmbeddedCache {
+    server: Arc<ApiServer<CacheHost>>,
+    hub: Hub,
+}
+
+impl EmbeddedCache {
+    /// The path below which it is served.
+    pub const PATH: &'static str = "/services/cache";
+
+    /// Prepares the store and an API server for clients that the shard authenticates.
+    ///
+    /// # Errors
+    /// 500 if the store fails.
+    pub async fn new(
+        store: Arc<dyn Store>,
+        authentication: Arc<dyn ClientAuthentication>,
+        metrics: &Metrics,
+        request_metrics: RequestMetrics,
+        address: String,
+    ) -> Result<Self, Status> {
+        let access = CacheAccess::of_shard(authentication);
+        let (server, hub) = api_server(store, access, metrics, request_metrics, address).await?;
+        Ok(Self { server, hub })
+    }
+
+    /// Its place on the listener.
+    pub fn mount(&self) -> Mount {
+        Mount { path: Self::PATH, server: self.server.clone(), hub: self.hub.clone() }
+    }
+
+    /// Delivers changes to watches, as long as the future exists.
+    ///
+    /// # Errors
+    /// [`FollowError`] if the change feed of the store fails; the process must exit then.
+    pub async fn run(self) -> Result<(), FollowError> {
+        self.hub.run().await
+    }
+}
+
+async fn api_server(
+    store: Arc<dyn Store>,
+    access: CacheAccess,
+    metrics: &Metrics,
+    request_metrics: RequestMetrics,
+    address: String,
+) -> Result<(Arc<ApiServer<CacheHost>>, Hub), Status> {
+    let objects = ObjectStore::new(Arc::clone(&store), KEYS, SCOPE_ANNOTATIONS);
+    write_definitions(&objects).await?;
+    let hub = Hub::new(store, KEYS, HubOptions::default());
+    let registry: Arc<dyn Registry> =
+        Arc::new(StoreRegistry::replica(objects, hub.clone(), Arc::new(NoAdmission)));
+    let resources = served_resources(&registry)
+        .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
+    let host = CacheHost::new(access, resources, metrics.clone());
+    Ok((Arc::new(ApiServer::new(host, SCOPE_ANNOTATIONS, address, request_metrics)), hub))
 }
 
 /// No admission: the shards that write the copies have already run it.

@@ -78,10 +78,10 @@ pub fn provisional_certificate(names: &[String]) -> Result<String, Error> {
 ///
 /// # Errors
 /// [`Error::Io`]; the previous file is kept then.
-pub fn write_secret(file: &Path, text: &str) -> Result<(), Error> {
+pub fn write_secret(file: &Path, secret: impl AsRef<[u8]>) -> Result<(), Error> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_private_folder(folder)?;
-    replace(file, text, Secrecy::Secret)?;
+    replace(file, &secret, Secrecy::Secret)?;
     sync_folder(folder)
 }
 

@@ -20,7 +20,11 @@ pub(crate) enum Secrecy {
 
 /// Writes `contents` to `path` by renaming a complete and synced file over it. The name is durable only after
 /// [`sync_folder`], of which one call serves many files. A temporary file of an earlier crash is replaced.
-pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(), Error> {
+pub(crate) fn replace(
+    path: &Path,
+    contents: &(impl AsRef<[u8]> + ?Sized),
+    secrecy: Secrecy,
+) -> Result<(), Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.tmp"));
     let mode = match secrecy {
@@ -36,7 +40,7 @@ pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         // The umask applies to the mode above and could make public files unreadable for their users.
         file.set_permissions(Permissions::from_mode(mode))?;
-        file.write_all(contents.as_bytes())?;
+        file.write_all(contents.as_ref())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };

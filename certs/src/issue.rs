@@ -71,6 +71,31 @@ pub(crate) fn sign_self(
     params.self_signed(key).map_err(Error::issue(item))
 }
 
+/// A serving certificate and the authority that has signed it, as one PEM text. The authority signs nothing else.
+pub(crate) fn sign_chain(
+    item: &impl ToString,
+    hosts: &[Host],
+    key: &KeyPair,
+    now: Timestamp,
+    lifetime: Duration,
+) -> Result<String, Error> {
+    let not_after = now.checked_add(lifetime).map_err(|_| Error::Clock)?;
+    let authority_key = generate_key(item)?;
+    let mut authority = params("fairlead-ca", None, now, not_after)?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority_pem = authority.self_signed(&authority_key).map_err(Error::issue(item))?.pem();
+    let issuer = Issuer::new(authority, &authority_key);
+    let mut leaf = params("fairlead", None, now, not_after)?;
+    leaf.is_ca = IsCa::ExplicitNoCa;
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    leaf.subject_alt_names =
+        hosts.iter().map(alternative_name).collect::<Result<_, _>>().map_err(Error::issue(item))?;
+    let signed = leaf.signed_by(key, &issuer).map_err(Error::issue(item))?;
+    Ok(format!("{}{authority_pem}", signed.pem()))
+}
+
 fn params(
     common_name: &str,
     organization: Option<&str>,

@@ -33,5 +33,5 @@ pub use self::{
     plan::{Item, Leaf, Plan, Usage},
     report::{Report, Row},
     roles::{Authority, Client, Server},
-    self_signed::write_self_signed,
+    self_signed::{write_self_signed, write_serving_chain, write_signing_key},
 };

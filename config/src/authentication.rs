@@ -115,20 +115,7 @@ const DEFAULT_DROP_GROUPS: [&str; 4] = [
 impl AuthenticationConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         if let Some(oidc) = &self.oidc {
-            if self.configuration.is_some() {
-                let hint = "put the issuer into the AuthenticationConfiguration";
-                checker.fault("oidc", "oidc and configuration cannot be combined", hint);
-            }
-            checker.within("oidc", |checker| {
-                for (key, value) in [("issuerURL", &oidc.issuer_url), ("clientID", &oidc.client_id)] {
-                    if value.is_empty() {
-                        checker.fault(key, "an issuer needs its URL and a client ID", "set both");
-                    }
-                }
-                if !oidc.issuer_url.is_empty() && !oidc.issuer_url.starts_with("https://") {
-                    checker.fault("issuerURL", "an issuer is reached over https only", "begin with https://");
-                }
-            });
+            oidc.check(self.configuration.is_some(), checker);
         }
         let headers = &self.request_header;
         if headers.client_ca.is_some() && headers.username_headers.is_empty() {
@@ -138,13 +125,33 @@ impl AuthenticationConfig {
     }
 }
 
-/// A version of TokenReview.
+impl OidcConfig {
+    /// Checks the key `oidc` of the settings that have this issuer.
+    pub(crate) fn check(&self, has_configuration: bool, checker: &mut Checker) {
+        if has_configuration {
+            let hint = "put the issuer into the AuthenticationConfiguration";
+            checker.fault("oidc", "oidc and configuration cannot be combined", hint);
+        }
+        checker.within("oidc", |checker| {
+            for (key, value) in [("issuerURL", &self.issuer_url), ("clientID", &self.client_id)] {
+                if value.is_empty() {
+                    checker.fault(key, "an issuer needs its URL and a client ID", "set both");
+                }
+            }
+            if !self.issuer_url.is_empty() && !self.issuer_url.starts_with("https://") {
+                checker.fault("issuerURL", "an issuer is reached over https only", "begin with https://");
+            }
+        });
+    }
+}
+
+/// A version of TokenReview or SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReviewVersion {
-    /// `authentication.k8s.io/v1beta1`.
+    /// `v1beta1` of its group.
     V1beta1,
-    /// `authentication.k8s.io/v1`.
+    /// `v1` of its group.
     V1,
 }
 

@@ -7,10 +7,13 @@
 
 mod access_log;
 mod acme;
+mod audit;
 mod authentication;
+mod authorization;
 mod cache;
 mod check;
 mod defaults;
+pub mod flags;
 mod gateway;
 mod health;
 mod issuer;
@@ -35,9 +38,14 @@ mod values;
 
 pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
 pub use acme::{AcmeChallenge, AcmeConfig, ExternalAccountConfig, ListenerAcmeConfig};
+pub use audit::{
+    AuditConfig, AuditLogBatchConfig, AuditLogFormat, AuditLogPath, AuditMode, AuditTruncateConfig,
+    AuditWebhookBatchConfig, AuditWebhookConfig,
+};
 pub use authentication::{
     AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
 };
+pub use authorization::{AuthorizationConfig, AuthorizationWebhookConfig, AuthorizerKind};
 pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
@@ -48,8 +56,8 @@ pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::lint_configuration;
 pub use listener::{
-    DenyConfig, ListenerConfig, ListenerTlsConfig, NamedCertificateConfig, PeersConfig, SocketConfig,
-    UpgradeProtocol, UpstreamIdentityConfig,
+    DenyConfig, ListenerConfig, ListenerTlsConfig, PeersConfig, SocketConfig, UpgradeProtocol,
+    UpstreamIdentityConfig,
 };
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, finding, load};
 pub use networks::{Networks, NetworksError};
@@ -62,10 +70,13 @@ pub use quota::{
 pub use regular_file::{is_regular_file, read_regular_file};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
-pub use shard::{PlacementClientConfig, ShardConfig, ShardServiceAccountsConfig};
+pub use shard::{
+    AdminAccessConfig, HomeWorkspacesConfig, ObjectLimitsConfig, PlacementClientConfig,
+    ShardAuthenticationConfig, ShardConfig, ShardServiceAccountsConfig,
+};
 pub use shared::{
-    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
-    SlowClientsConfig, StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig,
+    NamedCertificateConfig, ServerTlsConfig, ServingConfig, SlowClientsConfig, StoreConfig, TrustConfig,
 };
 pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};

@@ -7,7 +7,7 @@ use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
 use crate::quota::ListenerQuotasConfig;
 use crate::setting::{plain_settings, settings};
-use crate::shared::ServingConfig;
+use crate::shared::{NamedCertificateConfig, ServingConfig};
 use crate::tracing::TraceContextPolicy;
 use crate::units::Timespan;
 use crate::values::{InputFile, OwnPath, SecretFile, TlsVersion, TokenPolicy};
@@ -123,16 +123,6 @@ settings! {
         certificate ("certificate"): InputFile = "front-proxy.crt".into();
         /// PEM file: its private key.
         private_key ("privateKey"): SecretFile = "front-proxy.key".into();
-    }
-
-    /// A certificate for certain server names.
-    pub struct NamedCertificateConfig {
-        /// PEM file: the certificate, then its intermediates.
-        certificate ("certificate"): InputFile = "tls.crt".into();
-        /// PEM file: its private key.
-        private_key ("privateKey"): SecretFile = "tls.key".into();
-        /// Server names; *.example.com is all names one level below. Empty: the names in the certificate.
-        names ("names"): Vec<String> = Vec::new();
     }
 }
 

@@ -295,7 +295,7 @@ mod tests {
         check::<CacheConfig>(
             "cheese: x\n",
             expect![[r#"
-                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, slowClients, drain, log)
+                f.yaml:1:1: there is no key "cheese" here (there are: serving, tls, clientCA, alwaysAllowPaths, peers, store, syntheticDelay, limits, slowClients, drain, log)
             "#]],
         );
         check::<CacheConfig>(

@@ -128,6 +128,7 @@ plain_settings!(
     bool,
     u32,
     usize,
+    f64,
     String,
     SocketAddr,
     crate::units::Timespan,

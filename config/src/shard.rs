@@ -1,14 +1,17 @@
 //! The settings of a shard.
 
+use crate::audit::AuditConfig;
+use crate::authentication::{OidcConfig, WebhookConfig};
+use crate::authorization::AuthorizationConfig;
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
-    StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
+    SlowClientsConfig, StoreConfig, TrustConfig,
 };
 use crate::units::Timespan;
-use crate::values::{Battery, HttpsUrl, InputFile, SecretFile, ShardName};
+use crate::values::{Battery, HttpsUrl, InputFile, OwnPath, SecretFile, ShardName};
 
 settings! {
     /// A shard: the API server of a part of all workspaces.
@@ -17,6 +20,8 @@ settings! {
         name ("name"): ShardName = ShardName::root();
         /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
+        /// TLS versions, cipher suites and further certificates.
+        tls ("tls"): ServerTlsConfig = ServerTlsConfig::default();
         /// The URL by which other shards and the gateway reach it; null means its own address. Flag: --shard-base-url.
         shard_base_url ("shardBaseURL"): Option<HttpsUrl> = None;
         /// The URL by which users reach its workspaces, that is the gateway's; null means shardBaseURL.
@@ -34,17 +39,37 @@ settings! {
         token_file ("tokenFile"): Option<SecretFile> = None;
         /// Tokens of service accounts.
         service_accounts ("serviceAccounts"): ShardServiceAccountsConfig = ShardServiceAccountsConfig::default();
+        /// Further methods of authentication.
+        authentication ("authentication"): ShardAuthenticationConfig = ShardAuthenticationConfig::default();
+        /// Order and settings of authorizers.
+        authorization ("authorization"): AuthorizationConfig = AuthorizationConfig::default();
+        /// Audit log.
+        audit ("audit"): Option<AuditConfig> = None;
+        /// Administrators whose tokens the shard creates at its start.
+        admin_access ("adminAccess"): Option<AdminAccessConfig> = None;
+        /// PEM bundle of ConfigMaps kube-root-ca.crt; null means the serving certificate. Flag: --root-ca-file.
+        root_ca ("rootCA"): Option<InputFile> = None;
         /// Kubeconfig of the root shard, context shard-base; needed by every other shard.
         /// Flag: --root-shard-kubeconfig-file.
         root_shard_kubeconfig ("rootShardKubeconfig"): Option<SecretFile> = None;
-        /// Kubeconfig of the cache server; needed by every shard but the root. Flag: --cache-kubeconfig.
+        /// Kubeconfig of the cache server; needed by every shard but the root, which without it serves the cache itself, below
+        /// /services/cache. Flag: --cache-kubeconfig.
         cache_kubeconfig ("cacheKubeconfig"): Option<SecretFile> = None;
         /// Kubeconfig with the credential by which this shard creates logical clusters on other shards; its server is ignored.
         /// Flag: --logical-cluster-admin-kubeconfig.
         logical_cluster_admin_kubeconfig ("logicalClusterAdminKubeconfig"): Option<SecretFile> = None;
+        /// Kubeconfig by which this shard reads objects of logical clusters on other shards through the gateway: accounts of tokens,
+        /// issuers of workspace types. Flag: --external-logical-cluster-admin-kubeconfig.
+        external_logical_cluster_admin_kubeconfig ("externalLogicalClusterAdminKubeconfig"): Option<SecretFile> = None;
         /// Gateway that places new workspaces; null means that the shard places them at random by itself.
         placement ("placement"): Option<PlacementClientConfig> = None;
-        /// Optional content of the root workspace: admin, workspace-types. Flag: --batteries-included.
+        /// Home workspaces of users.
+        home_workspaces ("homeWorkspaces"): HomeWorkspacesConfig = HomeWorkspacesConfig::default();
+        /// Limit of objects per logical cluster.
+        object_limits ("objectLimits"): ObjectLimitsConfig = ObjectLimitsConfig::default();
+        /// Time after which an event is deleted; 0s keeps events for ever. Flag: --event-ttl.
+        event_ttl ("eventTTL"): Timespan = Timespan::from_secs(3600);
+        /// Optional content of the root workspace: admin, user, workspace-types, metrics-viewer. Flag: --batteries-included.
         batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
@@ -68,10 +93,52 @@ settings! {
         issuers ("issuers"): Vec<String> = vec!["https://kcp.default.svc".to_owned()];
         /// Accepted audiences, and those of tokens that request none; empty means the issuers. Flag: --api-audiences.
         audiences ("audiences"): Vec<String> = Vec::new();
+        /// URL of the keys in the issuer's discovery document; null means this shard. Flag: --service-account-jwks-uri.
+        keys_url ("keysURL"): Option<HttpsUrl> = None;
         /// Whether the account, and the secret that a token is bound to, must still exist. Flag: --service-account-lookup.
         lookup ("lookup"): bool = true;
         /// The longest validity of a token; null means that the request decides. Flag: --service-account-max-token-expiration.
         max_validity ("maxValidity"): Option<Timespan> = None;
+    }
+
+    /// Methods of authentication besides certificates, static tokens and service accounts.
+    pub struct ShardAuthenticationConfig {
+        /// Whether requests without a credential are those of system:anonymous; otherwise they get 401. Flag: --anonymous-auth.
+        anonymous ("anonymous"): bool = true;
+        /// Tokens of one OpenID Connect issuer.
+        oidc ("oidc"): Option<OidcConfig> = None;
+        /// File with an AuthenticationConfiguration of apiserver.config.k8s.io. Not together with oidc.
+        /// Flag: --authentication-config.
+        configuration ("configuration"): Option<InputFile> = None;
+        /// A token review webhook.
+        webhook ("webhook"): Option<WebhookConfig> = None;
+        /// Whether workspace types may define issuers of their own. Flag: --feature-gates=WorkspaceAuthentication=true.
+        workspaces ("workspaces"): bool = false;
+    }
+
+    /// Administrators whose tokens the shard creates: kcp-admin, shard-admin, and user with the battery of this name.
+    pub struct AdminAccessConfig {
+        /// Kubeconfig with their tokens, written before the shard is ready. Flag: --kubeconfig-path.
+        kubeconfig ("kubeconfig"): OwnPath = "admin.kubeconfig".into();
+        /// File with the hash of shard-admin's token, which stays the same as long as the kubeconfig has it.
+        /// Flag: --authentication-admin-token-path.
+        token_hash ("tokenHash"): OwnPath = ".admin-token-store".into();
+    }
+
+    /// Home workspaces of users.
+    pub struct HomeWorkspacesConfig {
+        /// Whether users may have one. Flag: --enable-home-workspaces.
+        enabled ("enabled"): bool = true;
+        /// Groups whose members may create theirs. Flag: --home-workspaces-home-creator-groups.
+        creator_groups ("creatorGroups"): Vec<String> = vec!["system:authenticated".to_owned()];
+    }
+
+    /// Limit of objects per logical cluster.
+    pub struct ObjectLimitsConfig {
+        /// Objects of all resources together; null means no limit. Flag: --logical-cluster-total-object-limit.
+        total ("total"): Option<usize> = None;
+        /// Without effect: objects are counted as they are written. Flag: --logical-cluster-object-count-scan-interval.
+        scan_interval ("scanInterval"): Timespan = Timespan::from_secs(60);
     }
 
     /// Gateway that places new workspaces.
@@ -103,6 +170,23 @@ impl ShardConfig {
     /// The URL of its virtual workspaces.
     pub fn effective_virtual_workspace_url(&self) -> HttpsUrl {
         self.virtual_workspace_url.clone().unwrap_or_else(|| self.base_url())
+    }
+}
+
+impl ShardConfig {
+    fn check_access(&self, checker: &mut Checker) {
+        if let Some(audit) = &self.audit {
+            checker.within("audit", |checker| audit.check(checker));
+        }
+        checker.within("authorization", |checker| self.authorization.check(checker));
+        checker.within("authentication", |checker| {
+            if let Some(oidc) = &self.authentication.oidc {
+                oidc.check(self.authentication.configuration.is_some(), checker);
+            }
+        });
+        checker.within("objectLimits", |checker| {
+            checker.at_least("scanInterval", self.object_limits.scan_interval, Timespan::from_millis(1));
+        });
     }
 }
 
@@ -142,6 +226,7 @@ impl ProcessConfig for ShardConfig {
                 "name at least one, such as https://kcp.default.svc",
             );
         }
+        self.check_access(checker);
         checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::check::Checker;
 use crate::setting::settings;
 use crate::units::{ByteSize, Timespan};
-use crate::values::{InputFile, LogFormat, OwnPath, SecretFile};
+use crate::values::{InputFile, LogFormat, OwnPath, SecretFile, TlsVersion};
 
 settings! {
     /// Address and serving certificate of a server.
@@ -16,6 +16,28 @@ settings! {
         certificate ("certificate"): InputFile = "tls.crt".into();
         /// PEM file: the private key of the certificate. Flag: --tls-private-key-file.
         private_key ("privateKey"): SecretFile = "tls.key".into();
+    }
+
+    /// TLS of a server.
+    pub struct ServerTlsConfig {
+        /// Oldest TLS version: 1.2 or 1.3. Flag: --tls-min-version.
+        minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
+        /// Cipher suites for TLS 1.2 by IANA name; empty means all safe ones. Flag: --tls-cipher-suites.
+        cipher_suites ("cipherSuites"): Vec<String> = Vec::new();
+        /// Whether HTTP/2 is offered. Flag: --disable-http2-serving.
+        http2 ("http2"): bool = true;
+        /// Certificates for certain server names. Flag: --tls-sni-cert-key.
+        server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
+    }
+
+    /// A certificate for certain server names.
+    pub struct NamedCertificateConfig {
+        /// PEM file: the certificate, then its intermediates.
+        certificate ("certificate"): InputFile = "tls.crt".into();
+        /// PEM file: its private key.
+        private_key ("privateKey"): SecretFile = "tls.key".into();
+        /// Server names; *.example.com is all names one level below. Empty: the names in the certificate.
+        names ("names"): Vec<String> = Vec::new();
     }
 
     /// Peers that may connect, and how they pass the address of their clients.
@@ -48,6 +70,14 @@ settings! {
         request_header_ca ("requestHeaderCA"): Option<InputFile> = None;
         /// Common names of those proxies. Flag: --requestheader-allowed-names.
         request_header_allowed_names ("requestHeaderAllowedNames"): Vec<String> = vec!["kcp-front-proxy".to_owned()];
+        /// Headers with the user's name. Flag: --requestheader-username-headers.
+        username_headers ("usernameHeaders"): Vec<String> = vec!["X-Remote-User".to_owned()];
+        /// Headers with the user's UID. Flag: --requestheader-uid-headers.
+        uid_headers ("uidHeaders"): Vec<String> = Vec::new();
+        /// Headers with a group each. Flag: --requestheader-group-headers.
+        group_headers ("groupHeaders"): Vec<String> = vec!["X-Remote-Group".to_owned()];
+        /// Prefixes of headers with extra attributes. Flag: --requestheader-extra-headers-prefix.
+        extra_header_prefixes ("extraHeaderPrefixes"): Vec<String> = vec!["X-Remote-Extra-".to_owned()];
     }
 
     /// Storage of objects.

@@ -86,6 +86,11 @@ impl ByteSize {
         Self(amount << 20)
     }
 
+    /// `amount` bytes.
+    pub const fn of_bytes(amount: u64) -> Self {
+        Self(amount)
+    }
+
     /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0

@@ -281,8 +281,12 @@ impl KcpBehaviour {
 pub enum Battery {
     /// RBAC of the administrator's group in the root workspace.
     Admin,
-    /// The workspace types organization, team and universal.
+    /// A user without rights of its own in the administrators' kubeconfig.
+    User,
+    /// The workspace types organization and team.
     WorkspaceTypes,
+    /// A service account in root that may read metrics.
+    MetricsViewer,
 }
 
 #[cfg(test)]

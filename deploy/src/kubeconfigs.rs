@@ -51,6 +51,11 @@ impl KubeconfigFolder {
         self.0.join("logical-cluster-admin.kubeconfig")
     }
 
+    /// The gateway as `external-logical-cluster-admin`, for shards: objects of logical clusters on other shards.
+    pub(crate) fn external_logical_cluster_admin(&self) -> PathBuf {
+        self.0.join("external-logical-cluster-admin.kubeconfig")
+    }
+
     /// Writes the kubeconfigs that the addresses allow; `admin` is the path of the administrator's one. Returns their paths.
     pub(crate) fn write(
         &self,
@@ -63,9 +68,13 @@ impl KubeconfigFolder {
             let shard_admin = single(layout, root_shard, "base", "shard-base", &Client::ShardAdmin)?;
             let creator = single(layout, root_shard, "base", "base", &Client::LogicalClusterAdmin)?;
             let cache = single(layout, cache, "cache", "cache", &Client::Cache)?;
+            let context = "external-logical-cluster-admin";
+            let external = &Client::ExternalLogicalClusterAdmin;
+            let external = single(layout, &addresses.gateway, "base", context, external)?;
             all.push((self.root_shard(), shard_admin.clone()));
             all.push((self.shards(), shard_admin));
             all.push((self.logical_cluster_admin(), creator));
+            all.push((self.external_logical_cluster_admin(), external));
             all.push((self.cache(), cache));
         }
         for (path, kubeconfig) in &all {

@@ -123,11 +123,11 @@ fn environment(
 
 fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
     let FrontProxyFlags { config, self_signed, warnings } = flags;
-    if let Some((certificate, key)) = self_signed
-        && !(certificate.exists() && key.exists())
+    if let Some(files) = self_signed
+        && !(files.certificate.exists() && files.private_key.exists())
     {
         let names = ["localhost", "kubernetes.default.svc", "kubernetes.default", "kubernetes"];
-        write_self_signed(&certificate, &key, &names).map_err(Failure::SelfSigned)?;
+        write_self_signed(&files.certificate, &files.private_key, &names).map_err(Failure::SelfSigned)?;
     }
     Ok(Plan { config, followed: None, warnings })
 }

@@ -98,9 +98,14 @@ pub(crate) async fn root(
             writes.ensure("root", with_valid_conditions(slice))?;
         }
     }
-    for object in fairlead_api::root_phase1(&["system:authenticated"]) {
-        let battery = object["metadata"]["annotations"][annotation::BATTERY].as_str();
-        if battery != Some("workspace-types") || settings.batteries.contains(&Battery::WorkspaceTypes) {
+    let home_creators: Vec<&str> = settings.home_creators.iter().map(String::as_str).collect();
+    for object in fairlead_api::root_phase1(&home_creators) {
+        let is_included = match object["metadata"]["annotations"][annotation::BATTERY].as_str() {
+            Some("workspace-types") => settings.batteries.contains(&Battery::WorkspaceTypes),
+            Some("metrics-viewer") => settings.batteries.contains(&Battery::MetricsViewer),
+            _ => true,
+        };
+        if is_included {
             writes.ensure("root", object)?;
         }
     }
@@ -113,6 +118,8 @@ pub(crate) struct ShardSettings<'p> {
     pub(crate) shard: &'p str,
     pub(crate) external_url: &'p str,
     pub(crate) batteries: &'p [Battery],
+    /// Groups whose members may create their home workspace.
+    pub(crate) home_creators: &'p [String],
 }
 
 /// Fills `system:shard` and `system:bound-crds`, and stores root's exports.

@@ -11,7 +11,7 @@ use fairlead_api::LOGICAL_CLUSTER_NAME;
 use fairlead_apiserver::registry::{ObjectStore, ServedResource, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_process::Status;
-use fairlead_schema::crd::{CrdNames, NamesStatus, accepted_names, has_condition};
+use fairlead_schema::crd::{CrdCondition, CrdNames, NamesStatus, accepted_names, has_condition};
 use fairlead_store::{Expect, Mutation};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -83,11 +83,17 @@ pub(crate) fn decide_names(
     Ok(NamesDecision { names, mutations })
 }
 
-/// Writes the decided names to the status of a CRD. Conditions that do not change keep their time.
+/// Writes the decided names to the status of a CRD.
 pub(crate) fn write_names(status: &mut Value, names: &NamesStatus, now: Timestamp) {
+    write_conditions(status, &names.conditions, now);
+    status["acceptedNames"] = names.accepted.to_json();
+}
+
+/// Writes conditions to the status of a CRD. Conditions that do not change keep their time.
+pub(crate) fn write_conditions(status: &mut Value, decided: &[CrdCondition], now: Timestamp) {
     let now = fairlead_api::format_time(now);
     let mut conditions: Vec<Value> = status["conditions"].as_array().cloned().unwrap_or_default();
-    for decided in &names.conditions {
+    for decided in decided {
         let text = if decided.is_true { "True" } else { "False" };
         let known = conditions.iter_mut().find(|one| one["type"] == decided.condition_type);
         let since =
@@ -104,7 +110,6 @@ pub(crate) fn write_names(status: &mut Value, names: &NamesStatus, now: Timestam
             None => conditions.push(value),
         }
     }
-    status["acceptedNames"] = names.accepted.to_json();
     status["conditions"] = conditions.into();
 }
 
@@ -189,6 +194,7 @@ pub(crate) fn unlock(objects: &ObjectStore, scope: &Scope, name: &str) -> Result
 
 fn update_of(objects: &ObjectStore, stored: &StoredObject, tree: Value) -> Result<Mutation, Status> {
     let key = objects.key(&LOGICAL_CLUSTERS, &CUSTOM, stored.scope.as_str(), None, LOGICAL_CLUSTER_NAME);
-    let encoded = objects.encode(tree, stored.object.as_object().schema_hash())?;
+    let before = stored.object.as_object();
+    let encoded = objects.encode_managed(tree, before.schema_hash(), before.managed_fields())?;
     Ok(Mutation::update(key, stored.revision, encoded.stored().clone()))
 }

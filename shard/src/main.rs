@@ -1,16 +1,20 @@
-//! The shard process: `fairlead-shard --config <file>`.
+//! The shard process: `fairlead-shard --config <file>`, or `fairlead-shard start` with kcp's flags.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use fairlead_config::flags::{FlagError, ShardArguments, ShardFlags};
 use fairlead_config::{ConfigError, ShardConfig};
 use fairlead_process::{FatalError, LoggingError, check_open_files, init_logging};
 use fairlead_shard::ShardError;
 
 /// A shard of an installation: serves its logical clusters and manages the life cycle of workspaces.
+///
+/// `fairlead-shard start` takes the flags of `kcp start` in place of a configuration file; `fairlead-shard start options`
+/// lists them.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "fairlead-shard", version)]
 struct Arguments {
     /// The configuration file; `fairlead config defaults shard` prints one.
     #[arg(long, value_name = "FILE")]
@@ -21,6 +25,10 @@ struct Arguments {
 enum Failure {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    #[error("the root directory cannot be used")]
+    Files(#[from] fairlead_certs::Error),
     #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error("the runtime cannot be started")]
@@ -34,19 +42,39 @@ impl FatalError for Failure {
         match self {
             Self::Config(error) => error.hint(),
             Self::Shard(error) => error.hint(),
-            Self::Logging(_) | Self::Runtime(_) => None,
+            Self::Flags(_) => Some("`fairlead-shard start options` lists all flags".to_owned()),
+            Self::Files(_) | Self::Logging(_) | Self::Runtime(_) => None,
         }
     }
 }
 
 fn main() -> ExitCode {
+    // Arguments that are not UTF-8 are neither a flag nor an existing file.
+    let mut arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    if arguments.next().is_some_and(|first| first == "start") {
+        return match ShardFlags::parse(env!("CARGO_PKG_VERSION"), arguments) {
+            Ok(ShardArguments::Text(text)) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Ok(ShardArguments::Flags(flags)) => fairlead_process::run(|| start(*flags)),
+            Err(error) => fairlead_process::run(|| Err(Failure::from(error))),
+        };
+    }
     let arguments = Arguments::parse();
-    fairlead_process::run(|| serve(&arguments))
+    fairlead_process::run(|| serve(fairlead_config::load(&arguments.config)?, &[]))
 }
 
-fn serve(arguments: &Arguments) -> Result<(), Failure> {
-    let config: ShardConfig = fairlead_config::load(&arguments.config)?;
+fn start(flags: ShardFlags) -> Result<(), Failure> {
+    fairlead_shard::create_files(&flags)?;
+    serve(flags.config, &flags.warnings)
+}
+
+fn serve(config: ShardConfig, warnings: &[String]) -> Result<(), Failure> {
     init_logging(&config.log)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     if let Some(warning) = check_open_files(config.limits.max_connections as u64 * 2).warning {
         tracing::warn!("{warning}");
     }

@@ -19,14 +19,18 @@ resources! {
     CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" / "clusterrolebindings";
     CONFIG_MAPS = "" / "configmaps";
     CUSTOM_RESOURCE_DEFINITIONS = "apiextensions.k8s.io" / "customresourcedefinitions";
+    EVENTS = "" / "events";
     LOGICAL_CLUSTERS = "core.kcp.io" / "logicalclusters";
     NAMESPACES = "" / "namespaces";
+    RESOURCE_QUOTAS = "" / "resourcequotas";
     ROLES = "rbac.authorization.k8s.io" / "roles";
     ROLE_BINDINGS = "rbac.authorization.k8s.io" / "rolebindings";
     SECRETS = "" / "secrets";
     SERVICE_ACCOUNTS = "" / "serviceaccounts";
     SHARDS = "core.kcp.io" / "shards";
+    VALIDATING_ADMISSION_POLICIES = "admissionregistration.k8s.io" / "validatingadmissionpolicies";
     WORKSPACES = "tenancy.kcp.io" / "workspaces";
+    WORKSPACE_AUTHENTICATION_CONFIGURATIONS = "tenancy.kcp.io" / "workspaceauthenticationconfigurations";
     WORKSPACE_TYPES = "tenancy.kcp.io" / "workspacetypes";
 }
 

@@ -55,7 +55,9 @@ impl<'s> Writes<'s> {
         new: Value,
     ) -> Result<(), Status> {
         let key = self.key(resource, old.scope.as_str(), &new);
-        let encoded = self.objects.encode(new, resource.schema_hash)?;
+        // The shard itself owns no fields; those of clients keep their owners.
+        let managed = old.object.as_object().managed_fields();
+        let encoded = self.objects.encode_managed(new, resource.schema_hash, managed)?;
         if encoded != old.object {
             self.mutations.push(Mutation::update(key, old.revision, encoded.stored().clone()));
         }

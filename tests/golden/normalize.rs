@@ -114,7 +114,8 @@ impl Normalizer {
     }
 
     fn object(&self, mut object: Map<String, Value>) -> Value {
-        // Managed fields belong to server-side apply, which Fairlead does not have yet.
+        // The recordings have no managedFields: those of kcp's controllers, which write by its own API, differ. The schema
+        // crate compares the tracking of fields with Kubernetes.
         object.remove("managedFields");
         // The recordings have no descriptions. A property that is named so is no text.
         if object.get("description").is_some_and(Value::is_string) {

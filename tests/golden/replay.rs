@@ -113,7 +113,6 @@ impl<'a> Replay<'a> {
                 }
                 pair_header(exchange, &response.headers, &mut self.names.aliases);
                 self.report.add(self.place, exchange.seq, &subject, &found);
-                self.replace_apply(exchange, &request, response.status.as_u16()).await;
                 return;
             }
             sleep(pause).await;
@@ -146,28 +145,6 @@ impl<'a> Replay<'a> {
             _ => None,
         };
         (found, bodies)
-    }
-
-    /// Fairlead has no server-side apply yet. Writes the object that apply would have made in another way, because
-    /// later requests need it.
-    async fn replace_apply(&mut self, exchange: &Exchange, request: &RawRequest, status: u16) {
-        let is_apply = exchange.headers.iter().any(|(_, value)| value.contains("apply-patch"));
-        if !is_apply || recorded(exchange).status >= 300 || status < 300 {
-            return;
-        }
-        let path = request.path.split('?').next().unwrap().to_owned();
-        let mut object: Value = serde_json::from_slice(&recorded(exchange).body.to_bytes()).unwrap();
-        for key in ["uid", "resourceVersion", "managedFields", "creationTimestamp"] {
-            object["metadata"].as_object_mut().unwrap().remove(key);
-        }
-        let (method, path) = match recorded(exchange).status {
-            201 => ("POST", path.rsplit_once('/').unwrap().0.to_owned()),
-            _ => ("PUT", path),
-        };
-        let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
-        let body = Bytes::from(object.to_string());
-        let made = self.client.send(&RawRequest { method: method.to_owned(), path, headers, body }).await;
-        assert!(made.status.is_success(), "{method}: {}", String::from_utf8_lossy(&made.body));
     }
 
     async fn watch(&mut self, exchange: &'a Exchange) {

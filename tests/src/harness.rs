@@ -7,6 +7,7 @@ mod forms;
 mod kubectl;
 mod pki;
 mod process;
+mod shard;
 mod tool;
 
 pub use binary::{binary, free_port};
@@ -16,4 +17,5 @@ pub use forms::{Form, encoded, split_address};
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};
-pub use tool::{is_left_out, tool};
+pub use shard::{Shard, ShardSettings};
+pub use tool::{is_left_out, python, tool};

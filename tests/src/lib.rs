@@ -9,6 +9,7 @@
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
 //! - [`dashboards`] generates the Grafana dashboards, [`scenario`] runs an installation that produces all their data, [`draw`]
 //!   draws them.
+//! - [`history`] checks what concurrent clients and watchers have seen of a system.
 //! - [`recordings`] reads and makes the recordings of a kcp that tests compare with.
 
 pub mod cdn;
@@ -16,6 +17,7 @@ pub mod comer;
 pub mod dashboards;
 pub mod draw;
 pub mod harness;
+pub mod history;
 pub mod load;
 pub mod recordings;
 pub mod scenario;

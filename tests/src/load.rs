@@ -1,5 +1,6 @@
 //! Load on a running system, and its cost. The system is known by paths of a kubeconfig and process IDs only.
 
+mod apiserver;
 mod delivery;
 mod fsync;
 mod gets;
@@ -10,6 +11,7 @@ mod target;
 mod watches;
 mod workspaces;
 
+pub use apiserver::{Figure, GoalTable, Measurement, Scale, ServerKind};
 pub use delivery::{DeliveryLoad, measure_delivery};
 pub use fsync::measure_fsync;
 pub use gets::{GetLoad, measure_gets};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fairlead_authn::TrustPurpose;
-use fairlead_cache::{CacheServer, MASTERS};
+use fairlead_cache::{CacheAccess, CacheServer, MASTERS};
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots};
-use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
+use fairlead_config::{CacheConfig, ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
@@ -42,6 +42,7 @@ impl Cache {
         };
         let bundles = vec![(TrustPurpose::Client, pki.file("ca.crt"))];
         let authorities = fairlead_apiserver::serve::watch_authorities(bundles, &reloads).unwrap();
+        let access = CacheAccess::of_certificates(authorities, &CacheConfig::default());
         let bound = BoundServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = bound.local_addr().port();
         let options = ServerOptions {
@@ -53,10 +54,9 @@ impl Cache {
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
-        let cache =
-            CacheServer::new(store.clone(), authorities, Health::new(), &metrics, "127.0.0.1".to_owned())
-                .await
-                .unwrap();
+        let cache = CacheServer::new(store.clone(), access, Health::new(), &metrics, "127.0.0.1".to_owned())
+            .await
+            .unwrap();
         let serving = tokio::spawn(async move { cache.run(bound, options).await.unwrap() });
         Self { pki, store, port, shutdown, serving }
     }

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 /// Calls in flight, by digest. A call is polled by its callers only: it is dropped when the last caller gives up, and no
 /// background task exists.
-pub(crate) struct SingleFlight<V: Clone> {
+#[allow(missing_debug_implementations, reason = "its values may be secret")]
+pub struct SingleFlight<V: Clone> {
     calls: Arc<Mutex<CallsInFlight<V>>>,
 }
 
@@ -23,13 +24,15 @@ struct CallsInFlight<V: Clone> {
 const FIRST_SWEEP: usize = 256;
 
 impl<V: Clone + Send + Sync + 'static> SingleFlight<V> {
-    pub(crate) fn new() -> Self {
+    /// No calls in flight.
+    #[must_use]
+    pub fn new() -> Self {
         let calls = CallsInFlight { by_key: HashMap::new(), sweep_at: FIRST_SWEEP };
         Self { calls: Arc::new(Mutex::new(calls)) }
     }
 
     /// The result of the call in flight for this key, or of a new one.
-    pub(crate) async fn join(&self, key: [u8; 32], start: impl FnOnce() -> BoxFuture<'static, V>) -> V {
+    pub async fn join(&self, key: [u8; 32], start: impl FnOnce() -> BoxFuture<'static, V>) -> V {
         let call = self.calls.lock().join(key, start);
         let result = call.clone().await;
         let mut calls = self.calls.lock();
@@ -38,6 +41,12 @@ impl<V: Clone + Send + Sync + 'static> SingleFlight<V> {
             calls.by_key.remove(&key);
         }
         result
+    }
+}
+
+impl<V: Clone + Send + Sync + 'static> Default for SingleFlight<V> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

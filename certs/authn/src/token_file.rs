@@ -55,6 +55,16 @@ impl TokenFile {
         Self::parse(&text, path)
     }
 
+    /// The users of tokens of which only the SHA-256 digest is known.
+    #[must_use]
+    pub fn of_digests(users: impl IntoIterator<Item = ([u8; 32], UserInfo)>) -> Self {
+        let users = users.into_iter().map(|(digest, user)| {
+            let identity = Arc::new(Identity::new(user, AuthenticationMethod::TokenFile, None));
+            (digest, identity.in_group_authenticated())
+        });
+        Self { users: users.collect() }
+    }
+
     /// Reads the text of a token file; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, TokenFileError> {
         let mut users = HashMap::new();

@@ -13,7 +13,8 @@ const PARTITIONS: usize = 16;
 /// Values by digest.
 ///
 /// A look-up is one uncontended read lock and one probe, about 50 ns. A full cache evicts the entry that expires first.
-pub(crate) struct TtlCache<V> {
+#[allow(missing_debug_implementations, reason = "its values may be secret")]
+pub struct TtlCache<V> {
     partitions: [RwLock<HashMap<[u8; 32], Entry<V>>>; PARTITIONS],
     max_per_partition: usize,
 }
@@ -27,28 +28,23 @@ struct Entry<V> {
 
 impl<V: Clone> TtlCache<V> {
     /// A cache for about `capacity` values.
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
         Self {
             partitions: std::array::from_fn(|_| RwLock::default()),
             max_per_partition: capacity.div_ceil(PARTITIONS).max(1),
         }
     }
 
-    pub(crate) fn get(&self, key: &[u8; 32], now: SystemTime) -> Option<V> {
+    /// A value that has not expired.
+    pub fn get(&self, key: &[u8; 32], now: SystemTime) -> Option<V> {
         let partition = self.partition(key).read();
         let entry = partition.get(key)?;
         entry.is_valid(now).then(|| entry.value.clone())
     }
 
     /// Keeps a value for `ttl`, but not beyond `end`.
-    pub(crate) fn insert(
-        &self,
-        key: [u8; 32],
-        value: V,
-        now: SystemTime,
-        ttl: Duration,
-        end: Option<SystemTime>,
-    ) {
+    pub fn insert(&self, key: [u8; 32], value: V, now: SystemTime, ttl: Duration, end: Option<SystemTime>) {
         let Some(until) = now.checked_add(ttl).map(|until| end.map_or(until, |end| end.min(until))) else {
             return;
         };

@@ -1,13 +1,17 @@
 //! Authentication of users of single workspaces: the issuers that a workspace's own configuration trusts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
+use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    AUTHENTICATED, AuthenticationMethod, Authenticator, BearerToken, Identity, JwtAuthenticator, JwtSettings,
-    KeyFetchSettings, Reason, RequestCredentials, TokenError, UserInfo, Verdict, VerdictFuture,
-    service_account::cluster_extras, ttl_cache::TtlCache,
+    AUTHENTICATED, AuthenticationMethod, Authenticator, BearerToken, ConnectionCredentials, Identity,
+    JwtAuthenticator, JwtSettings, KeyFetchSettings, Reason, RequestCredentials, TokenError, UserInfo,
+    Verdict, VerdictFuture, service_account::cluster_extras, ttl_cache::TtlCache,
 };
 
 /// The same time as for all tokens.
@@ -57,6 +61,33 @@ impl WorkspaceAuthenticator {
     #[must_use]
     pub fn issuers(&self) -> &JwtAuthenticator {
         &self.issuers
+    }
+
+    /// Reviews a bearer token in a logical cluster. The tokens of a tenant's issuers are for the audiences of the server.
+    ///
+    /// # Errors
+    /// The reason why the token is not valid; `None` if no issuer is known for it.
+    pub async fn review(
+        &self,
+        token: &str,
+        cluster: &str,
+        now: SystemTime,
+    ) -> Result<Arc<Identity>, Option<Reason>> {
+        let (connection, headers, token) =
+            (ConnectionCredentials::none(), HeaderMap::new(), BearerToken::new(token));
+        let request = RequestCredentials {
+            connection: &connection,
+            headers: &headers,
+            token: Some(&token),
+            audiences: None,
+            now,
+            observer: None,
+        };
+        match self.authenticate(&request, cluster).await {
+            Verdict::Accepted(identity) => Ok(identity),
+            Verdict::NoOpinion => Err(None),
+            Verdict::Declined(reason) | Verdict::Refused(reason) => Err(Some(reason)),
+        }
     }
 
     /// Authenticates the token of a request to a logical cluster. Without a token, and for tokens of other issuers, the
@@ -130,7 +161,7 @@ impl std::fmt::Debug for AcceptedTokens {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::SystemTime};
+    use std::collections::BTreeMap;
 
     use super::*;
 

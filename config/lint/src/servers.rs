@@ -40,6 +40,11 @@ pub(crate) fn inspect_shard(config: &ShardConfig, linter: &mut FileLinter<'_>) {
         ("rootShardKubeconfig", &config.root_shard_kubeconfig, KubeconfigPart::Context(Some("shard-base"))),
         ("cacheKubeconfig", &config.cache_kubeconfig, KubeconfigPart::Context(None)),
         ("logicalClusterAdminKubeconfig", &config.logical_cluster_admin_kubeconfig, KubeconfigPart::User),
+        (
+            "externalLogicalClusterAdminKubeconfig",
+            &config.external_logical_cluster_admin_kubeconfig,
+            KubeconfigPart::Context(None),
+        ),
     ];
     for (key, file, part) in kubeconfigs {
         if let Some(file) = file {

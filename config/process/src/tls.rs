@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fairlead_config::{ListenerTlsConfig, ServingConfig, TlsVersion};
+use fairlead_config::{ListenerTlsConfig, ServerTlsConfig, ServingConfig, TlsVersion};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
@@ -107,12 +107,23 @@ impl TlsSource {
     /// The same under a listener's own policy.
     #[must_use]
     pub fn with_policy(mut self, policy: &ListenerTlsConfig) -> Self {
+        self.required = policy.transport_client_ca.as_deref().map(Path::to_owned);
+        self.with_server_policy(&ServerTlsConfig {
+            minimum_version: policy.minimum_version,
+            cipher_suites: policy.cipher_suites.clone(),
+            http2: policy.http2,
+            server_names: policy.server_names.clone(),
+        })
+    }
+
+    /// The same with these versions, cipher suites and further certificates.
+    #[must_use]
+    pub fn with_server_policy(mut self, policy: &ServerTlsConfig) -> Self {
         if !policy.http2 {
             self.alpn.retain(|protocol| protocol != b"h2");
         }
         self.minimum_version = policy.minimum_version;
         self.cipher_suites.clone_from(&policy.cipher_suites);
-        self.required = policy.transport_client_ca.as_deref().map(Path::to_owned);
         let named = policy.server_names.iter().map(|named| NamedCertificate {
             certificate: named.certificate.to_path_buf(),
             private_key: named.private_key.to_path_buf(),

@@ -205,6 +205,7 @@ fn shard(
             request_header_allowed_names: [Client::FrontProxy, Client::FrontProxyEdge]
                 .map(|c| c.user_name())
                 .into(),
+            ..TrustConfig::default()
         },
         service_accounts: ShardServiceAccountsConfig {
             signing_key: Some(certificates.service_account_keys().signing_key.into()),
@@ -214,6 +215,7 @@ fn shard(
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),
         logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),
+        external_logical_cluster_admin_kubeconfig: Some(kubeconfigs.external_logical_cluster_admin().into()),
         placement: Some(PlacementClientConfig {
             url: gateway,
             certificate: placement_client.certificate.into(),

@@ -9,8 +9,8 @@ use crate::{ExportReference, LogicalClusterOwner, ObjectMeta, PermissionClaim, T
 /// The scheduler's input for the LogicalCluster of a new workspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewLogicalCluster {
-    /// The Workspace that owns it.
-    pub owner: LogicalClusterOwner,
+    /// The Workspace that owns it; a home workspace has none.
+    pub owner: Option<LogicalClusterOwner>,
     /// Canonical path of the workspace.
     pub path: String,
     /// Reference of its type, with the canonical path.
@@ -42,7 +42,10 @@ impl NewLogicalCluster {
                 annotations.insert(key.to_owned(), value.clone().into());
             }
         }
-        let mut spec = json!({"directlyDeletable": false, "owner": self.owner});
+        let mut spec = json!({"directlyDeletable": false});
+        if let Some(owner) = &self.owner {
+            spec["owner"] = json!(owner);
+        }
         let creator =
             self.owner_annotation.as_deref().and_then(|owner| serde_json::from_str::<UserInfo>(owner).ok());
         if let Some(creator) = creator {
@@ -215,14 +218,14 @@ mod tests {
     #[test]
     fn a_new_logical_cluster_refers_to_its_workspace() {
         let cluster = NewLogicalCluster {
-            owner: LogicalClusterOwner {
+            owner: Some(LogicalClusterOwner {
                 api_version: "tenancy.kcp.io/v1alpha1".to_owned(),
                 resource: "workspaces".to_owned(),
                 name: "team-a".to_owned(),
                 cluster: "root".to_owned(),
                 uid: "u".to_owned(),
                 namespace: String::new(),
-            },
+            }),
             path: "root:team-a".to_owned(),
             type_reference: TypeReference { name: "universal".to_owned(), path: "root".to_owned() },
             shard: "alpha".to_owned(),

@@ -26,6 +26,8 @@ pub mod annotation {
     pub const INACTIVE_LEGACY: &str = "internal.kcp.io/inactive";
     /// Limit on the number of objects in a logical cluster.
     pub const MAX_TOTAL_OBJECTS: &str = "core.kcp.io/max-total-objects";
+    /// `true` on a ResourceQuota: it limits the whole logical cluster, not only its namespace.
+    pub const CLUSTER_SCOPED_QUOTA: &str = "experimental.quota.kcp.io/cluster-scoped";
     /// Present on a logical cluster during its migration.
     pub const MIGRATING: &str = "internal.kcp.io/migrating";
     /// Owner (APIBinding or CRD) of each resource of a logical cluster, as a JSON object.

@@ -73,6 +73,8 @@ pub struct PartialLogicalCluster<'a> {
     pub replicate: Option<Cow<'a, str>>,
     /// Whether [`crate::annotation::INACTIVE`] or its older form is `true`.
     pub is_inactive: bool,
+    /// Annotation [`crate::annotation::MAX_TOTAL_OBJECTS`], if it is a number.
+    pub max_total_objects: Option<i64>,
 }
 
 /// The owner of a logical cluster.
@@ -135,6 +137,7 @@ impl<'a> PartialLogicalCluster<'a> {
             initializers: raw.status.initializers.into_iter().map(|text| text.0).collect(),
             terminators: raw.status.terminators.into_iter().map(|text| text.0).collect(),
             is_inactive: is_true(&annotations.inactive) || is_true(&annotations.inactive_legacy),
+            max_total_objects: annotations.max_total_objects.and_then(|text| text.0.parse().ok()),
             cluster: text(annotations.cluster),
             path: text(annotations.path),
             type_reference: text(annotations.type_reference),
@@ -213,6 +216,8 @@ mod raw {
         pub(super) required_groups: Option<Text<'a>>,
         #[serde(borrow, rename = "internal.kcp.io/replicate")]
         pub(super) replicate: Option<Text<'a>>,
+        #[serde(borrow, rename = "core.kcp.io/max-total-objects")]
+        pub(super) max_total_objects: Option<Text<'a>>,
         #[serde(borrow, rename = "core.kcp.io/inactive")]
         pub(super) inactive: Option<Text<'a>>,
         #[serde(borrow, rename = "internal.kcp.io/inactive")]

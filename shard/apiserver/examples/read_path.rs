@@ -26,7 +26,7 @@ const IDLE: &str = "/clusters/idle/api/v1/configmaps?watch=true&allowWatchBookma
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let server = assemble(HubOptions::default());
+        let server = assemble(HubOptions::default(), &|_| Vec::new());
         fill(&server).await;
         let one = format!("{CONFIG_MAPS}/n250");
         let list = format!("{CONFIG_MAPS}?limit=500");

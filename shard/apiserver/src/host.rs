@@ -3,6 +3,8 @@
 //! This crate implements the behaviour of the Kubernetes API; the host decides which scopes and resources
 //! exist and who may use them.
 
+use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 
 use crate::registry::{Catalog, ServedResource};
-use crate::request::{Query, RequestPath};
+use crate::request::{Query, RequestFlags, RequestPath};
 use crate::response::Response;
 use crate::scope::{Scope, ScopeSelector};
 
@@ -54,8 +56,30 @@ pub trait Host: Send + Sync + 'static {
     /// authorization. `None`: the request is not for the host and continues.
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response>;
 
-    /// Decides whether the user may perform the action.
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
+    /// Decides whether the user may perform the action. A decision without I/O is [`AuthorizationFuture::Ready`] and
+    /// allocates nothing.
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a>;
+
+    /// Whether probes (`/healthz`, `/readyz`, `/livez`) of this client are refused. Without an authorizer that denies
+    /// them, probes need neither authentication nor authorization.
+    async fn refuse_probe(&self, _parts: &Parts, _path: &str) -> Option<Response> {
+        None
+    }
+
+    /// Flags for the host's own registries, from the headers of a request.
+    fn request_flags(&self, _headers: &HeaderMap) -> RequestFlags {
+        RequestFlags::default()
+    }
+
+    /// The steps of an authorization, for the audit event of a request. Called for recorded requests only, after the decision.
+    fn authorization_steps(&self, _attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        Vec::new()
+    }
+
+    /// Annotations of all audit events of a scope.
+    fn audit_annotations(&self, _scopes: &ScopeSelector) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// Resolves the resource of a request; `Ok(None)` is a 404.
     ///
@@ -146,6 +170,25 @@ pub struct Attributes<'r> {
     pub scopes: Option<&'r ScopeSelector>,
     /// The requested action.
     pub action: Action<'r>,
+    /// The selectors to which a list, watch or collection delete is restricted.
+    pub selectors: RequestedSelectors<'r>,
+}
+
+impl<'r> Attributes<'r> {
+    /// An action without selectors.
+    pub fn new(user: &'r UserInfo, scopes: Option<&'r ScopeSelector>, action: Action<'r>) -> Self {
+        Self { user, scopes, action, selectors: RequestedSelectors::default() }
+    }
+}
+
+/// The texts of a request's selectors (KEP-4601). They narrow what the request reads, so an authorizer may ignore them,
+/// and parts that do not parse.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RequestedSelectors<'r> {
+    /// `fieldSelector`; empty for none.
+    pub fields: &'r str,
+    /// `labelSelector`; empty for none.
+    pub labels: &'r str,
 }
 
 /// An action, for authorization.
@@ -177,6 +220,73 @@ pub enum Action<'r> {
     },
 }
 
+/// A decision and its reason. The reason is for the audit log; clients get only "access granted" or "access denied".
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Authorization {
+    /// The decision.
+    pub decision: Decision,
+    /// The authorizer, or the step of it, that decided.
+    pub authorizer: &'static str,
+    /// Its reason.
+    pub reason: Cow<'static, str>,
+    /// Whether clients get the reason: that of a webhook.
+    pub is_disclosed: bool,
+}
+
+/// An [`Authorization`], now or after the response of another server.
+pub enum AuthorizationFuture<'a> {
+    /// Decided without I/O.
+    Ready(Authorization),
+    /// Another server has to be called. The call has a deadline of its own.
+    Pending(Pin<Box<dyn Future<Output = Authorization> + Send + 'a>>),
+}
+
+impl AuthorizationFuture<'_> {
+    /// Waits for the decision.
+    pub async fn decided(self) -> Authorization {
+        match self {
+            Self::Ready(authorization) => authorization,
+            Self::Pending(authorization) => authorization.await,
+        }
+    }
+}
+
+impl Authorization {
+    /// The action is allowed.
+    pub fn allow(authorizer: &'static str, reason: &'static str) -> Self {
+        Self { decision: Decision::Allow, authorizer, reason: Cow::Borrowed(reason), is_disclosed: false }
+    }
+
+    /// The action is denied.
+    pub fn deny(authorizer: &'static str, reason: &'static str) -> Self {
+        Self {
+            decision: Decision::Deny(reason),
+            authorizer,
+            reason: Cow::Borrowed(reason),
+            is_disclosed: false,
+        }
+    }
+
+    /// The authorizer does not allow the action; another one may.
+    pub fn no_opinion(authorizer: &'static str, reason: &'static str) -> Self {
+        Self { decision: Decision::NoOpinion, authorizer, reason: Cow::Borrowed(reason), is_disclosed: false }
+    }
+
+    /// Whether the action is allowed.
+    pub fn is_allowed(&self) -> bool {
+        self.decision.is_allowed()
+    }
+
+    /// The reason that clients get.
+    pub fn client_reason(&self) -> &str {
+        match &self.decision {
+            _ if self.is_disclosed && !self.reason.is_empty() => &self.reason,
+            Decision::Allow => "access granted",
+            Decision::Deny(_) | Decision::NoOpinion => "access denied",
+        }
+    }
+}
+
 /// The decision of an authorizer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Decision {
@@ -186,6 +296,30 @@ pub enum Decision {
     Deny(&'static str),
     /// Another authorizer may allow the action; if none does, it is denied.
     NoOpinion,
+}
+
+/// A step of an authorization.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuthorizationStep {
+    /// Its name, `02-content`.
+    pub name: &'static str,
+    /// Its decision.
+    pub decision: Decision,
+    /// The reason.
+    pub reason: String,
+}
+
+impl AuthorizationStep {
+    /// The two audit annotations of the step in a domain, `request.auth.kcp.io` or `sar.auth.kcp.io`.
+    pub fn audit_annotations(&self, domain: &str) -> [(String, String); 2] {
+        let decision = match self.decision {
+            Decision::Allow => "Allowed",
+            Decision::Deny(_) => "Denied",
+            Decision::NoOpinion => "NoOpinion",
+        };
+        let key = format!("{domain}/{}", self.name);
+        [(format!("{key}-decision"), decision.to_owned()), (format!("{key}-reason"), self.reason.clone())]
+    }
 }
 
 impl Decision {

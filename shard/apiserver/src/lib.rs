@@ -7,8 +7,13 @@
 //! Stages of a request ([`ApiServer::handle`]): path → scope → identity → permission →
 //! resource → registry → response. The read path copies stored bytes and builds no trees.
 
+pub mod audit;
 pub mod authz;
 mod discovery;
+mod dynamic_admission;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gzip;
 mod host;
 pub mod hub;
@@ -25,15 +30,19 @@ pub mod serve;
 mod server;
 mod version;
 mod watch;
-mod webhooks;
+mod webhook_client;
 
 pub use discovery::version_priority;
-pub use host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedResource, ScopedPath};
+pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
+
+pub use host::{
+    Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, Host,
+    InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
+};
 pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionRequest, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
-pub use server::{ApiServer, forbidden};
+pub use server::{ApiServer, RequestLimits, forbidden};
 pub use version::version_document;
 pub use watch::WatchBody;
-pub use webhooks::AdmissionWebhooks;

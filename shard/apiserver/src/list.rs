@@ -2,11 +2,12 @@
 //!
 //! A list holds one piece in memory, whatever its size. Small lists are complete in the first piece and are sent whole.
 
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use fairlead_process::Status;
+use prometheus::IntCounter;
 use serde_json::{Value, json};
 
 use crate::gzip::GzipStream;
@@ -30,6 +31,8 @@ pub struct ListBody {
     /// Whether the metadata are known before the items: a page has its continue token at the end.
     is_page: bool,
     has_items: bool,
+    /// Counts the objects.
+    returned: IntCounter,
     /// A piece that has been built.
     ready: Option<Vec<u8>>,
     gzip: Option<GzipStream>,
@@ -38,7 +41,13 @@ pub struct ListBody {
 
 impl ListBody {
     /// The list of a cursor; `is_page` if it has a limit.
-    pub(crate) fn new(target: Target, view: View, cursor: Box<dyn ListCursor>, is_page: bool) -> Self {
+    pub(crate) fn new(
+        target: Target,
+        view: View,
+        cursor: Box<dyn ListCursor>,
+        is_page: bool,
+        returned: IntCounter,
+    ) -> Self {
         Self {
             target,
             view,
@@ -46,24 +55,31 @@ impl ListBody {
             now: jiff::Timestamp::now().as_second(),
             is_page,
             has_items: false,
+            returned,
             ready: None,
             gzip: None,
             is_done: false,
         }
     }
 
-    /// Appends the next items, about a piece. Returns the end of the list if these were the last ones.
+    /// Appends the next items, about a piece. Returns the end of the list if these were the last ones. Pending, with nothing
+    /// appended, while a webhook converts the objects.
     ///
     /// # Errors
     /// 410 or 500.
-    pub(crate) fn append_items(&mut self, out: &mut Vec<u8>) -> Result<Option<ListEnd>, Status> {
+    pub(crate) fn poll_items(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Poll<Result<Option<ListEnd>, Status>> {
         let renderer = renderer(&self.target, self.view, self.now);
-        let (mut parsed, mut failed) = (0, None);
+        let (mut parsed, mut failed, mut returned) = (0, None, 0);
         let (limit, has_items) = (out.len() + PIECE, &mut self.has_items);
-        let end = self.cursor.step(&mut |listed: ListedObject<'_>| {
+        let end = self.cursor.poll_step(context, &mut |listed: ListedObject<'_>| {
             if core::mem::replace(has_items, true) {
                 out.push(b',');
             }
+            returned += 1;
             parsed += usize::from(!renderer.is_verbatim(listed.object));
             if let Err(status) = append_item(&renderer, listed, out) {
                 failed = Some(status);
@@ -72,8 +88,12 @@ impl ListBody {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
-        })?;
-        failed.map_or(Ok(end), Err)
+        });
+        self.returned.inc_by(returned);
+        match failed {
+            Some(status) => Poll::Ready(Err(status)),
+            None => end,
+        }
     }
 
     /// A list that is complete: all items are serialized.
@@ -101,7 +121,7 @@ impl ListBody {
     }
 
     /// The next piece.
-    pub(crate) fn poll_piece(&mut self, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.is_done {
             return Poll::Ready(None);
         }
@@ -109,7 +129,7 @@ impl ListBody {
             Some(ready) => ready,
             None => {
                 let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-                match self.append_items(&mut piece) {
+                match ready!(self.poll_items(context, &mut piece)) {
                     Ok(None) => {}
                     Ok(Some(end)) => {
                         self.is_done = true;
@@ -143,8 +163,8 @@ impl ListBody {
         let resource = &self.target.resource;
         let mut head = match self.view.form {
             Form::Table(version) => json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}")}),
-            Form::PartialMetadata => {
-                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"})
+            Form::PartialMetadata(version) => {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}")})
             }
             Form::AggregatedDiscovery(_) | Form::Object => {
                 json!({"kind": *resource.list_kind, "apiVersion": resource.api_version(&self.target.version)})
@@ -183,6 +203,7 @@ fn renderer<'t>(target: &'t Target, view: View, now: i64) -> Renderer<'t> {
         annotations: view.annotations,
         now,
         included: view.included,
+        scale: None,
     }
 }
 

@@ -1,17 +1,70 @@
-//! Metrics of requests.
+//! Metrics of requests, under the names and labels of a Kubernetes API server.
+//!
+//! Names of custom resources are text of tenants. They become labels up to a limit of distinct values; resources beyond it share the
+//! label `other`. A request for a resource that does not exist has no resource label at all.
 
-use std::time::Instant;
+mod names;
+mod series;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use fairlead_process::{Metrics, MetricsError};
-use http::{Method, StatusCode};
-use prometheus::{HistogramVec, IntCounterVec, IntGauge};
+use http::StatusCode;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-/// Request metrics under the names of a Kubernetes API server.
+use names::BoundedNames;
+use series::SeriesTable;
+
+pub(crate) use series::{LongRunning, RequestLabels, RequestScope, RequestSeries};
+
+/// Upper bounds of durations in seconds: those of Kubernetes, and finer ones below.
+const DURATIONS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0,
+    5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+/// Upper bounds of authentication and authorization, which are shorter.
+const SHORT_DURATIONS: &[f64] = &[0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0];
+
+/// The metrics. Cloning gives another handle.
 #[derive(Clone)]
-pub struct RequestMetrics {
-    total: IntCounterVec,
-    duration: HistogramVec,
-    in_flight: IntGauge,
+pub struct RequestMetrics(Arc<Inner>);
+
+struct Inner {
+    series: SeriesTable,
+    in_flight: [Class; 2],
+    lists: ListMetrics,
+    authentication: [(IntCounter, Histogram); 2],
+    authenticated: IntCounter,
+    authorization: [(IntCounter, Histogram); 3],
+}
+
+/// Requests of one class that are served at the moment.
+struct Class {
+    count: AtomicUsize,
+    gauge: IntGauge,
+}
+
+struct ListMetrics {
+    lists: IntCounterVec,
+    returned: IntCounterVec,
+    names: BoundedNames,
+}
+
+/// The result of an authorization.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AuthorizationResult {
+    Allowed = 0,
+    Denied = 1,
+    NoOpinion = 2,
+}
+
+/// The class of a request for the limit of requests in flight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RequestClass {
+    ReadOnly = 0,
+    Mutating = 1,
 }
 
 impl RequestMetrics {
@@ -20,51 +73,119 @@ impl RequestMetrics {
     /// # Errors
     /// When they are registered already.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
-        Ok(Self {
-            total: metrics.counters(
-                "apiserver_request_total",
-                "Requests by method and code.",
-                &["verb", "code"],
-            )?,
-            duration: metrics.histograms(
-                "apiserver_request_duration_seconds",
-                "Time until the response headers, in seconds.",
-                &["verb"],
-                &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
-            )?,
-            in_flight: metrics.gauge("apiserver_current_inflight_requests", "Requests being served.")?,
-        })
-    }
-
-    pub(crate) fn begin(&self) -> Timer<'_> {
-        self.in_flight.inc();
-        Timer { metrics: self, started: Instant::now() }
-    }
-}
-
-/// A request in flight, until this is dropped.
-pub(crate) struct Timer<'m> {
-    metrics: &'m RequestMetrics,
-    started: Instant,
-}
-
-impl Timer<'_> {
-    pub(crate) fn finish(self, method: &Method, code: StatusCode) {
-        let verb = match *method {
-            Method::GET => "GET",
-            Method::POST => "POST",
-            Method::PUT => "PUT",
-            Method::PATCH => "PATCH",
-            Method::DELETE => "DELETE",
-            _ => "other",
+        let in_flight = metrics.int_gauges(
+            "apiserver_current_inflight_requests",
+            "Requests being served, without watches.",
+            &["request_kind"],
+        )?;
+        let class =
+            |kind: &str| Class { count: AtomicUsize::new(0), gauge: in_flight.with_label_values(&[kind]) };
+        let authentications =
+            metrics.counters("authentication_attempts", "Authentications by result.", &["result"])?;
+        let authentication_durations = metrics.histograms(
+            "authentication_duration_seconds",
+            "Duration of authentications by result, in seconds.",
+            &["result"],
+            SHORT_DURATIONS,
+        )?;
+        let authorizations =
+            metrics.counters("authorization_attempts_total", "Authorizations by result.", &["result"])?;
+        let authorization_durations = metrics.histograms(
+            "authorization_duration_seconds",
+            "Duration of authorizations by result, in seconds.",
+            &["result"],
+            SHORT_DURATIONS,
+        )?;
+        let pair = |counters: &IntCounterVec, histograms: &HistogramVec, result: &str| {
+            (counters.with_label_values(&[result]), histograms.with_label_values(&[result]))
         };
-        self.metrics.total.with_label_values(&[verb, code.as_str()]).inc();
-        self.metrics.duration.with_label_values(&[verb]).observe(self.started.elapsed().as_secs_f64());
+        let authenticated = metrics.counters(
+            "authenticated_user_requests",
+            "Authenticated requests. User names are not distinguished.",
+            &["username"],
+        )?;
+        Ok(Self(Arc::new(Inner {
+            series: SeriesTable::new(metrics, DURATIONS)?,
+            in_flight: [class("readOnly"), class("mutating")],
+            lists: ListMetrics {
+                lists: metrics.counters(
+                    "apiserver_cache_list_total",
+                    "Lists, which are all read from the shard's own view of its store.",
+                    &["group", "index", "resource"],
+                )?,
+                returned: metrics.counters(
+                    "apiserver_cache_list_returned_objects_total",
+                    "Objects that lists have returned.",
+                    &["group", "resource"],
+                )?,
+                names: BoundedNames::default(),
+            },
+            authentication: ["success", "failure"]
+                .map(|result| pair(&authentications, &authentication_durations, result)),
+            authenticated: authenticated.with_label_values(&["other"]),
+            authorization: ["allowed", "denied", "no-opinion"]
+                .map(|result| pair(&authorizations, &authorization_durations, result)),
+        })))
+    }
+
+    /// Takes a place among the requests of a class, unless `limit` requests have one.
+    pub(crate) fn enter(&self, class: RequestClass, limit: usize) -> Option<InFlight> {
+        let own = &self.0.in_flight[class as usize];
+        let in_flight = InFlight { metrics: self.clone(), class };
+        own.gauge.inc();
+        // The guard gives the place back.
+        (own.count.fetch_add(1, Ordering::Relaxed) < limit).then_some(in_flight)
+    }
+
+    /// The series of requests with these labels. Costs two hashes and a shared lock.
+    pub(crate) fn series(&self, labels: &RequestLabels<'_>) -> Arc<RequestSeries> {
+        self.0.series.of(labels)
+    }
+
+    pub(crate) fn authenticated(&self, is_success: bool, started: Instant) {
+        let (attempts, durations) = &self.0.authentication[usize::from(!is_success)];
+        attempts.inc();
+        durations.observe(started.elapsed().as_secs_f64());
+        if is_success {
+            self.0.authenticated.inc();
+        }
+    }
+
+    pub(crate) fn authorized(&self, result: AuthorizationResult, duration: Duration) {
+        let (attempts, durations) = &self.0.authorization[result as usize];
+        attempts.inc();
+        durations.observe(duration.as_secs_f64());
+    }
+
+    /// Counts a list. The result counts its objects.
+    pub(crate) fn list(&self, is_built_in: bool, group: &str, resource: &str) -> IntCounter {
+        let lists = &self.0.lists;
+        let (group, resource) = lists.names.of(is_built_in, group, resource);
+        lists.lists.with_label_values(&[group, "", resource]).inc();
+        lists.returned.with_label_values(&[group, resource])
     }
 }
 
-impl Drop for Timer<'_> {
+/// A place among the requests in flight.
+pub(crate) struct InFlight {
+    metrics: RequestMetrics,
+    class: RequestClass,
+}
+
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.metrics.in_flight.dec();
+        let own = &self.metrics.0.in_flight[self.class as usize];
+        own.count.fetch_sub(1, Ordering::Relaxed);
+        own.gauge.dec();
     }
+}
+
+/// The end of a request.
+pub(crate) struct RequestEnd {
+    pub(crate) code: StatusCode,
+    pub(crate) is_dry_run: bool,
+    /// `None` for a watch, whose duration says nothing about the server.
+    pub(crate) duration: Option<Duration>,
+    /// Bytes of a whole response.
+    pub(crate) size: Option<usize>,
 }

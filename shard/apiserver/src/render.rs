@@ -1,12 +1,13 @@
 //! Renders objects for responses: in the requested version, whole, as metadata, or as table rows.
 
-use fairlead_process::Status;
+use fairlead_process::{Status, StatusReason};
+use fairlead_schema::crd::ScalePaths;
 use serde_json::{Value, json};
 
 use crate::object::{ObjectBytes, ScopeAnnotations};
-use crate::registry::{ListedObject, ServedResource, StoredObject, malformed_status, to_version};
+use crate::registry::{ListedObject, ServedResource, StoredObject, malformed_status, to_version_in_place};
 use crate::request::Form;
-use crate::resource::Shape;
+use crate::resource::{Columns as _, Shape, scale_columns};
 
 /// Renders objects of one resource in one version and form.
 pub(crate) struct Renderer<'r> {
@@ -18,6 +19,8 @@ pub(crate) struct Renderer<'r> {
     pub(crate) now: i64,
     /// The part of its object that a table row contains.
     pub(crate) included: IncludeObjectPolicy,
+    /// Renders the Scale of an object.
+    pub(crate) scale: Option<&'r ScalePaths>,
 }
 
 /// The part of its object that a table row contains (`includeObject`).
@@ -62,6 +65,14 @@ impl Renderer<'_> {
             listed.object.splice_item(listed.revision, listed.scope, self.annotations, out);
             return Ok(());
         }
+        if self.resource.shared_form().is_some() && self.form == Form::Object {
+            let mut tree = self.tree(listed)?;
+            if let Some(fields) = tree.as_object_mut() {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            return serde_json::to_writer(out, &tree).map_err(Status::internal);
+        }
         self.write(listed, out)
     }
 
@@ -76,6 +87,11 @@ impl Renderer<'_> {
             scope: stored.scope.as_str(),
         };
         let mut out = Vec::new();
+        if let Some(scale) = self.scale {
+            let shown = self.scale_body(scale, listed)?;
+            serde_json::to_writer(&mut out, &shown).map_err(Status::internal)?;
+            return Ok(out);
+        }
         match self.form {
             Form::Table(version) => {
                 let row = self.row(self.tree(listed)?);
@@ -83,11 +99,30 @@ impl Renderer<'_> {
                 serde_json::to_writer(&mut out, &self.table(version, &metadata, vec![row], true))
                     .map_err(Status::internal)?;
             }
-            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata(_) => {
                 self.write(listed, &mut out)?
             }
         }
         Ok(out)
+    }
+
+    fn scale_body(&self, scale: &ScalePaths, listed: ListedObject<'_>) -> Result<Value, Status> {
+        let shown = scale
+            .scale_of(&self.tree(listed)?)
+            .map_err(|reason| Status::new(500, StatusReason::Unknown, reason))?;
+        if !shown.has_replicas {
+            let path = scale.spec_path();
+            return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+        }
+        let Form::Table(version) = self.form else { return Ok(self.shape(shown.object)) };
+        let columns = scale_columns();
+        Ok(json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{version}"),
+            "metadata": {"resourceVersion": listed.revision.to_string()},
+            "columnDefinitions": columns.definitions(),
+            "rows": [self.row_of(columns.cells(&shown.object, self.now), shown.object)],
+        }))
     }
 
     /// The object as a tree in the requested version.
@@ -99,15 +134,23 @@ impl Renderer<'_> {
             .object
             .to_value(listed.revision, listed.scope, self.annotations)
             .map_err(|error| malformed_status(&error))?;
-        to_version(self.resource, self.version, tree)
+        let mut tree = to_version_in_place(self.resource, self.version, tree)?;
+        let managed = listed.object.managed_fields();
+        if !managed.is_empty()
+            && let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            let managed = serde_json::from_slice(managed).map_err(Status::internal)?;
+            metadata.insert("managedFields".into(), managed);
+        }
+        Ok(tree)
     }
 
     /// The object in the requested form, except tables.
     pub(crate) fn shape(&self, mut object: Value) -> Value {
-        if self.form == Form::PartialMetadata {
+        if let Form::PartialMetadata(version) = self.form {
             return json!({
                 "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
+                "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": object["metadata"].take(),
             });
         }
@@ -115,9 +158,13 @@ impl Renderer<'_> {
     }
 
     /// A row of a table.
-    pub(crate) fn row(&self, mut object: Value) -> Value {
+    pub(crate) fn row(&self, object: Value) -> Value {
         let columns = self.resource.version(self.version).map(|version| &version.columns);
         let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
+        self.row_of(cells, object)
+    }
+
+    fn row_of(&self, cells: Vec<Value>, mut object: Value) -> Value {
         let included = match self.included {
             IncludeObjectPolicy::Nothing => Value::Null,
             IncludeObjectPolicy::Object => object,

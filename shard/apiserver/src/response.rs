@@ -279,6 +279,11 @@ pub(crate) struct FinishContext {
 }
 
 impl FinishContext {
+    /// The audit id as text.
+    pub(crate) fn audit_id(&self) -> &str {
+        self.audit_id.to_str().unwrap_or_default()
+    }
+
     /// Takes the client's audit id, or generates one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let given = headers.get(AUDIT_ID).filter(|value| value.len() <= 64).cloned();

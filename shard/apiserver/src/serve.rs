@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use fairlead_authn::{
     BundleError, CertificateAuthorities, Chain, ConnectionCredentials, Outcome, SharedAuthorities,
-    TrustPurpose,
+    TrustPurpose, WorkspaceAuthenticator,
 };
 use fairlead_process::{
     BoundServer, ConnectionInfo, Health, LoadError, Reloads, RequestBody, ServerOptions, Shutdown,
@@ -19,14 +20,48 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::host::Host;
 use crate::hub::Hub;
-use crate::response::ResponseBody;
+use crate::response::{Response, ResponseBody};
 use crate::server::ApiServer;
 
 /// The share of the drain window in which watches are ended; the rest is for their clients to reconnect elsewhere.
 const WATCH_DRAIN_SHARE: f64 = 0.8;
 
+/// An API server at a path of another one's listener, such as the cache server in the process of a shard. It gets the whole path.
+pub struct Mount {
+    /// The path, without a trailing slash.
+    pub path: &'static str,
+    /// The API server.
+    pub server: Arc<dyn MountedServer>,
+    /// Its hub, whose watches end with those of the listener.
+    pub hub: Hub,
+}
+
+/// An API server for requests of another one's listener.
+#[async_trait]
+pub trait MountedServer: Send + Sync {
+    /// Responds to a request.
+    async fn handle(&self, request: Request<RequestBody>) -> Response;
+}
+
+#[async_trait]
+impl<H: Host> MountedServer for ApiServer<H> {
+    async fn handle(&self, request: Request<RequestBody>) -> Response {
+        Self::handle(self, request).await
+    }
+}
+
+impl Mount {
+    fn has(&self, path: &str) -> bool {
+        path.strip_prefix(self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    fn below<'p>(&self, path: &'p str) -> &'p str {
+        path.strip_prefix(self.path).unwrap_or(path)
+    }
+}
+
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
-/// window. The health endpoints need no authentication and do not use the host. [`Hub::run`] must run concurrently, and
+/// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
 /// longer than this, for watches to be ended.
 pub async fn serve<H: Host>(
     bound: BoundServer,
@@ -34,21 +69,36 @@ pub async fn serve<H: Host>(
     server: Arc<ApiServer<H>>,
     health: Health,
     hub: Hub,
+    mount: Option<Mount>,
 ) {
     let shutdown = options.shutdown.clone();
+    let mounted_hub = mount.as_ref().map(|mount| mount.hub.clone());
+    let mount = mount.map(Arc::new);
     let serving = bound.serve(options, move |request: Request<RequestBody>| {
-        let (server, health) = (Arc::clone(&server), health.clone());
+        let (server, health, mount) = (Arc::clone(&server), health.clone(), mount.clone());
         async move {
             let uri = request.uri();
-            match health.respond(without_cluster(uri.path()), uri.query()) {
-                Some(response) => response.map(ResponseBody::full),
-                None => server.handle(request).await,
+            if let Some(mount) = mount.filter(|mount| mount.has(uri.path())) {
+                return match health.respond(mount.below(uri.path()), uri.query()) {
+                    Some(response) => response.map(ResponseBody::full),
+                    None => mount.server.handle(request).await,
+                };
+            }
+            let Some(response) = health.respond(without_cluster(uri.path()), uri.query()) else {
+                return server.handle(request).await;
+            };
+            let (parts, _) = request.into_parts();
+            match server.host().refuse_probe(&parts, without_cluster(parts.uri.path())).await {
+                Some(refusal) => refusal,
+                None => response.map(ResponseBody::full),
             }
         }
     });
     let ending = async {
         shutdown.draining().await;
-        hub.end_evenly(shutdown.window().mul_f64(WATCH_DRAIN_SHARE));
+        for hub in std::iter::once(&hub).chain(&mounted_hub) {
+            hub.end_evenly(shutdown.window().mul_f64(WATCH_DRAIN_SHARE));
+        }
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -91,6 +141,17 @@ pub async fn compact_periodically(
 pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
     let credentials = connection_credentials(parts);
     chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await
+}
+
+/// As [`identify`], for a logical cluster that trusts issuers of its own.
+pub async fn identify_in(
+    chain: &Chain,
+    parts: &Parts,
+    workspace: &WorkspaceAuthenticator,
+    cluster: &str,
+) -> Outcome {
+    let credentials = connection_credentials(parts);
+    chain.authenticate_in(None, &credentials, &parts.headers, SystemTime::now(), workspace, cluster).await
 }
 
 /// The credentials of the connection (its client certificate), cached with the connection.

@@ -1,6 +1,8 @@
 //! The body of a watch: frames of events, ready to send.
 
-use core::task::{Context, Poll};
+mod conversion;
+
+use core::task::{Context, Poll, ready};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -8,7 +10,9 @@ use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::{Value, json};
 
+use self::conversion::WatchConversion;
 use crate::hub::{Backlog, Delivery, EventLabels, FrameType, Labels, ObjectChange, ObjectEvent};
+use crate::metrics::LongRunning;
 use crate::object::{EncodedObject, ScopeAnnotations};
 use crate::registry::{EventState, Selection};
 use crate::registry::{ListCursor, ListedObject, OpenWatch, Target};
@@ -30,6 +34,10 @@ pub struct WatchBody {
     backlog: Backlog,
     phase: Phase,
     headings_sent: bool,
+    /// Counts this watch and its events.
+    observed: LongRunning,
+    /// For a resource with a conversion webhook.
+    conversion: Option<Box<WatchConversion>>,
 }
 
 /// The requested form of the objects in the stream.
@@ -53,10 +61,18 @@ enum Phase {
 }
 
 impl WatchBody {
-    pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: OpenWatch) -> Self {
+    pub(crate) fn new(
+        target: Target,
+        options: ListOptions,
+        view: View,
+        mut watched: OpenWatch,
+        observed: LongRunning,
+    ) -> Self {
         let initial = watched.initial.take();
         let backlog = core::mem::take(&mut watched.backlog);
-        Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
+        let conversion = WatchConversion::of(&target, &options, view.annotations).map(Box::new);
+        let (phase, headings_sent) = (Phase::Initial, false);
+        Self { target, options, view, watched, initial, backlog, phase, headings_sent, observed, conversion }
     }
 
     /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. A single
@@ -79,35 +95,45 @@ impl WatchBody {
 
     /// The next frame that the selectors do not filter out.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.conversion.is_some() {
+            return self.poll_converted_frame(context);
+        }
+        loop {
+            match ready!(self.poll_delivery(context)) {
+                None => return Poll::Ready(None),
+                Some(Delivery::Event(event)) => {
+                    if let Some(frame) = self.event(&event) {
+                        return Poll::Ready(Some(frame));
+                    }
+                }
+                Some(Delivery::Progress(revision)) => {
+                    return Poll::Ready(Some(self.bookmark(revision, false)));
+                }
+            }
+        }
+    }
+
+    /// The next event or progress after the initial state.
+    fn poll_delivery(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         loop {
             match self.phase {
                 // `poll_initial` sends these.
                 Phase::Initial => self.phase = Phase::Backlog,
                 Phase::Backlog => match self.backlog.next() {
-                    Some(event) => {
-                        if let Some(frame) = self.event(&event) {
-                            return Poll::Ready(Some(frame));
-                        }
-                    }
+                    Some(event) => return Poll::Ready(Some(Delivery::Event(event))),
                     None => {
                         self.backlog = Backlog::default();
                         self.phase = Phase::Live;
                     }
                 },
-                Phase::Live => match self.watched.subscription.poll_next(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(Delivery::Event(event))) => {
-                        if event.revision > self.watched.after
-                            && let Some(frame) = self.event(&event)
-                        {
-                            return Poll::Ready(Some(frame));
-                        }
+                Phase::Live => match ready!(self.watched.subscription.poll_next(context)) {
+                    Ok(Delivery::Event(event)) if event.revision <= self.watched.after => {}
+                    Ok(Delivery::Progress(revision)) => {
+                        return Poll::Ready(Some(Delivery::Progress(revision.max(self.watched.after))));
                     }
-                    Poll::Ready(Ok(Delivery::Progress(revision))) => {
-                        return Poll::Ready(Some(self.bookmark(revision.max(self.watched.after), false)));
-                    }
+                    Ok(event) => return Poll::Ready(Some(event)),
                     // A clean end, whatever the reason: the client resumes from the last version that it got.
-                    Poll::Ready(Err(_)) => self.phase = Phase::Done,
+                    Err(_) => self.phase = Phase::Done,
                 },
                 Phase::Done => return Poll::Ready(None),
             }
@@ -122,19 +148,24 @@ impl WatchBody {
         };
         let mut out = Vec::new();
         let mut parsed = 0;
-        let end = cursor.step(&mut |listed: ListedObject<'_>| {
+        let end = cursor.poll_step(context, &mut |listed: ListedObject<'_>| {
             parsed += usize::from(!self.renderer().is_verbatim(listed.object));
             self.append_frame(FrameType::Added, listed, &mut out);
             let is_full = out.len() >= CHUNK || parsed >= PARSED_PER_CHUNK || self.phase == Phase::Done;
             if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        let Poll::Ready(end) = end else {
+            self.initial = Some(cursor);
+            return Poll::Pending;
+        };
         match end {
             Ok(None) if self.phase == Phase::Done => {}
             Ok(None) => self.initial = Some(cursor),
             Ok(Some(_)) if self.phase == Phase::Done => {}
             Ok(Some(_)) => {
                 self.phase = Phase::Backlog;
-                let ends_state = self.options.initial_events == Some(InitialEvents::Send);
+                // A watch without a version gets it, too, as in Kubernetes.
+                let ends_state = self.options.initial_events != Some(InitialEvents::Skip);
                 if ends_state && self.options.allows_bookmarks {
                     out.extend_from_slice(&self.bookmark(self.watched.after, true));
                 }
@@ -182,7 +213,9 @@ impl WatchBody {
             ListedObject { object: object.as_object(), revision: event.revision, scope: &event.scope };
         let is_shown = core::ptr::eq(object, event.change.object());
         if is_shown && self.renderer().is_verbatim(listed.object) {
-            return Some(event.frame(frame_type, self.view.annotations));
+            let frame = event.frame(frame_type, self.view.annotations);
+            self.observed.event(frame.len());
+            return Some(frame);
         }
         Some(self.frame(frame_type, listed))
     }
@@ -208,7 +241,7 @@ impl WatchBody {
                     serde_json::to_writer(&mut *out, &table).map_err(Status::internal)
                 })
             }
-            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata(_) => {
                 self.renderer().write(listed, out)
             }
         };
@@ -220,6 +253,7 @@ impl WatchBody {
             return;
         }
         out.extend_from_slice(b"}\n");
+        self.observed.event(out.len() - start);
     }
 
     /// A bookmark: an object of the requested kind that has only a resourceVersion.
@@ -230,9 +264,11 @@ impl WatchBody {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = match self.view.form {
-            Form::PartialMetadata => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-            }
+            Form::PartialMetadata(version) => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": metadata,
+            }),
             Form::Table(version) => {
                 let renderer = self.renderer();
                 let row = json!({"cells": [], "object": {
@@ -258,6 +294,7 @@ impl WatchBody {
             annotations: self.view.annotations,
             now: jiff::Timestamp::now().as_second(),
             included: self.view.included,
+            scale: None,
         }
     }
 }

@@ -47,6 +47,15 @@ impl Environment {
     }
 }
 
+/// `UserInfo` of `authentication.k8s.io`.
+pub(crate) fn user_info() -> DeclType {
+    object(
+        "kubernetes.UserInfo",
+        &[],
+        [("username", text()), ("uid", text()), ("groups", list(text())), ("extra", map(list(text())))],
+    )
+}
+
 fn text() -> DeclType {
     DeclType::text(TextFormat::Plain, None, &[])
 }
@@ -78,11 +87,7 @@ fn request() -> DeclType {
         let fields = [("group", text()), ("version", text()), ("resource", text())];
         object("kubernetes.GroupVersionResource", &["group", "version", "resource"], fields)
     };
-    let user = object(
-        "kubernetes.UserInfo",
-        &[],
-        [("username", text()), ("uid", text()), ("groups", list(text())), ("extra", map(list(text())))],
-    );
+    let user = user_info();
     object(
         "kubernetes.AdmissionRequest",
         &["kind", "resource", "requestKind", "requestResource", "name", "operation", "userInfo"],

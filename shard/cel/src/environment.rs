@@ -49,6 +49,14 @@ impl Environment {
         self
     }
 
+    /// As [`with_patch_types`](Self::with_patch_types), with the functions of an environment that has them: the table is not
+    /// copied.
+    #[must_use]
+    pub(crate) fn with_patch_types_of(mut self, other: &Self) -> Self {
+        self.declarations.share_patch_types(&other.declarations);
+        self
+    }
+
     /// Adds an expression that later ones use as `variables.<name>`. It is evaluated at its first use, once per
     /// [`Session`](crate::Session). Variables must be declared before.
     ///
@@ -65,6 +73,14 @@ impl Environment {
         Ok(self)
     }
 
+    /// Hides a variable from expressions that are compiled later. Named expressions may have used it; they fail if it has no
+    /// value.
+    #[must_use]
+    pub fn without_variable(mut self, name: &str) -> Self {
+        self.declarations.hide_variable(name);
+        self
+    }
+
     /// Declares a variable. A later declaration of the same name replaces the earlier one.
     #[must_use]
     pub fn with_variable(mut self, name: &str, variable: Variable) -> Self {
@@ -78,6 +94,16 @@ impl Environment {
     /// If the expression is invalid.
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         Program::new(&self.declarations, &self.named, self.declarations.check(source)?)
+    }
+
+    /// The fields that an expression selects of a variable, as in `claims.email`, `has(claims.email)` and
+    /// `claims.?email`.
+    ///
+    /// # Errors
+    /// If the expression is invalid.
+    pub fn selected_fields(&self, source: &str, variable: &str) -> Result<Vec<Box<str>>, CompileError> {
+        let checked = self.declarations.check(source)?;
+        Ok(self.declarations.selected_fields(&checked, variable))
     }
 }
 

@@ -10,6 +10,7 @@
 //! clients see. Both are needed for expressions of tenants.
 
 mod admission;
+mod authentication;
 mod check;
 mod environment;
 mod estimate;
@@ -21,6 +22,7 @@ mod fuzzing;
 mod library;
 mod limits;
 mod plan;
+mod policy;
 mod program;
 mod syntax;
 mod types;
@@ -42,6 +44,7 @@ pub use limits::{
     MATCH_CONDITIONS_COST_BUDGET, MAX_MESSAGE_SIZE, MAX_REQUEST_SIZE, PER_CALL_LIMIT, RUNTIME_COST_BUDGET,
     STATIC_COST_LIMIT, STATIC_COST_LIMIT_PER_CRD,
 };
+pub use policy::{ExpressionError, ExpressionKind, PolicyEnvironments};
 pub use program::{Program, Session};
 pub use types::{
     DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, TextFormat, Type, escape, unescape,

@@ -105,6 +105,11 @@ impl KeyCodec {
         self.prefix
     }
 
+    /// Whether a key begins with the prefix. Another server may have keys with another prefix in the same store.
+    pub fn covers(&self, key: &[u8]) -> bool {
+        key.strip_prefix(self.prefix.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'))
+    }
+
     /// The number of segments of a full scope.
     pub fn scope_segments(&self) -> usize {
         self.scope_segments

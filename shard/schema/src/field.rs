@@ -218,7 +218,8 @@ impl FieldError {
 
     /// `Too long: may not be more than <max> bytes`.
     pub fn too_long(path: FieldPath, max: usize) -> Self {
-        let detail = format!("may not be more than {max} bytes");
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {max} {unit}");
         Self::without_value(FieldErrorKind::TooLong, path, &detail)
     }
 

@@ -34,7 +34,7 @@ impl ShardAdmission {
 
     /// Requires the verb `bind` on the export, in the export's logical cluster. All failures have the same message, so
     /// that it does not reveal which exports exist.
-    pub(super) fn validate_api_binding(
+    pub(super) async fn validate_api_binding(
         &self,
         write: &AdmissionRequest<'_>,
         object: &Value,
@@ -71,7 +71,8 @@ impl ShardAdmission {
             namespace: None,
             name: Some(export),
         };
-        if self.authorizer()?.permits_deep(write.user, &cluster, &bind) { Ok(()) } else { Err(refused()) }
+        let permitted = self.authorizer()?.permits_deep(write.user, &cluster, &bind).await;
+        if permitted { Ok(()) } else { Err(refused()) }
     }
 }
 

@@ -7,13 +7,13 @@ use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::FieldError;
 use fairlead_schema::crd::{CrdSpec, apply_defaults, has_condition, next_stored_versions};
-use fairlead_schema::crd::{validate_approval, validate_stored_versions};
+use fairlead_schema::crd::{approval_condition, validate_approval, validate_stored_versions};
 use fairlead_store::Mutation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ShardAdmission;
-use crate::definition_names::{NamedDefinition, decide_names, write_names};
+use crate::definition_names::{NamedDefinition, decide_names, write_conditions, write_names};
 use crate::names::CLEANUP_FINALIZER;
 
 impl ShardAdmission {
@@ -27,10 +27,6 @@ impl ShardAdmission {
     ) -> Result<Vec<Mutation>, Status> {
         apply_defaults(object);
         let spec = CrdSpec::parse(object).map_err(|errors| invalid(write, &errors))?;
-        let unsupported = spec.unsupported();
-        if !unsupported.is_empty() {
-            return Err(invalid(write, &unsupported));
-        }
         let unapproved = validate_approval(&spec, object, old);
         if !unapproved.is_empty() {
             return Err(invalid(write, &unapproved));
@@ -74,7 +70,7 @@ impl ShardAdmission {
             requested: &spec.names,
             old,
         };
-        let decision = decide_names(&self.objects, &self.authorizer()?.definitions, &definition)?;
+        let decision = decide_names(&self.objects, self.authorizer()?.definitions(), &definition)?;
         let before = old.map_or(&Value::Null, |old| &old["status"]);
         let stored = next_stored_versions(spec, &stored_versions(before));
         let errors = validate_stored_versions(spec, &stored);
@@ -86,7 +82,9 @@ impl ShardAdmission {
             "conditions": before["conditions"].as_array().cloned().unwrap_or_default(),
             "storedVersions": stored,
         });
+        let approval = approval_condition(spec, object);
         write_names(&mut object["status"], &decision.names, Timestamp::now());
+        write_conditions(&mut object["status"], approval.as_slice(), Timestamp::now());
         Ok(decision.mutations)
     }
 }

@@ -4,7 +4,9 @@
 //! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
+mod certificate_signing_request;
 mod custom_resource_definition;
+mod dynamic;
 mod logical_cluster;
 mod rbac;
 mod reserved;
@@ -17,7 +19,7 @@ use async_trait::async_trait;
 use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, AdmissionRequest, AdmissionWebhooks};
+use fairlead_apiserver::{Admission, AdmissionRequest, DynamicAdmission};
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::Mutation;
 use serde_json::Value;
@@ -25,6 +27,7 @@ use serde_json::Value;
 use crate::creation_fence::creation_fence;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
+use crate::quota::UsageTracker;
 use crate::workspace_types::TypeLookup;
 
 /// Admission plugin of the shard's API server.
@@ -33,7 +36,8 @@ pub(crate) struct ShardAdmission {
     pub(crate) namespaces: NamespaceLifecycle,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) types: Arc<TypeLookup>,
-    webhooks: Arc<AdmissionWebhooks>,
+    dynamic: Arc<DynamicAdmission>,
+    usage: Arc<UsageTracker>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
 }
 
@@ -42,15 +46,18 @@ impl ShardAdmission {
         objects: ObjectStore,
         clusters: Arc<ClusterIndex>,
         types: Arc<TypeLookup>,
-        webhooks: Arc<AdmissionWebhooks>,
+        dynamic: Arc<DynamicAdmission>,
+        usage: Arc<UsageTracker>,
     ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
-        Self { objects, namespaces, clusters, types, webhooks, authorizer: std::sync::OnceLock::new() }
+        let authorizer = std::sync::OnceLock::new();
+        Self { objects, namespaces, clusters, types, dynamic, usage, authorizer }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
     /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
+        self.dynamic.set_host(Arc::new(dynamic::ConfigurationHost { authorizer: authorizer.clone() }));
         // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }
@@ -77,13 +84,16 @@ impl Admission for ShardAdmission {
             ("core.kcp.io", "logicalclusters") => logical_cluster::mutate(object, old),
             ("core.kcp.io", "shards") => mutate_shard(object),
             ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object)?,
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                certificate_signing_request::mutate(write, object);
+            }
             ("apiextensions.k8s.io", "customresourcedefinitions") => {
                 mutations = self.mutate_definition(write, object, old)?;
             }
             _ => {}
         }
-        // The path is set last: no webhook can change it.
-        self.webhooks.mutate(write, object, old).await?;
+        // The path is set last: no webhook or policy can change it.
+        self.dynamic.mutate(write, object, old).await?;
         self.set_path_annotation(write, object)?;
         Ok(mutations)
     }
@@ -99,27 +109,32 @@ impl Admission for ShardAdmission {
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;
-            self.webhooks.validate(write, None, old).await?;
+            self.dynamic.validate(write, None, old).await?;
             return Ok(fences);
         }
         let Some(object) = object else { return Ok(fences) };
         validate_cel_rules(write, object, old)?;
         match resource {
-            ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
-            ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
+            ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old).await?,
+            ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old).await?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::validate(write, object, old)?,
-            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old)?,
+            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old).await?,
             ("apis.kcp.io", "apiexports" | "apiresourceschemas" | "apiconversions") | ("cache.kcp.io", _)
                 if !is_master(write) =>
             {
                 let message = "publishing APIs from workspaces is not supported yet";
                 return Err(forbidden(write, message));
             }
-            ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old)?,
+            ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old).await?,
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                self.validate_certificate_signing_request(write, object, old).await?;
+            }
             _ => {}
         }
         reserved::validate(write, object, old)?;
-        self.webhooks.validate(write, Some(object), old).await?;
+        self.dynamic.validate(write, Some(object), old).await?;
+        // Last: what another plugin refuses reserves nothing.
+        self.usage.reserve(write).await?;
         Ok(fences)
     }
 }

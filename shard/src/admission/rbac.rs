@@ -14,7 +14,7 @@ use super::{ShardAdmission, forbidden, is_master, resource_of};
 impl ShardAdmission {
     /// Requires that the rules of a written role, or of a bound role, are covered by the rules of the writer, unless
     /// the writer has the verb `escalate` or `bind`.
-    pub(super) fn validate_rbac(
+    pub(super) async fn validate_rbac(
         &self,
         write: &AdmissionRequest<'_>,
         object: &Value,
@@ -34,13 +34,13 @@ impl ShardAdmission {
                 let role = own.role(&reference, write.namespace, Some(&system));
                 let Some(role) = role else {
                     // The role does not exist and could be created later with any rule.
-                    return if self.is_permitted(write, "bind", &reference.name, &reference)? {
+                    return if self.is_permitted(write, "bind", &reference.name, &reference).await? {
                         Ok(())
                     } else {
                         Err(not_found(&reference))
                     };
                 };
-                if self.is_permitted(write, "bind", &reference.name, &reference)? {
+                if self.is_permitted(write, "bind", &reference.name, &reference).await? {
                     return Ok(());
                 }
                 ("bind", reference.name.to_string(), role.rules.clone())
@@ -57,12 +57,12 @@ impl ShardAdmission {
                 namespace: write.namespace,
                 name: Some(&name),
             };
-            if self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action) {
+            if self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action).await {
                 return Ok(());
             }
         }
         let own = self.authorizer()?.rules(write.user, write.scope.as_str(), write.namespace)?;
-        let missing: Vec<&Rule> = rules.iter().filter(|rule| !rule.is_covered_by(&own)).collect();
+        let missing = Rule::missing(&rules, &own);
         if missing.is_empty() {
             // An aggregation rule collects rules of roles that do not exist yet.
             let aggregates = has_aggregation_rule(object) || old.is_some_and(has_aggregation_rule);
@@ -73,17 +73,18 @@ impl ShardAdmission {
             }
             return Ok(());
         }
-        let lines: Vec<String> = missing.iter().map(|rule| describe(rule)).collect();
+        let mut lines: Vec<String> = missing.iter().map(describe).collect();
+        lines.sort();
         let message = format!(
-            "user {:?} (groups={:?}) is attempting to grant RBAC permissions not currently held:\n{}",
+            "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
             write.user.name,
-            write.user.groups,
+            quoted(&write.user.groups),
             lines.join("\n")
         );
         Err(forbidden(write, message))
     }
 
-    fn is_permitted(
+    async fn is_permitted(
         &self,
         write: &AdmissionRequest<'_>,
         verb: &str,
@@ -103,7 +104,7 @@ impl ShardAdmission {
             namespace: write.namespace,
             name: Some(name),
         };
-        Ok(self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action))
+        Ok(self.authorizer()?.permits_deep(write.user, write.scope.as_str(), &action).await)
     }
 }
 
@@ -150,21 +151,23 @@ fn not_found(reference: &RoleReference) -> Status {
 
 /// Formats a rule as Kubernetes does in this message.
 fn describe(rule: &Rule) -> String {
-    let list = |values: &[String]| {
-        let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
-        format!("[{}]", quoted.join(" "))
-    };
     let mut parts = Vec::new();
     for (name, values) in [
         ("APIGroups", &rule.api_groups),
         ("Resources", &rule.resources),
-        ("ResourceNames", &rule.resource_names),
         ("NonResourceURLs", &rule.non_resource_urls),
+        ("ResourceNames", &rule.resource_names),
         ("Verbs", &rule.verbs),
     ] {
         if !values.is_empty() {
-            parts.push(format!("{name}:{}", list(values)));
+            parts.push(format!("{name}:{}", quoted(values)));
         }
     }
     format!("{{{}}}", parts.join(", "))
+}
+
+/// A list of texts as Go formats it: `["a" "b"]`.
+fn quoted(values: &[String]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+    format!("[{}]", quoted.join(" "))
 }

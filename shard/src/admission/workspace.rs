@@ -43,7 +43,7 @@ impl ShardAdmission {
     }
 
     /// Refuses changes of system fields, types that the user may not use, and types that the parent does not allow.
-    pub(super) fn validate_workspace(
+    pub(super) async fn validate_workspace(
         &self,
         write: &AdmissionRequest<'_>,
         object: &Value,
@@ -87,10 +87,10 @@ impl ShardAdmission {
         if is_mount {
             return Err(forbidden(write, "mounts are not supported yet"));
         }
-        if write.verb == Verb::Create { self.validate_type(write, object) } else { Ok(()) }
+        if write.verb == Verb::Create { self.validate_type(write, object).await } else { Ok(()) }
     }
 
-    fn validate_type(&self, write: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
+    async fn validate_type(&self, write: &AdmissionRequest<'_>, object: &Value) -> Result<(), Status> {
         let own = self.type_of(write, object)?;
         let child = self.aliases_of(write, own)?;
         for alias in &child {
@@ -103,7 +103,7 @@ impl ShardAdmission {
                 namespace: None,
                 name: Some(&alias.name),
             };
-            if !self.authorizer()?.permits_deep(write.user, &alias.cluster, &using) {
+            if !self.authorizer()?.permits_deep(write.user, &alias.cluster, &using).await {
                 let message = format!(
                     "unable to use workspace type {}: missing verb='use' permission on workspacetype",
                     alias.reference()

@@ -8,7 +8,7 @@ use super::{ShardAdmission, forbidden, is_master};
 
 impl ShardAdmission {
     /// Refuses incomplete types, and default bindings to exports that the writer may not bind.
-    pub(super) fn validate_workspace_type(
+    pub(super) async fn validate_workspace_type(
         &self,
         write: &AdmissionRequest<'_>,
         object: &Value,
@@ -46,7 +46,7 @@ impl ShardAdmission {
                 name: Some(export),
             };
             let known = path == "root" && fairlead_api::root_export_names().any(|name| name == export);
-            if !known || !self.authorizer()?.permits_deep(write.user, path, &bind) {
+            if !known || !self.authorizer()?.permits_deep(write.user, path, &bind).await {
                 let message = format!(
                     "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
                 );

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_apiserver::ScopeSelector;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
@@ -15,15 +16,21 @@ use super::aggregation::RoleAggregation;
 use super::binding::{BindingKey, Bindings};
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
+use super::event_expiry::EventExpiry;
 use super::garbage::GarbageCollector;
 use super::namespace::Namespaces;
+use super::policy_status::PolicyStatus;
+use super::resource_quota::ResourceQuotas;
+use super::token_secret::TokenSecrets;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
-    API_BINDINGS, BUILT_IN, CLUSTER_ROLES, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS,
-    LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS, WORKSPACES,
+    API_BINDINGS, BUILT_IN, CLUSTER_ROLES, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, EVENTS,
+    LOGICAL_CLUSTERS, NAMESPACES, SECRETS, SERVICE_ACCOUNTS, VALIDATING_ADMISSION_POLICIES, WORKSPACES,
 };
+use crate::quota::UsageTracker;
+use crate::service_accounts::TokenIssuer;
 
 /// Dependencies of the controllers.
 pub(crate) struct ContentControllers {
@@ -32,6 +39,10 @@ pub(crate) struct ContentControllers {
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) exports: Arc<RootExports>,
+    pub(crate) usage: Arc<UsageTracker>,
+    pub(crate) issuer: Arc<TokenIssuer>,
+    /// The time that events are kept; zero: for ever.
+    pub(crate) keep_events: Duration,
     /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
@@ -42,7 +53,11 @@ impl ContentControllers {
         self.start_deletion(tasks, shutdown);
         self.start_namespaces(tasks, shutdown);
         self.start_aggregation(tasks, shutdown);
+        self.start_policy_status(tasks, shutdown);
         self.start_garbage_collection(tasks, shutdown);
+        self.start_quotas(tasks, shutdown);
+        self.start_event_expiry(tasks, shutdown);
+        self.start_token_secrets(tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
         self.start_definitions(bindings, naming, tasks, shutdown);
@@ -135,6 +150,23 @@ impl ContentControllers {
         );
     }
 
+    fn start_policy_status(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller =
+            Arc::new(PolicyStatus { objects: self.objects.clone(), definitions: self.definitions.clone() });
+        tasks.spawn("policy status", drive(controller, queue.clone(), shutdown.clone()));
+        let (objects, resync_queue) = (self.objects.clone(), queue.clone());
+        let resource = &VALIDATING_ADMISSION_POLICIES;
+        let resync = move || {
+            for_each_key(&objects, resource, &BUILT_IN, |cluster, name| resync_queue.add((cluster, name)));
+        };
+        let keys = move |event: &ObjectEvent| queue.add(((*event.scope).into(), event.name.clone()));
+        tasks.spawn(
+            "policy events",
+            feed(self.hub.clone(), (**resource).clone(), Some(BUILT_IN), shutdown.clone(), resync, keys),
+        );
+    }
+
     fn start_garbage_collection(&self, tasks: &Tasks, shutdown: &Shutdown) {
         let queue = Arc::new(Queue::new());
         let collector = Arc::new(GarbageCollector::new(
@@ -147,6 +179,61 @@ impl ContentControllers {
         let (resumed, resume_queue) = (collector.clone(), queue.clone());
         tasks.spawn("earlier garbage", async move { resumed.resume(&resume_queue).await });
         tasks.spawn("garbage collection", drive(collector, queue, shutdown.clone()));
+    }
+
+    fn start_quotas(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let controller = Arc::new(ResourceQuotas {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            usage: self.usage.clone(),
+        });
+        tasks.spawn("resource quotas", drive(controller, self.usage.queue().clone(), shutdown.clone()));
+    }
+
+    fn start_event_expiry(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        if self.keep_events.is_zero() {
+            return;
+        }
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(EventExpiry { objects: self.objects.clone(), keep: self.keep_events });
+        tasks.spawn("event expiry", drive(controller, queue.clone(), shutdown.clone()));
+        let (objects, resync_queue) = (self.objects.clone(), queue.clone());
+        let resync = move || {
+            for_each_namespaced_key(&objects, &EVENTS, &BUILT_IN, |cluster, namespace, name| {
+                resync_queue.add((cluster, namespace, name))
+            })
+        };
+        let keys = move |event: &ObjectEvent| {
+            EventExpiry::key_of(event).into_iter().for_each(|key| queue.add(key));
+        };
+        tasks.spawn(
+            "events of events",
+            feed(self.hub.clone(), EVENTS.clone(), Some(BUILT_IN), shutdown.clone(), resync, keys),
+        );
+    }
+
+    fn start_token_secrets(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(TokenSecrets {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            issuer: self.issuer.clone(),
+            serving_ca: self.serving_ca.clone(),
+        });
+        tasks.spawn("token secrets", drive(controller.clone(), queue.clone(), shutdown.clone()));
+        for (name, resource) in
+            [("token secret events", &SECRETS), ("events of accounts with tokens", &SERVICE_ACCOUNTS)]
+        {
+            let (controller, resync_queue, event_queue) = (controller.clone(), queue.clone(), queue.clone());
+            let resync = move || controller.all().into_iter().for_each(|key| resync_queue.add(key));
+            let keys = move |event: &ObjectEvent| {
+                TokenSecrets::key_of(event).into_iter().for_each(|key| event_queue.add(key));
+            };
+            tasks.spawn(
+                name,
+                feed(self.hub.clone(), (**resource).clone(), Some(BUILT_IN), shutdown.clone(), resync, keys),
+            );
+        }
     }
 
     fn start_bindings(&self, naming: NamingQueue, tasks: &Tasks, shutdown: &Shutdown) -> BindingQueue {
@@ -266,11 +353,21 @@ fn for_each_key(
     origin: &Origin,
     mut visit: impl FnMut(Box<str>, Box<str>),
 ) {
+    for_each_namespaced_key(objects, resource, origin, |cluster, _, name| visit(cluster, name));
+}
+
+/// Visits logical cluster, namespace and name of all objects of a resource.
+fn for_each_namespaced_key(
+    objects: &ObjectStore,
+    resource: &ResourceName,
+    origin: &Origin,
+    mut visit: impl FnMut(Box<str>, Box<str>, Box<str>),
+) {
     let codec = objects.codec();
     let range = Range::prefix(codec.range(resource, origin, "", None));
     let read = objects.store().scan(&range, None, &mut |record| {
         if let Ok(key) = codec.decode(record.key) {
-            visit(key.scope.into(), key.name.into());
+            visit(key.scope.into(), key.namespace.unwrap_or_default().into(), key.name.into());
         }
         ControlFlow::Continue(())
     });

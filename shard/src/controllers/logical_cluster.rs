@@ -12,6 +12,7 @@ use fairlead_api::{
     condition_type, conditions_of, finalizer, label, set_condition, write_conditions,
 };
 use fairlead_apiserver::Scope;
+use fairlead_apiserver::hub::Hub;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_process::Status;
 use fairlead_store::CommitError;
@@ -35,6 +36,7 @@ const TYPE_RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Controller of LogicalClusters that are not being deleted.
 pub(crate) struct LogicalClusters {
     pub(crate) objects: ObjectStore,
+    pub(crate) hub: Hub,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) types: Arc<TypeLookup>,
     pub(crate) exports: Arc<RootExports>,
@@ -65,7 +67,11 @@ impl Controller for LogicalClusters {
         let plan = plan(&old, &self.context(&old)?, Timestamp::now());
         // Types and exports of other shards arrive without an event for this key.
         let waits_for_bindings = waits_for(&plan.logical_cluster, API_BINDINGS_INITIALIZER);
+        let becomes_inactive = phase(&old) == "Ready" && phase(&plan.logical_cluster) == "Inactive";
         let next = self.act(cluster, &stored, plan).await?;
+        if becomes_inactive && next == ReconcileOutcome::Done {
+            self.end_watches(&scope);
+        }
         Ok(if waits_for_bindings && next == ReconcileOutcome::Done {
             ReconcileOutcome::RequeueAfter(TYPE_RECHECK_INTERVAL)
         } else {
@@ -94,6 +100,12 @@ struct Plan {
 }
 
 impl LogicalClusters {
+    /// Ends the watches that deliver objects of a logical cluster, as kcp does. New ones of the logical cluster alone are refused;
+    /// those of all logical clusters continue from their last revision.
+    fn end_watches(&self, scope: &Scope) {
+        self.hub.end_watches(|interest| interest.scopes.selects(scope.as_str()));
+    }
+
     fn context(&self, object: &Value) -> Result<Context<'_>, Status> {
         Ok(Context {
             shard: &self.shard,

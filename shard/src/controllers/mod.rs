@@ -8,11 +8,15 @@ mod binding;
 mod content_controllers;
 mod definition;
 mod deletion;
+mod event_expiry;
 mod garbage;
 mod logical_cluster;
 mod namespace;
+mod policy_status;
+mod resource_quota;
 #[cfg(test)]
 mod testing;
+mod token_secret;
 mod workspace;
 mod workspace_type;
 

@@ -18,11 +18,12 @@ use fairlead_apiserver::registry::{built_in_resources, is_built_in};
 use fairlead_apiserver::request::{DeleteOptions, Propagation, WriteOptions};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Admission, AdmissionRequest, Scope, ScopeSelector};
-use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
+use fairlead_authn::{AuthenticationMethod, Identity, ServiceAccountSigner, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};
-use fairlead_process::{Shutdown, Status, Tasks};
+use fairlead_process::{Reloadable, Shutdown, Status, Tasks};
 use fairlead_store::{MemoryStore, Mutation, Range, Store};
 use jiff::Timestamp;
+use prometheus::{IntCounterVec, Opts};
 use serde_json::{Value, json};
 
 use super::ContentControllers;
@@ -32,6 +33,8 @@ use crate::creation_fence::creation_fence;
 use crate::exports::RootExports;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
+use crate::quota::UsageTracker;
+use crate::service_accounts::TokenIssuer;
 use crate::writes::Writes;
 
 /// Content of `kube-root-ca.crt`.
@@ -49,18 +52,29 @@ pub(super) struct Shard {
 impl Shard {
     /// Starts a shard: fills the store and starts the controllers.
     pub(super) async fn start() -> Self {
+        Self::start_with_limit(None).await
+    }
+
+    /// Starts a shard with a limit of the objects of each logical cluster.
+    pub(super) async fn start_with_limit(limit: Option<u64>) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let codec = KeyCodec::new("/registry", 1, is_built_in);
         let objects = ObjectStore::new(store.clone(), codec, &[annotation::CLUSTER]);
         let hub = Hub::new(store, codec, HubOptions::default());
-        let fences =
-            FenceAdmission { objects: objects.clone(), namespaces: NamespaceLifecycle::new(objects.clone()) };
+        let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
+        let refusals = IntCounterVec::new(Opts::new("refusals", "refusals"), &["limit"]).unwrap();
+        let usage = UsageTracker::follow(objects.clone(), &hub, clusters.clone(), limit, refusals).unwrap();
+        let fences = FenceAdmission {
+            objects: objects.clone(),
+            namespaces: NamespaceLifecycle::new(objects.clone()),
+            usage: usage.clone(),
+        };
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(fences)));
         let built_in_registry = registry.clone();
         let built_in = built_in_resources(move |_| Some(built_in_registry.clone()));
-        let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
         let definitions = Definitions::follow(objects.clone(), &hub, registry.clone(), built_in).unwrap();
+        usage.set_definitions(definitions.clone());
         let following = hub.clone();
         let shutdown = Shutdown::new(&Default::default());
         let tasks = Tasks::new(shutdown.clone());
@@ -75,6 +89,9 @@ impl Shard {
             definitions: definitions.clone(),
             clusters,
             exports: exports.clone(),
+            usage: usage.clone(),
+            issuer: Arc::new(issuer()),
+            keep_events: Duration::from_secs(3600),
             serving_ca: SERVING_CA.to_owned(),
         };
         controllers.start(&tasks, &shutdown);
@@ -145,9 +162,20 @@ impl Shard {
         group_resource: &str,
         object: Value,
     ) -> Result<(), Status> {
+        self.create_with(cluster, group_resource, object, &WriteOptions::default()).await
+    }
+
+    /// Creates an object with options.
+    pub(super) async fn create_with(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<(), Status> {
         let namespace = object["metadata"]["namespace"].as_str().map(Into::into);
         let target = self.target(cluster, group_resource, namespace, Verb::Create)?;
-        self.registry.create(&target, object, &WriteOptions::default()).await.map(drop)
+        self.registry.create(&target, object, options).await.map(drop)
     }
 
     /// Changes an object, as a client's PATCH does.
@@ -311,6 +339,7 @@ impl Shard {
             verb,
             identity: Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None)),
             spans_origins: false,
+            flags: fairlead_apiserver::request::RequestFlags::default(),
         })
     }
 }
@@ -335,10 +364,24 @@ pub(super) fn condition(object: &Value, kind: &str) -> Option<(bool, String, Str
     Some((found["status"] == "True", text("reason"), text("message")))
 }
 
-/// The fences of the shard's admission, without its other checks.
+/// An issuer with a new key.
+fn issuer() -> TokenIssuer {
+    let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    TokenIssuer {
+        issuers: vec!["https://kcp.default.svc".to_owned()],
+        audiences: Vec::new(),
+        max_seconds: None,
+        keys_url: String::new(),
+        signer: Some(Arc::new(Reloadable::new(ServiceAccountSigner::from_pem(key.as_bytes()).unwrap()))),
+        keys: Arc::new(Reloadable::new(Default::default())),
+    }
+}
+
+/// The fences and limits of the shard's admission, without its other checks.
 struct FenceAdmission {
     objects: ObjectStore,
     namespaces: NamespaceLifecycle,
+    usage: Arc<UsageTracker>,
 }
 
 #[async_trait]
@@ -359,6 +402,7 @@ impl Admission for FenceAdmission {
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         let fences = [self.namespaces.validate(write)?, creation_fence(&self.objects, write)?];
+        self.usage.reserve(write).await?;
         Ok(fences.into_iter().flatten().collect())
     }
 }

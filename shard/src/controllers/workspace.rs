@@ -158,14 +158,14 @@ impl Workspaces {
         let metadata = &workspace["metadata"];
         let annotation_text = |key: &str| metadata["annotations"][key].as_str().map(str::to_owned);
         let new = NewLogicalCluster {
-            owner: fairlead_api::LogicalClusterOwner {
+            owner: Some(fairlead_api::LogicalClusterOwner {
                 api_version: "tenancy.kcp.io/v1alpha1".to_owned(),
                 resource: "workspaces".to_owned(),
                 name: metadata["name"].as_str().unwrap_or_default().to_owned(),
                 namespace: Default::default(),
                 cluster: parent.to_owned(),
                 uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
-            },
+            }),
             path: path.to_owned(),
             type_reference: type_reference(&text),
             shard: info.name.clone(),

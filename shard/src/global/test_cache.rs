@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fairlead_apiserver::object::EncodedObject;
 use fairlead_authn::TrustPurpose;
-use fairlead_cache::{CacheServer, MASTERS};
+use fairlead_cache::{CacheAccess, CacheServer, MASTERS};
 use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, TrustRoots, WriteOptions};
-use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
+use fairlead_config::{CacheConfig, ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
@@ -79,6 +79,7 @@ impl TestCache {
         };
         let bundles = vec![(TrustPurpose::Client, file("ca.crt"))];
         let authorities = fairlead_apiserver::serve::watch_authorities(bundles, &reloads).unwrap();
+        let access = CacheAccess::of_certificates(authorities, &CacheConfig::default());
         let bound = BoundServer::bind(([127, 0, 0, 1], self.port).into()).unwrap();
         self.port = bound.local_addr().port();
         let options = ServerOptions {
@@ -90,10 +91,9 @@ impl TestCache {
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
-        let cache =
-            CacheServer::new(Arc::clone(&self.store), authorities, Health::new(), &metrics, String::new())
-                .await
-                .unwrap();
+        let cache = CacheServer::new(Arc::clone(&self.store), access, Health::new(), &metrics, String::new())
+            .await
+            .unwrap();
         let serving = tokio::spawn(async move { cache.run(bound, options).await.unwrap() });
         self.running = Some((shutdown, serving));
     }

@@ -1,274 +1,266 @@
-//! kcp's chain of authorizers. Each one decides or delegates to the next.
-//!
-//! masters → required groups → workspace content → maximal permission policy → RBAC. All decisions use data in this
-//! shard's memory or store.
+//! The authorizers of a shard, in the order of `--authorization-order`. The first one that allows or denies decides;
+//! if none does, the action is denied.
 
 use std::sync::Arc;
 
-use fairlead_api::{Phase, annotation, group};
+use fairlead_api::group;
 use fairlead_apiserver::authz::{Policy, Rule};
-use fairlead_apiserver::{Action, Attributes, Decision, Scope, ScopeSelector};
+use fairlead_apiserver::{
+    Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, Scope, ScopeSelector,
+};
 use fairlead_authn::UserInfo;
-use fairlead_names::{Origin, ResourceName};
+use fairlead_config::{AuthorizationConfig, AuthorizerKind};
 use fairlead_process::Status;
-use serde_json::Value;
 
-use super::effective::{effective_users, has_no_scopes_or_warrants};
-use crate::global::GlobalView;
-use crate::index::{ClusterIndex, Definitions, PolicyIndex};
-use crate::names::{LOGICAL_CLUSTERS, SYSTEM_ADMIN};
+use super::access_webhook::AccessWebhook;
+use super::rbac_chain::{RbacChain, ReviewDepth, is_in};
+use crate::index::Definitions;
 
-/// Authorizer of the shard's API server.
+const GROUPS: &str = "AlwaysAllowGroups";
+const PATHS: &str = "AlwaysAllowPaths";
+
+/// The authorizer of the shard's API server, of reviews, and of admission.
 pub(crate) struct Authorizer {
-    pub(crate) clusters: Arc<ClusterIndex>,
-    pub(crate) policies: Arc<PolicyIndex>,
-    pub(crate) definitions: Arc<Definitions>,
-    pub(crate) global: Arc<GlobalView>,
+    rbac: RbacChain,
+    order: Vec<OrderedAuthorizer>,
 }
 
-/// The fields of a LogicalCluster that authorization uses.
-struct ClusterFacts {
-    phase: Option<Phase>,
-    required_groups: Option<Box<str>>,
-    is_local: bool,
+enum OrderedAuthorizer {
+    AlwaysAllowGroups(Vec<String>),
+    AlwaysAllowPaths(Vec<String>),
+    Rbac,
+    Webhook(Box<AccessWebhook>),
 }
 
 impl Authorizer {
-    /// Decides on an action. Takes some microseconds for users without scopes and warrants, once the policies are
-    /// parsed.
-    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        if is_in(attributes.user, group::MASTERS) {
-            return Decision::Allow;
-        }
-        // Requests across all logical clusters, and those without one, are for masters only. Exception: shards watch
-        // each other's LogicalClusters with fewer permissions.
-        let Some(ScopeSelector::One(scope)) = attributes.scopes else {
-            return if attributes.scopes.is_some() && self.watches_logical_clusters(attributes) {
-                Decision::Allow
-            } else {
-                Decision::NoOpinion
+    /// Authorizers in the configured order. `webhook` is called where the order names it.
+    pub(crate) fn new(
+        config: &AuthorizationConfig,
+        rbac: RbacChain,
+        mut webhook: Option<AccessWebhook>,
+    ) -> Self {
+        let order = config.order.iter().filter_map(|kind| {
+            Some(match kind {
+                AuthorizerKind::AlwaysAllowGroups => {
+                    OrderedAuthorizer::AlwaysAllowGroups(config.always_allow_groups.clone())
+                }
+                AuthorizerKind::AlwaysAllowPaths => {
+                    OrderedAuthorizer::AlwaysAllowPaths(config.always_allow_paths.clone())
+                }
+                AuthorizerKind::Rbac => OrderedAuthorizer::Rbac,
+                AuthorizerKind::Webhook => OrderedAuthorizer::Webhook(Box::new(webhook.take()?)),
+            })
+        });
+        Self { order: order.collect(), rbac }
+    }
+
+    /// Decides on a request. Without a webhook before the deciding authorizer this is a matter of microseconds, without
+    /// allocation.
+    pub(crate) fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
+        self.review(attributes, ReviewDepth::Request)
+    }
+
+    /// Decides on an action, as far as the depth of the review requires.
+    pub(crate) fn review<'a>(
+        &'a self,
+        attributes: &Attributes<'a>,
+        depth: ReviewDepth,
+    ) -> AuthorizationFuture<'a> {
+        let mut undecided = Undecided::default();
+        for (index, authorizer) in self.order.iter().enumerate() {
+            let Some(authorization) = self.without_io(authorizer, attributes, depth) else {
+                let attributes = *attributes;
+                return AuthorizationFuture::Pending(Box::pin(async move {
+                    self.review_from(index, attributes, depth, undecided).await
+                }));
             };
-        };
-        if has_no_scopes_or_warrants(attributes.user) {
-            return self.chain(attributes.user, scope, &attributes.action);
-        }
-        let users = effective_users(attributes.user, scope.as_str());
-        let mut decision = Decision::NoOpinion;
-        for user in &users {
-            match self.chain(user, scope, &attributes.action) {
-                Decision::Allow => return Decision::Allow,
-                other => decision = other,
+            match authorization.decision {
+                Decision::NoOpinion => undecided.add(authorization),
+                Decision::Allow | Decision::Deny(_) => return AuthorizationFuture::Ready(authorization),
             }
         }
-        decision
+        AuthorizationFuture::Ready(undecided.into_authorization())
     }
 
-    fn watches_logical_clusters(&self, attributes: &Attributes<'_>) -> bool {
-        let reads = matches!(
-            attributes.action,
-            Action::Resource {
-                verb: "list" | "watch",
-                group: "core.kcp.io",
-                resource: "logicalclusters",
-                subresource: None,
-                ..
+    /// Whether the authorizers without I/O allow an action, for expressions, which cannot wait for a webhook.
+    pub(crate) fn is_allowed_locally(&self, attributes: &Attributes<'_>) -> bool {
+        for authorizer in &self.order {
+            match self.without_io(authorizer, attributes, ReviewDepth::Request) {
+                Some(Authorization { decision: Decision::Allow, .. }) => return true,
+                Some(Authorization { decision: Decision::Deny(_), .. }) => return false,
+                Some(_) | None => {}
             }
-        );
-        reads
-            && is_in(attributes.user, group::LOGICAL_CLUSTER_ADMIN)
-            && self
-                .policies
-                .system()
-                .is_ok_and(|policy| policy.permits(attributes.user, &attributes.action, None))
-    }
-
-    /// Whether RBAC alone permits an action, without the checks of required groups and workspace content: kcp's deep
-    /// SubjectAccessReview, for permissions that are needed in another logical cluster.
-    pub(crate) fn permits_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
-        if is_in(user, group::MASTERS) {
-            return true;
         }
-        let is_local = self.clusters.get(cluster).is_some();
-        effective_users(user, cluster).iter().any(|user| self.rbac_permits(user, cluster, action, is_local))
+        false
     }
 
-    /// The rules that a user has in a logical cluster, for the escalation check and `kubectl auth can-i --list`. As in
-    /// [`authorize`](Self::authorize), scopes and warrants count, and a service account of another logical cluster does not have the
-    /// rules of the account with its name in this one.
+    async fn review_from(
+        &self,
+        first: usize,
+        attributes: Attributes<'_>,
+        depth: ReviewDepth,
+        mut undecided: Undecided,
+    ) -> Authorization {
+        for authorizer in self.order.iter().skip(first) {
+            let authorization = match (self.without_io(authorizer, &attributes, depth), authorizer) {
+                (Some(authorization), _) => authorization,
+                (None, OrderedAuthorizer::Webhook(webhook)) => webhook.authorize(&attributes).await,
+                (None, _) => continue,
+            };
+            match authorization.decision {
+                Decision::NoOpinion => undecided.add(authorization),
+                Decision::Allow | Decision::Deny(_) => return authorization,
+            }
+        }
+        undecided.into_authorization()
+    }
+
+    /// The result of an authorizer; `None` for a webhook, which has to be called. As in Kubernetes, members of
+    /// `system:masters` never reach the webhook.
+    fn without_io(
+        &self,
+        authorizer: &OrderedAuthorizer,
+        attributes: &Attributes<'_>,
+        depth: ReviewDepth,
+    ) -> Option<Authorization> {
+        Some(match authorizer {
+            OrderedAuthorizer::AlwaysAllowGroups(groups) => {
+                if groups.iter().any(|group| is_in(attributes.user, group)) {
+                    Authorization::allow(GROUPS, "members of this group may do everything")
+                } else {
+                    Authorization::no_opinion(GROUPS, "")
+                }
+            }
+            OrderedAuthorizer::AlwaysAllowPaths(paths) => match attributes.action {
+                Action::NonResource { path, .. } if paths.iter().any(|known| is_path(known, path)) => {
+                    Authorization::allow(PATHS, "everybody may read this path")
+                }
+                _ => Authorization::no_opinion(PATHS, ""),
+            },
+            OrderedAuthorizer::Rbac => self.rbac.authorize(attributes, depth),
+            OrderedAuthorizer::Webhook(_) if is_in(attributes.user, group::MASTERS) => {
+                Authorization::allow("Webhook", "members of system:masters may do everything")
+            }
+            OrderedAuthorizer::Webhook(_) => return None,
+        })
+    }
+
+    /// The steps of the RBAC chain, for the audit log.
+    pub(crate) fn steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        self.rbac.steps(attributes)
+    }
+
+    /// Whether a user has a permission in another logical cluster, whether or not it has access to that: kcp's deep
+    /// SubjectAccessReview.
+    pub(crate) async fn permits_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
+        let scopes = ScopeSelector::One(Scope::new(cluster));
+        let attributes = Attributes::new(user, Some(&scopes), *action);
+        self.review(&attributes, ReviewDepth::Deep).decided().await.is_allowed()
+    }
+
+    /// Whether a user has a permission in the logical cluster of its request.
+    pub(crate) async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
+        let scopes = ScopeSelector::One(scope.clone());
+        let attributes = Attributes::new(user, Some(&scopes), *action);
+        self.review(&attributes, ReviewDepth::Request).decided().await.is_allowed()
+    }
+
+    /// Whether probes have to be authorized: if a webhook may deny them, or if they are not allowed to everybody.
+    pub(crate) fn restricts_probes(&self) -> bool {
+        for authorizer in &self.order {
+            match authorizer {
+                OrderedAuthorizer::AlwaysAllowPaths(paths) => {
+                    let probes = ["/healthz", "/livez", "/readyz"];
+                    return !probes.iter().all(|probe| paths.iter().any(|known| is_path(known, probe)));
+                }
+                OrderedAuthorizer::Webhook(_) => return true,
+                OrderedAuthorizer::AlwaysAllowGroups(_) | OrderedAuthorizer::Rbac => {}
+            }
+        }
+        true
+    }
+
+    /// The rules that a user has by RBAC in a logical cluster.
     pub(crate) fn rules(
         &self,
         user: &UserInfo,
         cluster: &str,
         namespace: Option<&str>,
     ) -> Result<Vec<Rule>, Status> {
-        let system = self.policies.system()?;
-        let own = self.policies.of(cluster)?;
-        let mut rules = Vec::new();
-        for user in effective_users(user, cluster) {
-            rules.extend(system.rules(&user, namespace, None));
-            if cluster != SYSTEM_ADMIN {
-                rules.extend(own.rules(&user, namespace, Some(&system)));
-            }
-        }
-        Ok(rules)
+        self.rbac.rules(user, cluster, namespace)
     }
 
     /// The policies that grant permissions in a logical cluster: its own and the global one.
     pub(crate) fn policies(&self, cluster: &str) -> Result<(Arc<Policy>, Arc<Policy>), Status> {
-        Ok((self.policies.of(cluster)?, self.policies.system()?))
+        self.rbac.policies(cluster)
     }
 
-    fn chain(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> Decision {
-        let cluster = scope.as_str();
-        let facts = self.facts(cluster);
-        let is_cluster_admin = is_in(user, group::LOGICAL_CLUSTER_ADMIN);
-        if !is_cluster_admin && !is_service_account(user) {
-            let Some(facts) = &facts else { return Decision::NoOpinion };
-            if !is_in(user, group::EXTERNAL_LOGICAL_CLUSTER_ADMIN)
-                && let Some(required) = &facts.required_groups
-                && !satisfies_required_groups(user, required)
-            {
-                return Decision::Deny("a required group is missing");
-            }
-        }
-        if !matches!(action, Action::NonResource { path: "/metrics", .. }) {
-            if cluster.starts_with("system:") {
-                return Decision::NoOpinion;
-            }
-            match self.content_access(user, cluster, facts.as_ref(), is_cluster_admin) {
-                ContentAccess::Allowed => {}
-                ContentAccess::Denied(decision) => return decision,
-            }
-        }
-        if let Action::Resource {
-            group: "apis.kcp.io",
-            resource: "apibindings" | "apiexports",
-            subresource: Some("status"),
-            verb,
-            ..
-        } = *action
-            && verb != "get"
-        {
-            return Decision::Deny("only the system writes this status");
-        }
-        if !self.is_within_maximal_policy(user, scope, action) {
-            return Decision::NoOpinion;
-        }
-        let is_local = facts.is_some_and(|facts| facts.is_local);
-        if self.rbac_permits(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
+    /// The resources of all logical clusters.
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.rbac.definitions
     }
 
-    /// Whether the user has access to the content of the logical cluster.
-    fn content_access(
-        &self,
-        user: &UserInfo,
-        cluster: &str,
-        facts: Option<&ClusterFacts>,
-        is_cluster_admin: bool,
-    ) -> ContentAccess {
-        if is_cluster_admin {
-            return ContentAccess::Allowed;
-        }
-        let Some(facts) = facts else {
-            return ContentAccess::Denied(Decision::Deny("there is no such logical cluster"));
-        };
-        let is_accessible = matches!(
-            facts.phase,
-            Some(Phase::Initializing | Phase::Ready | Phase::Inactive | Phase::Terminating | Phase::Deleting)
-        );
-        if !is_accessible {
-            return ContentAccess::Denied(Decision::NoOpinion);
-        }
-        let account_of = user.extra.get("authentication.kcp.io/cluster-name");
-        if is_service_account(user) && account_of.is_some_and(|own| own.iter().any(|own| own == cluster)) {
-            return ContentAccess::Allowed;
-        }
-        let access = Action::NonResource { verb: "access", path: "/" };
-        if self.rbac_permits(user, cluster, &access, facts.is_local) {
-            ContentAccess::Allowed
-        } else {
-            ContentAccess::Denied(Decision::NoOpinion)
-        }
-    }
-
-    /// Whether the maximal permission policy of the export permits the action on a bound resource. Roles in the
-    /// export's logical cluster define the policy, for the user's name and groups with a prefix.
-    fn is_within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
-        let Action::Resource { group, resource, .. } = *action else { return true };
-        let name = ResourceName::new(group, resource);
-        if self.definitions.common_resource(&name).is_some() {
-            return true;
-        }
-        let Ok(catalog) = self.definitions.catalog(scope) else { return false };
-        let bound = catalog
-            .resources
-            .iter()
-            .any(|served| served.name == name && matches!(served.origin, Origin::Identity(_)));
-        if !bound || fairlead_api::root_export_of(group, resource) != Some("tenancy.kcp.io") {
-            return true;
-        }
-        let renamed = UserInfo {
-            name: format!("{}{}", group::BINDING_PREFIX, user.name),
-            groups: user.groups.iter().map(|group| format!("{}{group}", group::BINDING_PREFIX)).collect(),
-            ..UserInfo::default()
-        };
-        let root_is_local = self.clusters.get("root").is_some();
-        self.rbac_permits(&renamed, "root", action, root_is_local)
-    }
-
-    fn rbac_permits(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
-        let permitted = || -> Result<bool, Status> {
-            let system = self.policies.system()?;
-            if system.permits(user, action, None) {
-                return Ok(true);
-            }
-            if is_local {
-                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&system)));
-            }
-            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&system)))
-        };
-        permitted().unwrap_or_else(|status| {
-            tracing::error!(cluster, %status, "roles cannot be read; the request is refused");
-            false
-        })
-    }
-
-    fn facts(&self, cluster: &str) -> Option<ClusterFacts> {
-        if let Some(state) = self.clusters.get(cluster) {
-            return Some(ClusterFacts {
-                phase: state.phase,
-                required_groups: state.required_groups.clone(),
-                is_local: true,
-            });
-        }
-        let replica = self.global.get(&LOGICAL_CLUSTERS, cluster, fairlead_api::LOGICAL_CLUSTER_NAME)?;
-        let text = |value: &Value| value.as_str().map(Into::into);
-        Some(ClusterFacts {
-            phase: replica["status"]["phase"].as_str().and_then(Phase::parse),
-            required_groups: text(&replica["metadata"]["annotations"][annotation::REQUIRED_GROUPS]),
-            is_local: false,
-        })
+    /// Whether the rules of [`rules`](Self::rules) are all that a user has: a webhook may grant more.
+    pub(crate) fn knows_all_rules(&self) -> bool {
+        !self.order.iter().any(|authorizer| matches!(authorizer, OrderedAuthorizer::Webhook(_)))
     }
 }
 
-enum ContentAccess {
-    Allowed,
-    Denied(Decision),
+/// The results of authorizers that neither allow nor deny.
+#[derive(Default)]
+struct Undecided(Option<Authorization>);
+
+impl Undecided {
+    /// Keeps the result that explains most: that of a webhook, or else of RBAC.
+    fn add(&mut self, authorization: Authorization) {
+        let explains = !authorization.reason.is_empty();
+        if explains && self.0.as_ref().is_none_or(|_| authorization.is_disclosed) {
+            self.0 = Some(authorization);
+        }
+    }
+
+    fn into_authorization(self) -> Authorization {
+        self.0.unwrap_or_else(|| Authorization::no_opinion("union", "no authorizer allows it"))
+    }
 }
 
-/// Whether a user is in the required groups. `a,b;c` means (a and b) or c. Administrators and bootstrappers always
-/// are.
-fn satisfies_required_groups(user: &UserInfo, required: &str) -> bool {
-    required.split(';').any(|all| all.split(',').all(|one| is_in(user, one.trim())))
-        || is_in(user, group::ADMIN)
-        || is_in(user, group::WORKSPACE_BOOTSTRAPPER)
+/// Whether a path is allowed: exactly, or below a prefix that ends in `*`.
+fn is_path(allowed: &str, path: &str) -> bool {
+    let (allowed, path) = (allowed.trim_start_matches('/'), path.trim_start_matches('/'));
+    match allowed.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => allowed == path,
+    }
 }
 
-fn is_service_account(user: &UserInfo) -> bool {
-    user.name.starts_with("system:serviceaccount:")
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Whether a user is a member of a group.
-pub(crate) fn is_in(user: &UserInfo, group: &str) -> bool {
-    user.groups.iter().any(|own| own == group)
+    #[test]
+    fn paths_are_exact_or_prefixes() {
+        for (allowed, path, expected) in [
+            ("/healthz", "/healthz", true),
+            ("/healthz", "/healthz/etcd", false),
+            ("healthz", "/healthz", true),
+            ("/readyz*", "/readyz/ping", true),
+            ("/readyz/*", "/readyz", false),
+            ("/*", "/anything", true),
+        ] {
+            assert_eq!(is_path(allowed, path), expected, "{allowed} {path}");
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_webhook_explains_a_denial() {
+        let mut undecided = Undecided::default();
+        undecided.add(Authorization::no_opinion(GROUPS, ""));
+        undecided.add(Authorization::no_opinion("05-local", "no role permits it"));
+        assert_eq!(undecided.0.as_ref().map(|known| known.authorizer), Some("05-local"));
+        let mut webhook = Authorization::no_opinion("Webhook", "not on Sundays");
+        webhook.is_disclosed = true;
+        undecided.add(webhook);
+        assert_eq!(undecided.into_authorization().client_reason(), "not on Sundays");
+        assert_eq!(Undecided::default().into_authorization().client_reason(), "access denied");
+    }
 }

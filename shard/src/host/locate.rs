@@ -2,10 +2,26 @@
 
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::{Scope, ScopeSelector, ScopedPath};
-use fairlead_names::ClusterReference;
+use fairlead_names::{ClusterName, ClusterReference};
 use fairlead_process::{GroupResource, Status};
+use http::HeaderMap;
 
 use crate::index::{ClusterIndex, PathIndex, Resolution};
+
+/// kcp's header of requests between shards.
+const SHARDED_REQUEST: &str = "x-kubernetes-sharded-request";
+
+/// The logical cluster in the claims of a token, for clients in a pod, which know host and port only. The claim selects a
+/// path and never an identity; authentication verifies the token.
+fn claimed_scope(path: &RequestPath<'_>, headers: &HeaderMap) -> Option<ScopeSelector> {
+    let is_own = path.segments().first().is_some_and(|first| matches!(&**first, "clusters" | "services"));
+    if is_own || headers.contains_key(SHARDED_REQUEST) {
+        return None;
+    }
+    let claim = fairlead_authn::unverified_cluster_claim(headers)?;
+    let cluster = ClusterName::parse(&claim).ok()?;
+    Some(ScopeSelector::One(Scope::new(cluster.as_str())))
+}
 
 /// Removes `/clusters/<reference>` from a path. Workspace paths are resolved in this shard's index. Names of logical
 /// clusters are accepted unchanged, whether or not the logical cluster exists.
@@ -15,13 +31,14 @@ use crate::index::{ClusterIndex, PathIndex, Resolution};
 /// phase Unavailable.
 pub(super) fn locate<'p>(
     path: RequestPath<'p>,
+    headers: &HeaderMap,
     paths: &PathIndex,
     clusters: &ClusterIndex,
 ) -> Result<ScopedPath<'p>, Status> {
     let Some(("clusters", reference)) =
         path.segments().first().map(|first| &**first).zip(path.segments().get(1))
     else {
-        return Ok(ScopedPath { scopes: None, path });
+        return Ok(ScopedPath { scopes: claimed_scope(&path, headers), path });
     };
     let scopes = match ClusterReference::parse(reference) {
         Ok(ClusterReference::Wildcard) => ScopeSelector::all(),

@@ -1,11 +1,14 @@
 //! The shard as the host of an API server: locates logical clusters, authenticates, authorizes, and resolves
 //! resources.
 
+mod access_webhook;
 mod authenticate;
 mod authorize;
 mod effective;
+mod home_workspace;
 mod impersonation;
 mod locate;
+mod rbac_chain;
 mod reviews;
 
 use std::sync::Arc;
@@ -13,21 +16,28 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_apiserver::registry::{Catalog, ServedResource};
+use fairlead_apiserver::request::RequestFlags;
 use fairlead_apiserver::{
-    Attributes, Decision, Host, InterceptedRequest, RequestedResource, Response, Scope, ScopeSelector,
-    ScopedPath, content, failure,
+    Action, Attributes, AuthorizationFuture, AuthorizationStep, Host, InterceptedRequest, RequestedResource,
+    Response, Scope, ScopeSelector, ScopedPath, content, failure, forbidden,
 };
 use fairlead_authn::{Identity, UserInfo};
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use crate::index::{ClusterIndex, Definitions, PathIndex};
 use crate::service_accounts::TokenIssuer;
 
-pub(crate) use authenticate::Authentication;
-pub(crate) use authorize::{Authorizer, is_in};
+pub(crate) use access_webhook::AccessWebhook;
+pub(crate) use authenticate::{AnonymousRequests, Authentication, Authenticators};
+pub(crate) use authorize::Authorizer;
+pub(crate) use home_workspace::HomeWorkspaces;
+pub(crate) use rbac_chain::{RbacChain, is_in};
 pub(crate) use reviews::{Reviews, TokenReviewer};
+
+/// kcp's header of a SubjectAccessReview that skips the checks of access to the logical cluster; for masters only.
+const DEEP_REVIEW_HEADER: &str = "x-kcp-internal-deep-subjectaccessreview";
 
 /// The host of the shard's API server.
 pub(crate) struct ShardHost {
@@ -37,6 +47,8 @@ pub(crate) struct ShardHost {
     pub(crate) authentication: Authentication,
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) issuer: Arc<TokenIssuer>,
+    /// `None` if users have no home workspaces.
+    pub(crate) homes: Option<HomeWorkspaces>,
     pub(crate) metrics: Metrics,
     pub(crate) version: Bytes,
 }
@@ -46,13 +58,18 @@ impl Host for ShardHost {
     fn locate<'p>(
         &self,
         path: fairlead_apiserver::request::RequestPath<'p>,
-        _headers: &HeaderMap,
+        headers: &HeaderMap,
     ) -> Result<ScopedPath<'p>, Status> {
-        locate::locate(path, &self.paths, &self.clusters)
+        locate::locate(path, headers, &self.paths, &self.clusters)
     }
 
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        self.authentication.authenticate(parts).await
+        let cluster = || {
+            let path = fairlead_apiserver::request::RequestPath::parse(parts.uri.path()).ok()?;
+            let located = self.locate(path, &parts.headers).ok()?;
+            located.scopes.as_ref().and_then(ScopeSelector::one).map(|scope| scope.as_str().to_owned())
+        };
+        self.authentication.authenticate(parts, cluster).await
     }
 
     fn check_impersonation(&self, client: &UserInfo, groups: &[String]) -> Result<(), Status> {
@@ -71,9 +88,15 @@ impl Host for ShardHost {
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let segments: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
         if let ["metrics"] = segments.as_slice() {
-            return Some(self.metrics_for(&request));
+            return Some(self.metrics_for(&request).await);
         }
         let cluster = request.scopes.and_then(ScopeSelector::one)?;
+        if let (Some(homes), ["apis", "tenancy.kcp.io", _, "workspaces", "~"]) = (&self.homes, &*segments)
+            && cluster.as_str() == "root"
+            && request.method == Method::GET
+        {
+            return Some(homes.get(request.identity.user(), &self.authorizer).await);
+        }
         let is_inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
         let is_exempt = matches!(
             segments.as_slice(),
@@ -85,8 +108,43 @@ impl Host for ShardHost {
         })
     }
 
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
         self.authorizer.authorize(attributes)
+    }
+
+    fn authorization_steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        self.authorizer.steps(attributes)
+    }
+
+    fn audit_annotations(&self, scopes: &ScopeSelector) -> Vec<(String, String)> {
+        let name = scopes.one().map_or("*", Scope::as_str);
+        let path = self.clusters.get(name).and_then(|state| state.path.as_deref().map(str::to_owned));
+        [
+            ("kcp.io/path", path.unwrap_or_default()),
+            ("tenancy.kcp.io/workspace", name.to_owned()),
+            ("kcp.io/cluster", name.to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
+    }
+
+    async fn refuse_probe(&self, parts: &Parts, path: &str) -> Option<Response> {
+        if !self.authorizer.restricts_probes() {
+            return None;
+        }
+        let identity = match self.authentication.authenticate(parts, || None).await {
+            Ok(identity) => identity,
+            Err(status) => return Some(failure(&status)),
+        };
+        let action = Action::NonResource { verb: "get", path };
+        let attributes = Attributes::new(identity.user(), None, action);
+        let is_allowed = self.authorizer.authorize(&attributes).decided().await.is_allowed();
+        (!is_allowed).then(|| failure(&forbidden(identity.user(), &action)))
+    }
+
+    fn request_flags(&self, headers: &HeaderMap) -> RequestFlags {
+        let is_deep = headers.get(DEEP_REVIEW_HEADER).is_some_and(|value| value == "true");
+        if is_deep { reviews::DEEP_REVIEW } else { RequestFlags::default() }
     }
 
     fn resolve(
@@ -120,18 +178,15 @@ impl Host for ShardHost {
 
 impl ShardHost {
     /// `/metrics` belongs to the shard, not to a logical cluster. Permissions in root decide who may read it.
-    fn metrics_for(&self, request: &InterceptedRequest<'_>) -> Response {
+    async fn metrics_for(&self, request: &InterceptedRequest<'_>) -> Response {
         if request.scopes.is_some() {
             let message = "shard-level endpoint not available at workspace scope";
             return failure(&Status::new(501, StatusReason::Unknown, message));
         }
         let root = ScopeSelector::One(Scope::new("root"));
-        let attributes = Attributes {
-            user: request.identity.user(),
-            scopes: Some(&root),
-            action: fairlead_apiserver::Action::NonResource { verb: "get", path: "/metrics" },
-        };
-        if !self.authorizer.authorize(&attributes).is_allowed() {
+        let action = Action::NonResource { verb: "get", path: "/metrics" };
+        let attributes = Attributes::new(request.identity.user(), Some(&root), action);
+        if !self.authorizer.authorize(&attributes).decided().await.is_allowed() {
             let message = format!(
                 "User {:?} cannot get path \"/metrics\": access denied",
                 request.identity.user().name

@@ -8,16 +8,21 @@ use fairlead_apiserver::registry::{
     Change, DeleteResult, DeletedCollection, ListCursor, OpenWatch, Registry, StoredObject, Target, WatchEnd,
     WriteResult,
 };
-use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
-use fairlead_apiserver::{Action, Attributes, ScopeSelector};
-use fairlead_authn::{Chain, UserInfo};
+use fairlead_apiserver::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
+use fairlead_apiserver::{Action, Attributes, Decision, RequestedSelectors, ScopeSelector};
+use fairlead_authn::UserInfo;
 use fairlead_process::{GroupResource, Reloadable, Status, StatusCause};
 use fairlead_store::Revision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Authorizer;
+use super::rbac_chain::ReviewDepth;
+use super::{Authenticators, Authorizer, is_in};
+use crate::workspace_authentication::WorkspaceAuthenticators;
 use crate::writes::now;
+
+/// The flag of requests with kcp's header of deep reviews.
+pub(super) const DEEP_REVIEW: RequestFlags = RequestFlags(1);
 
 /// The registry of the review kinds.
 #[derive(Default)]
@@ -28,7 +33,9 @@ pub(crate) struct Reviews {
 
 /// The authenticators that review tokens, and the audiences of this server.
 pub(crate) struct TokenReviewer {
-    pub(crate) chain: Arc<Reloadable<Chain>>,
+    pub(crate) authenticators: Arc<Reloadable<Authenticators>>,
+    /// Issuers of workspace types; `None` if there may be none.
+    pub(crate) workspaces: Option<Arc<WorkspaceAuthenticators>>,
     pub(crate) audiences: Vec<String>,
 }
 
@@ -61,14 +68,14 @@ impl Reviews {
                 json!({"userInfo": caller})
             }
             "SelfSubjectRulesReview" => rules_status(authorizer, target, &review)?,
-            "SelfSubjectAccessReview" => access_status(authorizer, target, caller, &review)?,
+            "SelfSubjectAccessReview" => access_status(authorizer, target, caller, &review).await?,
             "SubjectAccessReview" | "LocalSubjectAccessReview" => {
                 let spec: SubjectAttributes = parse(&review["spec"])?;
                 let user =
                     UserInfo { name: spec.user, uid: spec.uid, groups: spec.groups, extra: spec.extra };
-                access_status(authorizer, target, &user, &review)?
+                access_status(authorizer, target, &user, &review).await?
             }
-            "TokenReview" => self.tokens.get().ok_or_else(starting)?.review(&review["spec"]).await?,
+            "TokenReview" => self.tokens.get().ok_or_else(starting)?.review(target, &review["spec"]).await?,
             other => {
                 return Err(Status::new(
                     501,
@@ -84,27 +91,39 @@ impl Reviews {
 
 impl TokenReviewer {
     /// The status of a TokenReview.
-    async fn review(&self, spec: &Value) -> Result<Value, Status> {
+    async fn review(&self, target: &Target, spec: &Value) -> Result<Value, Status> {
         let token = spec["token"].as_str().unwrap_or_default();
         if token.is_empty() {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
         }
         let requested: Vec<String> = parse(&spec["audiences"]).unwrap_or_default();
         let audiences = if requested.is_empty() { &self.audiences } else { &requested };
-        let chain = self.chain.load();
-        Ok(match chain.review_token(token, audiences, &self.audiences, SystemTime::now()).await {
+        let authenticators = self.authenticators.load();
+        let now = SystemTime::now();
+        let rejection = match authenticators.chain.review_token(token, audiences, &self.audiences, now).await
+        {
             Ok(reviewed) => {
-                json!({"authenticated": true, "user": reviewed.identity.user(), "audiences": reviewed.audiences})
+                let user = reviewed.identity.user();
+                return Ok(json!({"authenticated": true, "user": user, "audiences": reviewed.audiences}));
             }
-            Err(rejection) => {
-                tracing::debug!(%rejection, "a reviewed token was rejected");
-                json!({"user": {}, "error": "invalid bearer token"})
-            }
-        })
+            Err(rejection) => rejection,
+        };
+        let shared: Vec<&String> =
+            audiences.iter().filter(|audience| self.audiences.contains(audience)).collect();
+        if let Some(workspaces) = &self.workspaces
+            && let Some(scope) = target.scopes.one()
+            && !shared.is_empty()
+            && let Some(workspace) = workspaces.of(scope.as_str()).await
+            && let Ok(identity) = workspace.review(token, scope.as_str(), now).await
+        {
+            return Ok(json!({"authenticated": true, "user": identity.user(), "audiences": shared}));
+        }
+        tracing::debug!(%rejection, "a reviewed token was rejected");
+        Ok(json!({"user": {}, "error": "invalid bearer token"}))
     }
 }
 
-fn access_status(
+async fn access_status(
     authorizer: &Authorizer,
     target: &Target,
     user: &UserInfo,
@@ -112,10 +131,10 @@ fn access_status(
 ) -> Result<Value, Status> {
     let spec = &review["spec"];
     let scopes = Some(&target.scopes);
-    let allowed = if spec["nonResourceAttributes"].is_object() {
+    let authorization = if spec["nonResourceAttributes"].is_object() {
         let attributes: NonResourceAttributes = parse(&spec["nonResourceAttributes"])?;
         let action = Action::NonResource { verb: &attributes.verb, path: &attributes.path };
-        authorizer.authorize(&Attributes { user, scopes, action }).is_allowed()
+        authorizer.review(&Attributes::new(user, scopes, action), depth_of(target, "")).decided().await
     } else {
         let attributes: ResourceAttributes = parse(&spec["resourceAttributes"])?;
         let filled = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
@@ -130,10 +149,52 @@ fn access_status(
             namespace: namespace.as_deref(),
             name: name.as_deref(),
         };
-        authorizer.authorize(&Attributes { user, scopes, action }).is_allowed()
+        let fields = attributes.field_selector.text(field_term);
+        let labels = attributes.label_selector.text(label_term);
+        let mut attributes = Attributes::new(user, scopes, action);
+        attributes.selectors = RequestedSelectors { fields: &fields, labels: &labels };
+        let group = spec["resourceAttributes"]["group"].as_str().unwrap_or_default();
+        authorizer.review(&attributes, depth_of(target, group)).decided().await
     };
-    let reason = if allowed { "access granted" } else { "access denied" };
-    Ok(json!({"allowed": allowed, "reason": reason}))
+    let mut status = json!({"allowed": authorization.is_allowed(), "reason": authorization.client_reason()});
+    if matches!(authorization.decision, Decision::Deny(_)) {
+        status["denied"] = true.into();
+    }
+    Ok(status)
+}
+
+/// The depth of a review. kcp never reviews reviews deeply.
+fn depth_of(target: &Target, group: &str) -> ReviewDepth {
+    let is_deep = target.flags == DEEP_REVIEW
+        && &*target.resource.kind == "SubjectAccessReview"
+        && is_in(target.identity.user(), fairlead_api::group::MASTERS)
+        && group != "authorization.k8s.io";
+    if is_deep { ReviewDepth::Deep } else { ReviewDepth::Request }
+}
+
+/// `key in (a,b)` of a requirement of a label selector; `None` for one that Kubernetes ignores.
+fn label_term(requirement: &Requirement) -> Option<String> {
+    let Requirement { key, operator, values } = requirement;
+    let list = values.join(",");
+    match &**operator {
+        "In" => Some(format!("{key} in ({list})")),
+        "NotIn" => Some(format!("{key} notin ({list})")),
+        "Exists" => Some(key.clone()),
+        "DoesNotExist" => Some(format!("!{key}")),
+        _ => None,
+    }
+}
+
+/// `key=value` of a requirement of a field selector; `None` for one that a field selector cannot express.
+fn field_term(requirement: &Requirement) -> Option<String> {
+    let Requirement { key, operator, values } = requirement;
+    let [value] = values.as_slice() else { return None };
+    let escaped = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    match &**operator {
+        "In" => Some(format!("{key}={escaped}")),
+        "NotIn" => Some(format!("{key}!={escaped}")),
+        _ => None,
+    }
 }
 
 fn rules_status(authorizer: &Authorizer, target: &Target, review: &Value) -> Result<Value, Status> {
@@ -158,7 +219,12 @@ fn rules_status(authorizer: &Authorizer, target: &Target, review: &Value) -> Res
             others.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}));
         }
     }
-    Ok(json!({"resourceRules": resources, "nonResourceRules": others, "incomplete": false}))
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": others});
+    status["incomplete"] = (!authorizer.knows_all_rules()).into();
+    if !authorizer.knows_all_rules() {
+        status["evaluationError"] = "webhook authorizer does not support user rule resolution".into();
+    }
+    Ok(status)
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Status> {
@@ -185,6 +251,35 @@ struct ResourceAttributes {
     subresource: String,
     namespace: String,
     name: String,
+    #[serde(rename = "fieldSelector")]
+    field_selector: SelectorAttributes,
+    #[serde(rename = "labelSelector")]
+    label_selector: SelectorAttributes,
+}
+
+/// A selector of a review: as text, or as requirements.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SelectorAttributes {
+    raw_selector: String,
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl SelectorAttributes {
+    fn text(&self, term: impl Fn(&Requirement) -> Option<String>) -> String {
+        if !self.raw_selector.is_empty() {
+            return self.raw_selector.clone();
+        }
+        self.requirements.iter().filter_map(term).collect::<Vec<_>>().join(",")
+    }
 }
 
 #[derive(Default, Deserialize)]

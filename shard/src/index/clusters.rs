@@ -22,6 +22,8 @@ pub(crate) struct ClusterState {
     pub(crate) phase: Option<Phase>,
     pub(crate) is_deleted: bool,
     pub(crate) is_inactive: bool,
+    /// The limit of its objects, if it has one of its own; 0 or less means none.
+    pub(crate) max_total_objects: Option<i64>,
     /// The canonical path, such as `root:org:team`.
     pub(crate) path: Option<Box<str>>,
     /// The type, such as `root:universal`.
@@ -36,6 +38,7 @@ impl ClusterState {
             phase: logical_cluster.phase,
             is_deleted: logical_cluster.is_deleted,
             is_inactive: logical_cluster.is_inactive,
+            max_total_objects: logical_cluster.max_total_objects,
             path: text(&logical_cluster.path),
             type_reference: text(&logical_cluster.type_reference),
             required_groups: text(&logical_cluster.required_groups),

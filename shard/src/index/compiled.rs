@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
-use fairlead_apiserver::registry::{SelectableField, ServedVersion, Subresource, Versions};
-use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
+use fairlead_apiserver::registry::{
+    Conversion, ConversionCache, ConversionWebhook, SelectableField, ServedVersion, Subresource, Versions,
+};
+use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, SCALE, Shape, Verb, Verbs};
 use fairlead_apiserver::version_priority;
 use fairlead_schema::FieldPath;
-use fairlead_schema::crd::{CrdNames, CrdSpec, CrdVersion};
+use fairlead_schema::crd::{self, CrdNames, CrdSpec, CrdVersion};
 use fairlead_schema::metadata::Scope;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -23,6 +25,7 @@ pub(super) struct CompiledDefinition {
     pub(super) names: CrdNames,
     pub(super) namespaced: bool,
     pub(super) versions: Arc<Versions>,
+    pub(super) conversion: Conversion,
 }
 
 /// The compiled definitions in use, by the digest of their `spec`. Compiling costs milliseconds for a schema of thousands of lines, and
@@ -30,6 +33,7 @@ pub(super) struct CompiledDefinition {
 #[derive(Default)]
 pub(super) struct CompiledDefinitions {
     by_digest: Mutex<FxHashMap<SpecDigest, Weak<CompiledDefinition>>>,
+    conversions: Arc<ConversionCache>,
 }
 
 impl CompiledDefinitions {
@@ -52,6 +56,13 @@ impl CompiledDefinitions {
             names: parsed.names,
             namespaced: parsed.scope == Scope::Namespaced,
             versions: Arc::new(Versions { served, storage }),
+            conversion: match &parsed.conversion {
+                crd::Conversion::None => Conversion::None,
+                crd::Conversion::Webhook(client) => {
+                    let webhook = ConversionWebhook::new(client, Arc::clone(&self.conversions));
+                    Conversion::Webhook(Arc::new(webhook))
+                }
+            },
         });
         let mut by_digest = self.by_digest.lock();
         by_digest.retain(|_, known| known.strong_count() > 0);
@@ -66,6 +77,8 @@ fn local_version(version: &CrdVersion) -> ServedVersion {
         path: field.path.clone(),
         default: "",
     };
+    let scale = Subresource { name: SCALE, kind: Some(("autoscaling", "v1", "Scale")), ..STATUS };
+    let subresources = [version.has_status.then_some(STATUS), version.scale.is_some().then_some(scale)];
     ServedVersion {
         name: version.name.as_str().into(),
         shape: Shape::Structural(Arc::new(version.schema.clone())),
@@ -73,8 +86,11 @@ fn local_version(version: &CrdVersion) -> ServedVersion {
         columns: Arc::new(PrinterColumns::new(version.columns.clone())),
         selectable_fields: version.selectable_fields.iter().map(selectable).collect(),
         deprecation_warning: version.deprecation_warning.as_deref().map(Into::into),
-        subresources: version.has_status.then_some(STATUS).into_iter().collect(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: version.has_status }),
+        subresources: subresources.into_iter().flatten().collect(),
+        strategy: Arc::new(CustomStrategy {
+            has_status_subresource: version.has_status,
+            scale: version.scale.clone(),
+        }),
     }
 }
 

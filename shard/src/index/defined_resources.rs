@@ -70,7 +70,7 @@ impl DefinedResources {
             selectable_fields: Vec::new(),
             deprecation_warning: None,
             subresources: Vec::new(),
-            strategy: Arc::new(CustomStrategy { has_status_subresource: false }),
+            strategy: Arc::new(CustomStrategy::default()),
         };
         let scope: &[u8] = if namespaced { b"namespaced" } else { b"cluster" };
         Some(ServedResource {

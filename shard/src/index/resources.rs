@@ -45,7 +45,7 @@ pub(super) fn own_resource(
             selectable_fields: Vec::new(),
             deprecation_warning: None,
             subresources: version.status.then_some(STATUS).into_iter().collect(),
-            strategy: Arc::new(CustomStrategy { has_status_subresource: version.status }),
+            strategy: Arc::new(CustomStrategy { has_status_subresource: version.status, scale: None }),
         });
     }
     versions.sort_by_cached_key(|version| version_priority(&version.name));
@@ -107,7 +107,7 @@ impl LocalDefinition<'_> {
         registry: Arc<dyn Registry>,
     ) -> Option<(ServedResource, Arc<CompiledDefinition>)> {
         let definition = compiled.get(self.spec)?;
-        let CompiledDefinition { group, names, namespaced, versions, .. } = &*definition;
+        let CompiledDefinition { group, names, namespaced, versions, conversion, .. } = &*definition;
         let storage = &versions.storage;
         let texts = |texts: &[String]| texts.iter().map(|text| Arc::from(&**text)).collect();
         let storage_version_hash = storage_version_hash(self.cluster, group, &storage.name, &names.kind);
@@ -126,7 +126,7 @@ impl LocalDefinition<'_> {
             schema_hash: schema_hash(storage),
             versions: Arc::clone(versions),
             origin: Origin::Custom,
-            conversion: Conversion::None,
+            conversion: conversion.clone(),
             // The logical cluster is part of storageVersionHash.
             key: ServedKey::of(&[b"local", self.cluster.as_bytes(), &definition.digest, rule]),
             storage_version_hash: Some(storage_version_hash.into()),

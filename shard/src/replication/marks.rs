@@ -190,7 +190,8 @@ impl Marks {
         let key = self.objects.key(resource, origin, stored.scope.as_str(), None, &meta.name);
         let mut object = self.objects.tree(stored)?;
         annotate(&mut object, desired);
-        let encoded = self.objects.encode(object, stored.object.as_object().schema_hash())?;
+        let before = stored.object.as_object();
+        let encoded = self.objects.encode_managed(object, before.schema_hash(), before.managed_fields())?;
         Ok(Some(Mutation::update(key, stored.revision, encoded.stored().clone())))
     }
 }

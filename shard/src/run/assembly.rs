@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, ShardSpec};
-use fairlead_apiserver::AdmissionWebhooks;
+use fairlead_apiserver::DynamicAdmission;
+use fairlead_apiserver::audit::{AuditMetrics, AuditWorker};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::built_in_resources;
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
@@ -13,24 +14,30 @@ use fairlead_apiserver::{ApiServer, RequestMetrics, ScopeSelector};
 use fairlead_client::{Client, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
 use fairlead_names::ClusterName;
-use fairlead_process::{Metrics, ReadyFlag, Reloads, Shutdown, Tasks};
+use fairlead_process::{Metrics, ReadyFlag, Reloadable, Reloads, Shutdown, Tasks};
 use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 
-use super::{ANNOTATIONS, ShardError, authenticators, client_of};
+use super::{ANNOTATIONS, ShardError, audit, authenticators, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
 use crate::exports::RootExports;
+use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
-use crate::host::{Authentication, Authorizer, Reviews, ShardHost, TokenReviewer};
+use crate::host::{
+    AccessWebhook, Authentication, Authenticators, Authorizer, HomeWorkspaces, RbacChain, Reviews, ShardHost,
+    TokenReviewer,
+};
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::Peers;
 use crate::placement::{PickClient, Placement};
+use crate::quota::UsageTracker;
 use crate::replication::Replication;
-use crate::service_accounts::{LocalAccounts, ServiceAccountRegistry};
+use crate::service_accounts::{AccountLookup, ServiceAccountRegistry, TokenIssuer};
+use crate::workspace_authentication::WorkspaceAuthenticators;
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
 use crate::writes::Writes;
@@ -52,15 +59,22 @@ pub(super) struct ShardParts {
     paths: Arc<PathIndex>,
     definitions: Arc<Definitions>,
     types: Arc<TypeLookup>,
+    usage: Arc<UsageTracker>,
+    issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
     metrics: Metrics,
+    pub(super) authenticators: Arc<Reloadable<Authenticators>>,
+    pub(super) request_metrics: RequestMetrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
+    /// Write the events of the audit log.
+    pub(super) audit_workers: Vec<AuditWorker>,
 }
 
 impl ShardParts {
     /// Assembles the parts. It reads only the indexes from the store.
     pub(super) fn assemble(
         config: &ShardConfig,
+        admin_users: Vec<authenticators::TokenUser>,
         objects: &ObjectStore,
         hub: &Hub,
         metrics: &Metrics,
@@ -73,13 +87,26 @@ impl ShardParts {
         let policies = PolicyIndex::follow(objects.clone(), hub, global.clone());
         let types =
             Arc::new(TypeLookup::new(objects.clone(), clusters.clone(), paths.clone(), global.clone()));
-        let webhooks = AdmissionWebhooks::follow(objects.clone(), hub).map_err(broken)?;
-        let admission =
-            Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone(), webhooks));
+        let dynamic = DynamicAdmission::follow(objects.clone(), hub).map_err(broken)?;
+        let refusals = metrics.counters(
+            "fairlead_shard_quota_refusals_total",
+            "Creates refused because of a limit on the number of objects, by kind of limit: resource-quota or logical-cluster.",
+            &["limit"],
+        )?;
+        let default_limit = config.object_limits.total.and_then(|limit| u64::try_from(limit).ok());
+        let usage = UsageTracker::follow(objects.clone(), hub, clusters.clone(), default_limit, refusals)
+            .map_err(broken)?;
+        let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
+        let admission = Arc::new(ShardAdmission::new(
+            objects.clone(),
+            clusters.clone(),
+            types.clone(),
+            dynamic,
+            usage.clone(),
+        ));
         let registry: Arc<dyn Registry> =
             Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
         let reviews = Reviews::new();
-        let issuer = Arc::new(authenticators::token_issuer(config, reloads)?);
         let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
             stored: registry.clone(),
             objects: objects.clone(),
@@ -95,24 +122,52 @@ impl ShardParts {
             })
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
-        let authorizer = Arc::new(Authorizer {
+        usage.set_definitions(definitions.clone());
+        let rbac = RbacChain {
             clusters: clusters.clone(),
             policies,
             definitions: definitions.clone(),
             global: global.clone(),
-        });
+        };
+        let access_webhook = access_webhook(config)?;
+        let authorizer = Arc::new(Authorizer::new(&config.authorization, rbac, access_webhook));
         admission.set_authorizer(authorizer.clone());
         reviews.set_authorizer(authorizer.clone());
-        let accounts = Arc::new(LocalAccounts { objects: objects.clone(), clusters: clusters.clone() });
-        let chain = authenticators::chain(config, accounts, reloads)?;
-        reviews
-            .set_token_reviewer(TokenReviewer { chain: chain.clone(), audiences: issuer.audiences.clone() });
+        let external = external_clusters(config)?;
+        let accounts = Arc::new(AccountLookup {
+            objects: objects.clone(),
+            clusters: clusters.clone(),
+            external: external.clone(),
+        });
+        let chain = authenticators::authenticators(config, admin_users, accounts, reloads)?;
+        let workspaces = config.authentication.workspaces.then(|| {
+            WorkspaceAuthenticators::follow(
+                objects.clone(),
+                hub,
+                &global,
+                definitions.clone(),
+                clusters.clone(),
+                types.clone(),
+                external,
+            )
+        });
+        reviews.set_token_reviewer(TokenReviewer {
+            authenticators: chain.clone(),
+            workspaces: workspaces.clone(),
+            audiences: issuer.audiences.clone(),
+        });
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
             definitions: definitions.clone(),
-            authentication: Authentication::new(chain),
-            issuer,
+            authentication: Authentication::new(chain.clone(), workspaces),
+            issuer: issuer.clone(),
+            homes: config.home_workspaces.enabled.then(|| HomeWorkspaces {
+                objects: objects.clone(),
+                definitions: definitions.clone(),
+                types: types.clone(),
+                shard: config.name.as_str().to_owned(),
+            }),
             authorizer,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),
@@ -123,7 +178,14 @@ impl ShardParts {
             &["by"],
         )?;
         let address = config.serving.address.to_string();
-        let api = Arc::new(ApiServer::new(host, ANNOTATIONS, address, RequestMetrics::new(metrics)?));
+        let request_metrics = RequestMetrics::new(metrics)?;
+        let mut api = ApiServer::new(host, ANNOTATIONS, address, request_metrics.clone());
+        let mut audit_workers = Vec::new();
+        if let Some((log, workers)) = audit::open(config.audit.as_ref(), AuditMetrics::new(metrics)?)? {
+            api = api.with_audit(log);
+            audit_workers = workers;
+        }
+        let api = Arc::new(api);
         Ok(Self {
             objects: objects.clone(),
             hub: hub.clone(),
@@ -132,9 +194,14 @@ impl ShardParts {
             paths,
             definitions,
             types,
+            usage,
+            issuer,
             picks,
             metrics: metrics.clone(),
+            authenticators: chain,
+            request_metrics,
             api,
+            audit_workers,
         })
     }
 
@@ -153,12 +220,13 @@ impl ShardParts {
     pub(super) async fn start(
         self,
         config: ShardConfig,
+        cache: Client,
         tasks: Tasks,
         shutdown: Shutdown,
         bootstrapped: ReadyFlag,
     ) -> Result<(), ShardError> {
         bootstrap::system(&self.objects, &self.definitions).await?;
-        self.follow_cache(&config, &tasks, &shutdown)?;
+        self.follow_cache(cache.clone(), &tasks, &shutdown);
         let is_root = config.name.is_root();
         let (exports, schemas) =
             if is_root { self.local_exports().await? } else { self.remote_exports(&config).await? };
@@ -170,10 +238,11 @@ impl ShardParts {
                 shard: config.name.as_str(),
                 external_url: external_url.as_str(),
                 batteries: &config.batteries,
+                home_creators: &config.home_workspaces.creator_groups,
             };
             bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await?;
         }
-        self.replicate(&config, &exports, &tasks, &shutdown)?;
+        self.replicate(&config, cache, &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
         self.start_controllers(config, exports, &tasks, &shutdown)?;
@@ -184,28 +253,19 @@ impl ShardParts {
         Ok(())
     }
 
-    fn follow_cache(
-        &self,
-        config: &ShardConfig,
-        tasks: &Tasks,
-        shutdown: &Shutdown,
-    ) -> Result<(), ShardError> {
-        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
-        let client = client_of(kubeconfig, "cache")?;
+    fn follow_cache(&self, client: Client, tasks: &Tasks, shutdown: &Shutdown) {
         let (global, shutdown) = (self.global.clone(), shutdown.clone());
         tasks.spawn("replicas of other shards", async move { global.run(client, shutdown).await });
-        Ok(())
     }
 
     fn replicate(
         &self,
         config: &ShardConfig,
+        client: Client,
         exports: &RootExports,
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
-        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
-        let client = client_of(kubeconfig, "cache")?;
         let (objects, hub) = (self.objects.clone(), self.hub.clone());
         let identities = exports.identities();
         let replication =
@@ -324,18 +384,23 @@ impl ShardParts {
             shard: shard.clone(),
         });
         let exports = Arc::new(exports);
-        let serving_ca = std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default();
+        let root_ca = config.root_ca.as_deref().unwrap_or(&config.serving.certificate);
+        let serving_ca = std::fs::read_to_string(root_ca).unwrap_or_default();
         let content_controllers = ContentControllers {
             objects: self.objects.clone(),
             hub: self.hub.clone(),
             definitions: self.definitions.clone(),
             clusters: self.clusters.clone(),
             exports: exports.clone(),
+            usage: self.usage.clone(),
+            issuer: self.issuer.clone(),
+            keep_events: config.event_ttl.get(),
             serving_ca: serving_ca.clone(),
         };
         content_controllers.start(tasks, shutdown);
         let logical_clusters = Arc::new(LogicalClusters {
             objects: self.objects.clone(),
+            hub: self.hub.clone(),
             definitions: self.definitions.clone(),
             types: self.types.clone(),
             exports,
@@ -476,6 +541,22 @@ fn add_all_types(types: &TypeLookup, queue: &Queue<TypeKey>) {
         }
         Err(status) => tracing::error!(%status, "workspace types cannot be read"),
     }
+}
+
+/// The client of logical clusters on other shards.
+fn external_clusters(config: &ShardConfig) -> Result<Option<Arc<ExternalClusters>>, ShardError> {
+    let Some(file) = &config.external_logical_cluster_admin_kubeconfig else { return Ok(None) };
+    let external = ExternalClusters::new(file)
+        .map_err(|error| ShardError::Kubeconfig { path: file.to_path_buf(), reason: error.to_string() })?;
+    Ok(Some(Arc::new(external)))
+}
+
+fn access_webhook(config: &ShardConfig) -> Result<Option<AccessWebhook>, ShardError> {
+    let Some(webhook) = &config.authorization.webhook else { return Ok(None) };
+    AccessWebhook::new(webhook).map(Some).map_err(|error| ShardError::Kubeconfig {
+        path: webhook.kubeconfig.to_path_buf(),
+        reason: error.to_string(),
+    })
 }
 
 fn root_client(config: &ShardConfig) -> Result<Client, ShardError> {

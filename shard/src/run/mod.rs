@@ -1,7 +1,10 @@
 //! The shard process: opens the store, assembles the parts, serves, and drains.
 
+mod administrators;
 mod assembly;
+mod audit;
 mod authenticators;
+mod cache;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
 use fairlead_apiserver::serve::{compact_periodically, serve};
+use fairlead_cache::EmbeddedCache;
 use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
 use fairlead_names::KeyCodec;
@@ -18,12 +22,14 @@ use fairlead_process::{
     Probe, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
 };
 use fairlead_schema::FieldError;
-use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
+use fairlead_store::{FollowError, OpenError, RedbOptions, RedbStore, Store};
 
 use crate::bootstrap::BootstrapError;
 use crate::index::DefinitionsError;
 
+use administrators::{AdministratorError, Administrators};
 use assembly::ShardParts;
+use cache::LoopbackToken;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
@@ -33,12 +39,24 @@ const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
 /// The reason why a shard does not start or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {
+    /// The files of administrators cannot be used.
+    #[error(transparent)]
+    Administrators(#[from] AdministratorError),
+    /// The audit policy or log cannot be used.
+    #[error("{0}")]
+    Audit(String),
     /// The address is in use.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The store could not be filled at start.
     #[error("the shard cannot be set up: {0}")]
     Bootstrap(String),
+    /// The shard cannot be a client of itself, which the embedded cache server needs.
+    #[error("the embedded cache server cannot be reached: {reason}")]
+    Loopback {
+        /// The reason.
+        reason: String,
+    },
     /// A kubeconfig cannot be used.
     #[error("{} cannot be used: {reason}", path.display())]
     Kubeconfig {
@@ -70,6 +88,7 @@ pub enum ShardError {
 impl FatalError for ShardError {
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Administrators(error) => error.hint(),
             Self::Bind(error) => error.hint(),
             Self::Open(OpenError::InUse { .. }) => {
                 Some("another shard runs on this store: stop it first".to_owned())
@@ -117,6 +136,13 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
 
     let store = open(&config).await?;
+    // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
+    let administrators = Administrators::create(&config)?;
+    let mut admin_users = administrators.as_ref().map(Administrators::users).unwrap_or_default();
+    let loopback = LoopbackToken::new();
+    if config.cache_kubeconfig.is_none() {
+        admin_users.push(loopback.user());
+    }
     let objects = ObjectStore::new(store.clone(), CODEC, ANNOTATIONS);
     let hub = Hub::new(store.clone(), CODEC, HubOptions::default());
 
@@ -126,16 +152,21 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
-    let parts = ShardParts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
+    let mut parts = ShardParts::assemble(&config, admin_users, &objects, &hub, &metrics, &reloads)?;
     if let Some(replicas) = parts.replicas_to_wait_for(&config)? {
         health.check("informer-sync/cache", &[Probe::Ready], move || {
             if replicas.is_synced() { Ok(()) } else { Err("the cache server was not read yet".to_owned()) }
         });
     }
     health.shutdown(&shutdown);
+    let embedded_cache = cache::embed(&config, &parts, &store, &metrics).await?;
 
-    let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
+    let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
+    let tls = tls.watch("serving certificate", &reloads)?;
     let server = BoundServer::bind(config.serving.address)?;
+    if let Some(administrators) = &administrators {
+        administrators.write_files(config.base_url().as_str(), &config.serving.certificate)?;
+    }
     let options = ServerOptions {
         name: "shard".to_owned(),
         tls,
@@ -146,9 +177,14 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
-    // The hub runs until the last watch has ended.
-    let (served, all_served) = tokio::sync::oneshot::channel::<()>();
-    let serving = serve(server, options, parts.api.clone(), health, hub.clone());
+    // The hub and the audit log run until the last watch has ended.
+    let (served, mut all_served) = tokio::sync::broadcast::channel::<()>(1);
+    for worker in parts.audit_workers.drain(..) {
+        let mut all_served = served.subscribe();
+        tasks.spawn("audit log", worker.run(async move { _ = all_served.recv().await }));
+    }
+    let mount = embedded_cache.as_ref().map(EmbeddedCache::mount);
+    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mount);
     tasks.spawn("server", async move {
         serving.await;
         drop(served);
@@ -158,13 +194,15 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tasks.spawn_fallible("watch hub", async move {
         tokio::select! {
             ended = following.run() => ended,
-            _ = all_served => Ok(()),
+            ended = follow_cache(embedded_cache) => ended,
+            _ = all_served.recv() => Ok(()),
         }
     });
     let compaction = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
     tasks.spawn_fallible("compaction", compaction);
 
-    let starting = parts.start(config, tasks.clone(), shutdown.clone(), bootstrapped);
+    let cache = cache::client(&config, &loopback)?;
+    let starting = parts.start(config, cache, tasks.clone(), shutdown.clone(), bootstrapped);
     let started = async {
         tokio::select! {
             started = starting => started,
@@ -175,6 +213,14 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tokio::select! {
         outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
         () = handled => Ok(tasks.supervise().await?),
+    }
+}
+
+/// Delivers changes to the watches of the embedded cache server, if there is one.
+async fn follow_cache(embedded_cache: Option<EmbeddedCache>) -> Result<(), FollowError> {
+    match embedded_cache {
+        Some(cache) => cache.run().await,
+        None => std::future::pending().await,
     }
 }
 

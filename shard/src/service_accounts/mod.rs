@@ -4,10 +4,11 @@
 //! Knows neither the connection of a client nor permissions.
 
 mod issuer;
+mod legacy_token;
 mod lookup;
 mod registry;
 mod token_request;
 
 pub(crate) use issuer::TokenIssuer;
-pub(crate) use lookup::LocalAccounts;
+pub(crate) use lookup::AccountLookup;
 pub(crate) use registry::ServiceAccountRegistry;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch, Registry, StoredObject,
-    Target, WatchEnd, WriteResult,
+    AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
+    Registry, StoredObject, Target, WatchEnd, WriteResult,
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_process::{GroupResource, Status, StatusReason};
@@ -115,6 +115,16 @@ impl Registry for ServiceAccountRegistry {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         self.stored.update(target, name, change, options).await
+    }
+
+    async fn apply(
+        &self,
+        target: &Target,
+        name: &str,
+        configuration: &AppliedConfiguration<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        self.stored.apply(target, name, configuration, options).await
     }
 
     async fn delete(

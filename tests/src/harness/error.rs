@@ -18,7 +18,7 @@ pub enum HarnessError {
     },
     /// A third-party program is not installed.
     #[error(
-        "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `browser`, `drawing`), or put it on the PATH"
+        "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `python`, `browser`, `drawing`), or put it on the PATH"
     )]
     NoTool {
         /// Name of the program.

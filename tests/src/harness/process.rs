@@ -182,6 +182,11 @@ impl Process {
         Ok(())
     }
 
+    /// Replaces the program of the next [`Process::restart`].
+    pub fn set_program(&mut self, program: Program) {
+        self.program = program;
+    }
+
     /// The whole log.
     pub fn log(&self) -> String {
         std::fs::read(self.program.log_path())

@@ -17,6 +17,16 @@ pub fn tool(name: &str) -> Result<PathBuf, HarnessError> {
     folders.find(|file| file.is_file()).ok_or_else(|| HarnessError::NoTool { name: name.to_owned() })
 }
 
+/// A Python with the package `kubernetes`: the one that `deploy/tools.sh` has set up.
+pub fn python() -> Result<PathBuf, HarnessError> {
+    let python = target().join("tools/python/bin/python");
+    if python.is_file() {
+        Ok(python)
+    } else {
+        Err(HarnessError::NoTool { name: "python-kubernetes".to_owned() })
+    }
+}
+
 /// Whether the calling test, or its part that needs this program, is left out. Without [`WITHOUT`] no test is: a missing
 /// program fails it. A left-out test is recorded in `target/tests-left-out`, from which `deploy/test.sh` makes its last
 /// line.

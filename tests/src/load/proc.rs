@@ -52,6 +52,14 @@ impl ObservedProcess {
     }
 }
 
+impl ObservedProcess {
+    /// Sets the peak of the resident memory to its current size (proc(5), `clear_refs`).
+    pub(super) fn reset_peak(&self) -> Result<(), LoadError> {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5")
+            .map_err(|source| LoadError::Process { name: self.name.clone(), source })
+    }
+}
+
 /// Samples of several processes.
 pub(super) fn sample_all(processes: &[ObservedProcess]) -> Result<Vec<Sample>, LoadError> {
     processes.iter().map(ObservedProcess::sample).collect()

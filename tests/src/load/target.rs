@@ -75,7 +75,12 @@ impl Target {
 
     /// The same server without the path prefix of the context.
     pub fn without_prefix(&self) -> Self {
-        Self { endpoint: self.endpoint.with_prefix(""), ..self.clone() }
+        self.with_prefix("")
+    }
+
+    /// The same server at another path prefix.
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        Self { endpoint: self.endpoint.with_prefix(prefix), ..self.clone() }
     }
 
     /// The path prefix of the context, e.g. `/clusters/root`.

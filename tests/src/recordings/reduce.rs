@@ -50,8 +50,14 @@ pub fn reduce(from: &Path, to: &Path) -> Result<Vec<Reduced>, RecordingError> {
     }
     let metrics = columns(&from.join("metrics/front-proxy.tsv"), &["name", "type", "labels"])?;
     output.write_text("metrics/front-proxy.tsv", &metrics)?;
-    let flags = columns(&from.join("flags/kcp-front-proxy.tsv"), &["name"])?;
-    output.write_text("flags/kcp-front-proxy.tsv", &flags)?;
+    for (recorded, kept) in [
+        ("kcp-front-proxy", "kcp-front-proxy"),
+        ("kcp-start-all", "kcp-start"),
+        ("cache-server", "cache-server"),
+    ] {
+        let flags = columns(&from.join(format!("flags/{recorded}.tsv")), &["name"])?;
+        output.write_text(&format!("flags/{kept}.tsv"), &flags)?;
+    }
     Ok(output.files)
 }
 

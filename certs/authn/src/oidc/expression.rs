@@ -1,43 +1,41 @@
 //! CEL expressions over the claims of a token or over the mapped user.
 //!
-//! Errors that Kubernetes finds at compile time are found here, too: unknown variables, fields and functions, and rules that
-//! are not boolean. Kubernetes limits the cost at run time. Here the depth of loops and the size of the claims are limited
-//! before the evaluation, because the interpreter cannot be stopped.
+//! Types, functions, error texts and costs are those of Kubernetes (`fairlead_cel`). Tenants write expressions, too: each
+//! evaluation is charged to the budget of its token.
 
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, LazyLock},
-};
+use std::{cell::RefCell, fmt, sync::LazyLock};
 
-use cel::{
-    Context, Env, Program, Value as CelValue, extensions,
-    objects::{Key, Map as CelMap},
+use fairlead_cel::{
+    Budget, CompileError, Environment, EvaluationError as CelError, Inputs, Program, Type, Value as CelValue,
 };
 use serde_json::Value;
 use thiserror::Error;
 
-use super::expression_check::{Analysis, ExpressionError, ResultType, Size, Variable};
-
-/// Longer expressions are refused; usual ones are shorter than 1 KiB.
-const MAX_LENGTH: usize = 4 << 10;
-
-/// Stack for the parser, which recurses for each operator of a chain, thousands of times for the worst text of that length.
-/// Only the used part of the stack costs memory.
-const PARSER_STACK: usize = 64 << 20;
-
-/// Limit for the loop steps of an evaluation; about 50 ms.
-const MAX_STEPS: u64 = 100_000;
-
-/// Limit for the bytes of texts that an evaluation creates.
-const MAX_BYTES: u64 = 64 << 20;
+/// The variable of an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variable {
+    /// `claims`, of any structure.
+    Claims,
+    /// `user`, with `username`, `uid`, `groups` and `extra`.
+    User,
+}
 
 /// A checked expression.
 pub(crate) struct Expression {
     source: String,
     variable: Variable,
-    analysis: Analysis,
+    /// Fields of the variable that it selects.
+    fields: Vec<Box<str>>,
     program: Program,
+}
+
+/// The reason why an expression cannot be used, in the words of Kubernetes; its author has to correct it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ExpressionError {
+    #[error(transparent)]
+    Compilation(#[from] CompileError),
+    #[error("must evaluate to bool")]
+    NotBoolean,
 }
 
 /// The reason why an evaluation has failed. Contains nothing of the token.
@@ -51,47 +49,47 @@ pub(crate) enum EvaluationError {
     WrongType,
 }
 
-/// The input of expressions, built once per token.
+/// The input of the expressions of one token, with their common budget.
 pub(crate) struct Input {
     variable: Variable,
-    value: CelValue,
-    size: Size,
+    value: Value,
+    budget: RefCell<Budget>,
 }
 
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut environment = Env::stdlib();
-    // An extension fails only if a function of that name exists; then that function is used.
-    let _ = environment.add_extension(extensions::strings);
-    let _ = environment.add_extension(extensions::encoders);
-    Arc::new(environment)
-});
+static CLAIMS: LazyLock<Environment> = LazyLock::new(|| Environment::default().with_claims_variable());
+static USER: LazyLock<Environment> = LazyLock::new(|| Environment::default().with_user_variable());
 
-impl Expression {
-    /// Parses an expression of any type.
-    pub(crate) fn new(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
-        if source.trim().is_empty() {
-            return Err(ExpressionError::Empty);
+impl Variable {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::User => "user",
         }
-        if source.len() > MAX_LENGTH {
-            return Err(ExpressionError::TooLong);
-        }
-        // The parser is a library, and tenants write expressions, too. A thread with a large stack parses deeply nested
-        // texts; accepted expressions are safe on any stack.
-        let parsed = std::thread::scope(|scope| {
-            let parser = std::thread::Builder::new().stack_size(PARSER_STACK);
-            parser.spawn_scoped(scope, || parse(source, variable)).ok()?.join().ok()
-        });
-        let cannot = || ExpressionError::Syntax("it cannot be parsed".to_owned());
-        let (program, analysis) = parsed.ok_or_else(cannot)??;
-        Ok(Self { source: source.to_owned(), variable, analysis, program })
     }
 
-    /// Parses a boolean expression.
+    fn environment(self) -> &'static Environment {
+        match self {
+            Self::Claims => &CLAIMS,
+            Self::User => &USER,
+        }
+    }
+}
+
+impl Expression {
+    /// Compiles an expression of any type.
+    pub(crate) fn new(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
+        let environment = variable.environment();
+        let program = environment.compile(source)?;
+        let fields = environment.selected_fields(source, variable.name())?;
+        Ok(Self { source: source.to_owned(), variable, fields, program })
+    }
+
+    /// Compiles a boolean expression. As in Kubernetes, the type must be known: a claim has none.
     pub(crate) fn rule(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
         let expression = Self::new(source, variable)?;
-        match expression.analysis.result_type {
-            ResultType::Boolean => Ok(expression),
-            ResultType::Other => Err(ExpressionError::NotBoolean),
+        match expression.program.output_type() {
+            Type::Bool => Ok(expression),
+            _ => Err(ExpressionError::NotBoolean),
         }
     }
 
@@ -99,114 +97,63 @@ impl Expression {
         &self.source
     }
 
-    /// Whether it uses this field of its variable.
+    /// Whether it selects this field of its variable.
     pub(crate) fn uses(&self, field: &str) -> bool {
-        self.analysis.fields.contains(field)
+        self.fields.iter().any(|used| **used == *field)
     }
 
     /// Evaluates it to a boolean.
     pub(crate) fn holds(&self, input: &Input) -> Result<bool, EvaluationError> {
-        match self.evaluate(input)? {
-            CelValue::Bool(holds) => Ok(holds),
-            _ => Err(EvaluationError::WrongType),
-        }
+        self.evaluate(input, |value| value.as_bool().ok_or(EvaluationError::WrongType))
     }
 
     /// Evaluates it to a string.
     pub(crate) fn text(&self, input: &Input) -> Result<String, EvaluationError> {
-        match self.evaluate(input)? {
-            CelValue::String(text) => Ok(text.to_string()),
-            _ => Err(EvaluationError::WrongType),
-        }
+        self.evaluate(input, owned_text)
     }
 
     /// Evaluates it to a list of strings, or to one string. As in Kubernetes, empty strings and `null` are dropped.
     pub(crate) fn texts(&self, input: &Input) -> Result<Vec<String>, EvaluationError> {
-        let texts = match self.evaluate(input)? {
-            CelValue::Null => Vec::new(),
-            CelValue::String(text) => vec![text.to_string()],
-            CelValue::List(list) => list
-                .iter()
-                .map(|value| match value {
-                    CelValue::String(text) => Ok(text.to_string()),
-                    _ => Err(EvaluationError::WrongType),
-                })
-                .collect::<Result<_, _>>()?,
-            _ => return Err(EvaluationError::WrongType),
-        };
+        let texts = self.evaluate(input, |value| match value {
+            CelValue::Null => Ok(Vec::new()),
+            CelValue::List(list) => list.items().map_err(reason)?.iter().map(owned_text).collect(),
+            value => Ok(vec![owned_text(value)?]),
+        })?;
         Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    fn evaluate(&self, input: &Input) -> Result<CelValue, EvaluationError> {
+    /// Evaluates it in some µs and reads the result, which borrows from the input.
+    fn evaluate<T>(
+        &self,
+        input: &Input,
+        read: impl FnOnce(&CelValue<'_>) -> Result<T, EvaluationError>,
+    ) -> Result<T, EvaluationError> {
         debug_assert_eq!(self.variable, input.variable);
-        let cost = self.analysis.cost(input.size);
-        if cost.steps > MAX_STEPS || cost.bytes > MAX_BYTES {
-            return Err(EvaluationError::TooCostly);
-        }
-        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
-        context.add_variable_from_value(input.variable.name(), input.value.clone());
-        catch_unwind(AssertUnwindSafe(|| self.program.execute(&context)))
-            .map_err(|_| EvaluationError::Failed)?
-            .map_err(|_| EvaluationError::Failed)
+        let inputs = Inputs::new(self.variable.environment()).with_json(self.variable.name(), &input.value);
+        let evaluation = self.program.evaluate(&inputs, &mut input.budget.borrow_mut());
+        read(&evaluation.result.map_err(reason)?)
     }
 }
 
-fn parse(source: &str, variable: Variable) -> Result<(Program, Analysis), ExpressionError> {
-    let program = ENVIRONMENT
-        .compile(source)
-        .map_err(|errors| ExpressionError::Syntax(first_line(&errors.to_string())))?;
-    let analysis = Analysis::of(program.expression(), variable)?;
-    Ok((program, analysis))
+fn owned_text(value: &CelValue<'_>) -> Result<String, EvaluationError> {
+    value.as_str().map(str::to_owned).ok_or(EvaluationError::WrongType)
+}
+
+fn reason(error: CelError) -> EvaluationError {
+    match error {
+        CelError::Failed(_) => EvaluationError::Failed,
+        CelError::CostLimit | CelError::BudgetExhausted | CelError::Interrupted => EvaluationError::TooCostly,
+    }
 }
 
 impl Input {
-    pub(crate) fn new(variable: Variable, value: &Value) -> Self {
-        Self { variable, value: convert(value), size: size(value) }
+    pub(crate) fn new(variable: Variable, value: Value) -> Self {
+        Self { variable, value, budget: RefCell::default() }
     }
 }
 
-/// Converts JSON to CEL. Numbers become integers if possible, as in Kubernetes.
-fn convert(value: &Value) -> CelValue {
-    match value {
-        Value::Null => CelValue::Null,
-        Value::Bool(bool) => CelValue::Bool(*bool),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => CelValue::Int(integer),
-            (None, Some(float)) => CelValue::Float(float),
-            (None, None) => CelValue::Null,
-        },
-        Value::String(text) => CelValue::String(Arc::new(text.clone())),
-        Value::Array(list) => CelValue::List(Arc::new(list.iter().map(convert).collect())),
-        Value::Object(fields) => {
-            let fields =
-                fields.iter().map(|(name, value)| (Key::String(Arc::new(name.clone())), convert(value)));
-            CelValue::Map(CelMap { map: Arc::new(fields.collect::<HashMap<_, _>>()) })
-        }
-    }
-}
-
-fn size(value: &Value) -> Size {
-    fn add(value: &Value, size: &mut Size) {
-        size.values += 1;
-        match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-            Value::String(text) => size.text += u64::try_from(text.len()).unwrap_or(u64::MAX),
-            Value::Array(list) => list.iter().for_each(|value| add(value, size)),
-            Value::Object(fields) => fields.values().for_each(|value| add(value, size)),
-        }
-    }
-    let mut size = Size::default();
-    add(value, &mut size);
-    size
-}
-
-/// The first line of a parser's message; further lines mark the position in the text.
-fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it cannot be parsed").to_owned()
-}
-
-impl std::fmt::Debug for Expression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Expression").field(&self.source).finish()
     }
 }
@@ -218,19 +165,17 @@ mod tests {
     use super::*;
 
     fn claims() -> Input {
-        Input::new(
-            Variable::Claims,
-            &json!({
-                "sub": "ann", "email": "ann@example.com", "email_verified": true, "exp": 1000, "nbf": 400.5,
-                "roles": "a,b", "groups": ["x", "", "y"], "nested": { "deep": ["z"] }, "nothing": null,
-                "example.com/team": "t",
-            }),
-        )
+        let claims = json!({
+            "sub": "ann", "email": "ann@example.com", "email_verified": true, "exp": 1000, "nbf": 400.5,
+            "roles": "a,b", "groups": ["x", "", "y"], "nested": { "deep": ["z"] }, "nothing": null,
+            "example.com/team": "t", "ip": "10.1.2.3",
+        });
+        Input::new(Variable::Claims, claims)
     }
 
     #[test]
     fn expressions_are_evaluated_as_in_kubernetes() {
-        let cases: [(&str, &[&str]); 16] = [
+        let cases: [(&str, &[&str]); 18] = [
             ("claims.sub", &["ann"]),
             ("'oidc:' + claims.sub", &["oidc:ann"]),
             ("claims['example.com/team']", &["t"]),
@@ -247,6 +192,9 @@ mod tests {
             ("claims.nothing", &[]),
             ("claims.email.split('@')[0].upperAscii()", &["ANN"]),
             ("claims.exp > 999 && claims.nbf < 401.0 ? string(claims.exp) : ''", &["1000"]),
+            // Kubernetes' own libraries.
+            ("cidr('10.0.0.0/8').containsIP(ip(claims.ip)) ? 'inside' : 'outside'", &["inside"]),
+            ("claims.roles.find('[a-z]')", &["a"]),
         ];
         for (source, expected) in cases {
             let expression = Expression::new(source, Variable::Claims).unwrap();
@@ -275,36 +223,36 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_found_when_an_expression_is_parsed() {
-        use ExpressionError as E;
-        let unknown = |name: &str| E::UnknownVariable(name.to_owned(), "claims");
-        let cases = [
-            ("", E::Empty),
-            ("claim.sub", unknown("claim")),
-            ("user.username", unknown("user")),
-            ("claims.groups.map(group, groups)", unknown("groups")),
-            ("claims.groups.map(group, group) + [group]", unknown("group")),
-            ("claims.sub.uppercase()", E::UnknownFunction("uppercase".to_owned())),
-            ("lists.range(1000000000)", E::UnknownFunction("range".to_owned())),
-            ("Claims{sub: 'x'}", E::Object),
-        ];
-        for (source, expected) in cases {
-            assert_eq!(Expression::new(source, Variable::Claims).unwrap_err(), expected, "{source}");
-        }
-        for source in ["claims.", "claims.sub ==", "'unclosed", "((((((((((((((((((((((((((((((((("] {
-            let error = Expression::new(source, Variable::Claims).unwrap_err();
-            assert!(matches!(error, E::Syntax(_)), "{source}: {error}");
+    fn mistakes_are_found_when_an_expression_is_compiled() {
+        for (source, variable, expected) in [
+            ("", Variable::Claims, "Syntax error"),
+            ("claims.", Variable::Claims, "Syntax error"),
+            ("'unclosed", Variable::Claims, "Syntax error"),
+            ("claim.sub", Variable::Claims, "undeclared reference to 'claim' (in container '')"),
+            ("user.username", Variable::Claims, "undeclared reference to 'user' (in container '')"),
+            (
+                "claims.groups.map(group, group) + [group]",
+                Variable::Claims,
+                "undeclared reference to 'group'",
+            ),
+            ("claims.sub.uppercase()", Variable::Claims, "undeclared reference to 'uppercase'"),
+            ("Claims{sub: 'x'}", Variable::Claims, "undeclared reference to 'Claims'"),
+            ("user.name == 'x'", Variable::User, "undefined field 'name'"),
+            ("claims.sub", Variable::User, "undeclared reference to 'claims'"),
+        ] {
+            let error = Expression::new(source, variable).unwrap_err().to_string();
+            assert!(error.starts_with("compilation failed: ERROR: <input>:1:"), "{source}: {error}");
+            assert!(error.contains(expected), "{source}: {error}");
         }
         for source in ["claims.sub", "'true'", "claims.?sub.orValue(true)", "size(claims.sub)"] {
-            assert_eq!(Expression::rule(source, Variable::Claims).unwrap_err(), E::NotBoolean, "{source}");
+            let error = Expression::rule(source, Variable::Claims).unwrap_err();
+            assert_eq!(error.to_string(), "must evaluate to bool", "{source}");
         }
-        let error = Expression::rule("user.name == 'x'", Variable::User).unwrap_err();
-        assert_eq!(error, E::UnknownField("name".to_owned()));
         assert!(Expression::rule("user.extra['a'][0] == user.username", Variable::User).is_ok());
     }
 
     #[test]
-    fn used_fields_are_recorded() {
+    fn selected_fields_are_recorded() {
         let uses = |source: &str| {
             let expression = Expression::new(source, Variable::Claims).unwrap();
             ["email", "email_verified"].map(|field| expression.uses(field))
@@ -316,86 +264,54 @@ mod tests {
     }
 
     #[test]
-    fn deep_expressions_do_not_overflow_the_stack() {
-        let repeat = |head: &str, part: &str, tail: &str| {
-            let times = (MAX_LENGTH - head.len() - tail.len()) / part.len();
-            format!("{head}{}{tail}", part.repeat(times))
-        };
-        let deep = [
+    fn deep_expressions_need_little_stack() {
+        let repeat = |head: &str, part: &str, tail: &str| format!("{head}{}{tail}", part.repeat(2000));
+        let sources = [
             repeat("1", "+1", " == 1"),
-            repeat("1", "-1", ""),
             repeat("claims", ".a", ""),
             repeat("claims", "[0]", ""),
-            repeat("claims", ".?a", ""),
             repeat("claims.a", ".trim()", ""),
-        ];
-        for source in &deep {
-            let error = Expression::new(source, Variable::Claims).unwrap_err();
-            assert_eq!(error, ExpressionError::TooDeep, "{}..", &source[..20]);
-        }
-        let odd = [
             repeat("", "!", "true"),
-            repeat("", "-", "1"),
             repeat("", "[", ""),
             repeat("", "(", ""),
-            repeat("", "{1:", ""),
             repeat("", "true?", ""),
-            repeat("", "true?true:", "true"),
-            repeat("true", "&&true", ""),
-            repeat("true", "||claims.a", ""),
             repeat("", "claims.map(x,", ""),
-            format!("{}1{}", "[".repeat(90), "]".repeat(90)),
-            format!("{}1{}", "(".repeat(90), ")".repeat(90)),
-            format!("{}1{}", "size([".repeat(40), "])".repeat(40)),
+            "true && ".repeat(400) + "true",
         ];
-        for source in &odd {
-            // Returning without a crash is enough.
-            let _ = Expression::new(source, Variable::Claims);
-        }
-        // Accepted expressions can be evaluated on a small stack.
-        for source in [format!("1{} == 61", "+1".repeat(60)), "true && ".repeat(400) + "true"] {
-            let rule = Expression::rule(&source, Variable::Claims).unwrap();
-            let small = std::thread::Builder::new().stack_size(256 << 10);
-            let result = small.spawn(move || rule.holds(&Input::new(Variable::Claims, &json!({}))));
-            assert_eq!(result.unwrap().join().unwrap(), Ok(true), "{}..", &source[..20]);
-        }
+        let small = std::thread::Builder::new().stack_size(1 << 20);
+        let thread = small.spawn(move || {
+            for source in sources {
+                if let Ok(expression) = Expression::new(&source, Variable::Claims) {
+                    // Returning without a crash is enough.
+                    let _ = expression.holds(&Input::new(Variable::Claims, json!({})));
+                }
+            }
+        });
+        thread.unwrap().join().unwrap();
     }
 
     #[test]
-    fn costly_expressions_are_not_evaluated() {
-        let many: Vec<_> = (0..400).map(|number| number.to_string()).collect();
-        let large = Input::new(Variable::Claims, &json!({ "l": many, "s": "x".repeat(10_000) }));
+    fn costly_expressions_are_interrupted() {
+        let many: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+        let large = json!({ "l": many, "s": "x".repeat(10_000) });
         let cases = [
             ("claims.l.all(a, a != 'x')", Ok(true)),
-            ("claims.l.all(a, claims.l.exists(b, a == b))", Err(EvaluationError::TooCostly)),
-            ("claims.s.replace('x', claims.s).size() > 0", Err(EvaluationError::TooCostly)),
+            ("claims.l.all(a, claims.l.all(b, a != 'x'))", Err(EvaluationError::TooCostly)),
             ("claims.s.replace('x', 'yy').size() == 20000", Ok(true)),
             ("claims.l.join(', ').size() > 0", Ok(true)),
-            ("claims.l.all(a, a in claims.l)", Err(EvaluationError::TooCostly)),
-            ("claims.l.all(a, claims.s.split('').size() > 0)", Err(EvaluationError::TooCostly)),
-            ("claims.s.split('').all(a, a == 'x')", Ok(true)),
-            ("claims.s.split('').all(a, a != claims.s)", Err(EvaluationError::TooCostly)),
-            (
-                "claims.s.split('').all(a, claims.s.split('').exists(b, b == a))",
-                Err(EvaluationError::TooCostly),
-            ),
             ("claims.l.all(a, a.matches('[0-9]+'))", Ok(true)),
-            ("claims.s.split('').all(a, a.matches('x'))", Err(EvaluationError::TooCostly)),
         ];
         for (source, expected) in cases {
             let rule = Expression::rule(source, Variable::Claims).unwrap();
-            assert_eq!(rule.holds(&large), expected, "{source}");
+            assert_eq!(rule.holds(&Input::new(Variable::Claims, large.clone())), expected, "{source}");
         }
-        let nested = "claims.l.all(a, claims.l.all(b, claims.l.all(c, claims.l.all(d, a == d))))";
-        let growing = format!("claims.s{}.size() > 0", ".replace('', 'twelve bytes')".repeat(3));
-        let slowly = format!("claims.s{}.size() > 0", ".replace('', '-')".repeat(6));
-        let doubling = format!("[claims.s]{}.size() > 0", ".map(a, a + a)".repeat(5));
-        let binding = format!("optional.of(claims.s){}.hasValue()", ".optMap(a, a + a)".repeat(5));
-        let lists = format!("[claims.l]{}.size() > 0", ".map(a, a + a.filter(b, true))".repeat(5));
-        let encoded = format!("{}bytes(claims.s){} == ''", "base64.encode(bytes(".repeat(5), "))".repeat(5));
-        for source in [nested, &growing, &slowly, &doubling, &binding, &lists, &encoded] {
-            let error = Expression::rule(source, Variable::Claims).unwrap_err();
-            assert_eq!(error, ExpressionError::TooDeep, "{source}");
+        // All expressions of a token have one budget.
+        let input = Input::new(Variable::Claims, large);
+        let rule = Expression::rule("claims.l.all(a, claims.l.all(b, a != 'x'))", Variable::Claims).unwrap();
+        for _ in 0..20 {
+            assert_eq!(rule.holds(&input), Err(EvaluationError::TooCostly));
         }
+        let cheap = Expression::rule("claims.l.all(a, a != 'x')", Variable::Claims).unwrap();
+        assert_eq!(cheap.holds(&input), Err(EvaluationError::TooCostly));
     }
 }

@@ -4,10 +4,7 @@ use std::{cell::OnceCell, collections::BTreeMap};
 
 use serde_json::Value;
 
-use super::{
-    expression::{EvaluationError, Expression, Input},
-    expression_check::Variable,
-};
+use super::expression::{EvaluationError, Expression, Input, Variable};
 use crate::{TokenError, UserInfo, jwt::Claims, service_account::add_credential_id};
 
 /// The claims or expressions for the attributes of a user.
@@ -129,7 +126,7 @@ impl Rules {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        let input = Input::new(Variable::User, &as_value(user));
+        let input = Input::new(Variable::User, as_value(user));
         check_all(&self.user_rules, || &input)
     }
 }
@@ -148,7 +145,7 @@ fn check_all<'a>(rules: &[(Expression, String)], input: impl Fn() -> &'a Input) 
 
 impl Evaluation<'_> {
     fn input(&self) -> &Input {
-        self.input.get_or_init(|| Input::new(Variable::Claims, &Value::Object(self.claims.0.clone())))
+        self.input.get_or_init(|| Input::new(Variable::Claims, Value::Object(self.claims.0.clone())))
     }
 
     /// Whether it is a distributed claim (OpenID Connect Core 1.0, section 5.6.2).

@@ -6,8 +6,7 @@ use http::Uri;
 use serde_json::Value;
 
 use super::{
-    expression::Expression,
-    expression_check::{ExpressionError, Variable},
+    expression::{Expression, ExpressionError, Variable},
     fields::{FieldError, FieldErrors, Fields, UnknownFields},
     mapping::{ClaimOrExpression, Mappings, Rules},
 };
@@ -265,7 +264,7 @@ fn read_user_rules(fields: &Fields<'_>) -> Vec<(Expression, String)> {
 fn push_rule(fields: &Fields<'_>, source: &str, variable: Variable, rules: &mut Vec<(Expression, String)>) {
     match Expression::rule(source, variable) {
         Ok(rule) => rules.push((rule, fields.any_text("message").unwrap_or_default().to_owned())),
-        Err(error) => fields.add("expression", unusable(&error)),
+        Err(error) => fields.add("expression", unusable(source, &error)),
     }
 }
 
@@ -325,7 +324,7 @@ fn read_claim_or_expression(fields: &Fields<'_>, prefix: &str) -> Option<ClaimOr
         (None, Some(source)) => match Expression::new(source, Variable::Claims) {
             Ok(expression) => Some(ClaimOrExpression::Expression(expression)),
             Err(error) => {
-                fields.add("expression", unusable(&error));
+                fields.add("expression", unusable(source, &error));
                 None
             }
         },
@@ -351,14 +350,14 @@ fn read_extra(fields: &Fields<'_>) -> Vec<(String, Expression)> {
         }
         match Expression::new(source, Variable::Claims) {
             Ok(expression) => extra.push((key.to_owned(), expression)),
-            Err(error) => mapping.add("valueExpression", unusable(&error)),
+            Err(error) => mapping.add("valueExpression", unusable(source, &error)),
         }
     }
     extra
 }
 
-fn unusable(error: &ExpressionError) -> String {
-    format!("cannot be used: {error}")
+fn unusable(source: &str, error: &ExpressionError) -> String {
+    format!("is invalid: {source:?}: {error}")
 }
 
 /// Checks that a key is `domain/path`, in lower case, and not reserved for Kubernetes.

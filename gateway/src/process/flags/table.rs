@@ -1,84 +1,7 @@
-//! The flags of kcp-front-proxy as `clap` arguments, parsed as Go's flag libraries do.
+//! The flags of kcp-front-proxy.
 
 use clap::{Arg, ArgAction, Command};
-
-use crate::process::flags::values;
-
-/// The syntax of a flag's value.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    /// `--flag`, `--flag=true`, `--flag=false`; never `--flag true`.
-    Switch,
-    /// One text; the last one counts.
-    Text,
-    /// An IP address.
-    Address,
-    /// A whole number.
-    Number,
-    /// The verbosity of logs.
-    Level,
-    /// A duration.
-    Duration,
-    /// A number of bytes, with or without a unit.
-    Size,
-    /// Comma-separated, may be repeated.
-    List,
-    /// Numbers, comma-separated.
-    Numbers,
-    /// `pattern=N`, comma-separated.
-    Levels,
-    /// `Name=true`, comma-separated.
-    Gates,
-    /// Repeated, each `key=value`.
-    Pair,
-    /// Repeated, each value as it is.
-    Repeated,
-}
-
-impl Kind {
-    /// The name of this kind if `text` is not a valid value; `None` if it is valid.
-    pub(super) fn invalid(self, text: &str) -> Option<&'static str> {
-        let (is_one, wanted) = match self {
-            Self::Text | Self::Repeated => return None,
-            Self::Switch => (values::boolean(text).is_some(), "true or false"),
-            Self::Address => (text.is_empty() || values::address(text).is_some(), "IP address"),
-            Self::Number => (values::integer(text).is_some(), "whole number"),
-            Self::Level => (values::level(text).is_some(), "level such as 4"),
-            Self::Duration => (values::duration(text).is_some(), "duration such as 30s"),
-            Self::Size => (values::is_size(text), "size such as 512Ki"),
-            Self::List => (values::list(text).is_some(), "comma-separated list"),
-            Self::Numbers => (values::are_numbers(text), "list of numbers such as 23,29"),
-            Self::Levels => (values::are_levels(text), "list such as pattern=4"),
-            Self::Gates => (values::gates(text).is_some(), "list such as Name=true,Other=false"),
-            Self::Pair => (text.contains('='), "pair such as key=value"),
-        };
-        (!is_one).then_some(wanted)
-    }
-}
-
-/// The effect of a flag in the gateway.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Support {
-    /// The same as in kcp.
-    Supported,
-    /// No effect, as in kcp's front proxy, so that no warning is needed.
-    NoEffect,
-    /// No effect; a warning names the flag.
-    Ignored,
-}
-
-/// One flag.
-#[derive(Debug)]
-pub(super) struct Flag {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) support: Support,
-    help: &'static str,
-}
-
-const fn flag(name: &'static str, kind: Kind, support: Support, help: &'static str) -> Flag {
-    Flag { name, kind, support, help }
-}
+use fairlead_config::flags::{FlagSet, Kind, Support, flag};
 
 use Kind::{
     Address, Duration, Gates, Level, Levels, List, Number, Numbers, Pair, Repeated, Size, Switch, Text,
@@ -86,134 +9,153 @@ use Kind::{
 use Support::{Ignored, NoEffect, Supported};
 
 /// All flags: those of the recorded version, those announced since, and one of Fairlead's own.
-pub(super) const FLAGS: &[Flag] = &[
-    flag(
-        "kcp-compatibility",
-        List,
-        Supported,
-        "Behaviours of kcp-front-proxy to keep, by name, as kcpCompatibility of the configuration",
-    ),
-    flag("mapping-file", Text, Supported, "Path mapping file (required)"),
-    flag(
-        "root-kubeconfig",
-        Text,
-        Supported,
-        "Kubeconfig of the root shard; the pod's own configuration without it",
-    ),
-    flag("shards-kubeconfig", Text, Supported, "Kubeconfig with the credentials for every shard (required)"),
-    flag(
-        "shard-peer-kubeconfig",
-        Repeated,
-        Supported,
-        "Kubeconfig of any shard, through which all shards are found",
-    ),
-    flag(
-        "root-directory",
-        Text,
-        Supported,
-        "Where relative --cert-dir starts, and, if it is given, where index.snapshot is kept [default: .kcp]",
-    ),
-    flag("cert-dir", Text, Supported, "Where a self-signed certificate is kept if no other is given"),
-    flag("profiler-address", Text, Ignored, "Address of kcp's profiler"),
-    flag(
-        "cors-allowed-origins",
-        List,
-        Supported,
-        "Origins allowed to use the API from browsers, as regular expressions",
-    ),
-    flag("authentication-pass-on-groups", List, Supported, "Groups that may reach shards"),
-    flag("authentication-drop-groups", List, Supported, "Groups that never reach shards"),
-    flag("client-ca-file", Text, Supported, "CA certificates for client certificates"),
-    flag(
-        "requestheader-client-ca-file",
-        Text,
-        Supported,
-        "CA certificates of proxies whose identity headers are trusted",
-    ),
-    flag("requestheader-allowed-names", List, Supported, "Common names of those proxies"),
-    flag("requestheader-username-headers", List, Supported, "Headers with the user's name"),
-    flag("requestheader-uid-headers", List, Supported, "Headers with the user's UID"),
-    flag("requestheader-group-headers", List, Supported, "Headers with the user's groups"),
-    flag("requestheader-extra-headers-prefix", List, Supported, "Prefixes of headers with extra attributes"),
-    flag("service-account-key-file", Repeated, Supported, "Keys of service-account tokens"),
-    flag("service-account-issuer", Repeated, Supported, "Issuers of service-account tokens"),
-    flag("service-account-lookup", Switch, Supported, "Whether the account must still exist [default: true]"),
-    flag("api-audiences", List, Supported, "Audiences of service-account tokens"),
-    flag("service-account-jwks-uri", Text, NoEffect, "No effect"),
-    flag("service-account-max-token-expiration", Duration, NoEffect, "No effect"),
-    flag("service-account-extend-token-expiration", Switch, NoEffect, "No effect"),
-    flag("service-account-signing-endpoint", Text, NoEffect, "No effect"),
-    flag("oidc-issuer-url", Text, Supported, "URL of an OpenID Connect issuer"),
-    flag("oidc-client-id", Text, Supported, "Audience of the issuer's tokens"),
-    flag("oidc-ca-file", Text, Supported, "CA certificates for the issuer's serving certificate"),
-    flag("oidc-username-claim", Text, Supported, "Claim with the user's name [default: sub]"),
-    flag("oidc-username-prefix", Text, Supported, "Prefix added to user names"),
-    flag("oidc-groups-claim", Text, Supported, "Claim with the user's groups"),
-    flag("oidc-groups-prefix", Text, Supported, "Prefix added to groups"),
-    flag("oidc-signing-algs", List, Supported, "Accepted algorithms [default: RS256]"),
-    flag("oidc-required-claim", Pair, Supported, "Claims that tokens must have, as key=value"),
-    flag("authentication-config", Text, Supported, "File with an AuthenticationConfiguration"),
-    flag("token-auth-file", Text, Supported, "CSV file with static tokens"),
-    flag(
-        "authentication-token-webhook-config-file",
-        Text,
-        Supported,
-        "Kubeconfig of a service that reviews tokens",
-    ),
-    flag(
-        "authentication-token-webhook-version",
-        Text,
-        Supported,
-        "Version of TokenReview [default: v1beta1]",
-    ),
-    flag(
-        "authentication-token-webhook-cache-ttl",
-        Duration,
-        Supported,
-        "Lifetime of cached responses of the webhook [default: 2m]",
-    ),
-    flag(
-        "bind-address",
-        Address,
-        Supported,
-        "IP address to listen on [default: 0.0.0.0, all of both families]",
-    ),
-    flag("secure-port", Number, Supported, "Port to listen on [default: 443]"),
-    flag("tls-cert-file", Text, Supported, "Serving certificate"),
-    flag("tls-private-key-file", Text, Supported, "Private key of the serving certificate"),
-    flag("tls-sni-cert-key", Repeated, Supported, "Further certificates: cert,key or cert,key:name,name"),
-    flag(
-        "tls-min-version",
-        Text,
-        Supported,
-        "VersionTLS12 or VersionTLS13; older ones are accepted and mean VersionTLS12, the oldest spoken",
-    ),
-    flag("tls-cipher-suites", List, Supported, "Cipher suites for TLS 1.2"),
-    flag("tls-curve-preferences", Numbers, Ignored, "Key exchange groups"),
-    flag("disable-http2-serving", Switch, Supported, "Offer HTTP/1.1 only"),
-    flag(
-        "http2-max-streams-per-connection",
-        Number,
-        Supported,
-        "Streams per HTTP/2 connection [default: 100]",
-    ),
-    flag("permit-port-sharing", Switch, Ignored, "SO_REUSEPORT"),
-    flag("permit-address-sharing", Switch, NoEffect, "SO_REUSEADDR, which is always set"),
-    flag("v", Level, Supported, "Verbosity: 0 to 3 is info, 4 and 5 debug, more trace"),
-    flag("vmodule", Levels, Ignored, "Verbosity by source file of kcp"),
-    flag("logging-format", Text, Supported, "text or json"),
-    flag("log-flush-frequency", Duration, NoEffect, "No effect: logs are not buffered"),
-    flag("log-text-split-stream", Switch, Ignored, "Separate stream for errors"),
-    flag("log-text-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
-    flag("log-json-split-stream", Switch, Ignored, "Separate stream for errors"),
-    flag("log-json-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
-    flag(
-        "feature-gates",
-        Gates,
-        Supported,
-        "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
-    ),
-];
+pub(super) const FLAGS: FlagSet = FlagSet {
+    program: "fairlead-gateway",
+    about: "The front proxy with kcp-front-proxy's flags, or with --config and nothing else.",
+    groups: &[&[
+        flag(
+            "kcp-compatibility",
+            List,
+            Supported,
+            "Behaviours of kcp-front-proxy to keep, by name, as kcpCompatibility of the configuration",
+        ),
+        flag("mapping-file", Text, Supported, "Path mapping file (required)"),
+        flag(
+            "root-kubeconfig",
+            Text,
+            Supported,
+            "Kubeconfig of the root shard; the pod's own configuration without it",
+        ),
+        flag(
+            "shards-kubeconfig",
+            Text,
+            Supported,
+            "Kubeconfig with the credentials for every shard (required)",
+        ),
+        flag(
+            "shard-peer-kubeconfig",
+            Repeated,
+            Supported,
+            "Kubeconfig of any shard, through which all shards are found",
+        ),
+        flag(
+            "root-directory",
+            Text,
+            Supported,
+            "Where relative --cert-dir starts, and, if it is given, where index.snapshot is kept [default: .kcp]",
+        ),
+        flag("cert-dir", Text, Supported, "Where a self-signed certificate is kept if no other is given"),
+        flag("profiler-address", Text, Ignored, "Address of kcp's profiler"),
+        flag(
+            "cors-allowed-origins",
+            List,
+            Supported,
+            "Origins allowed to use the API from browsers, as regular expressions",
+        ),
+        flag("authentication-pass-on-groups", List, Supported, "Groups that may reach shards"),
+        flag("authentication-drop-groups", List, Supported, "Groups that never reach shards"),
+        flag("client-ca-file", Text, Supported, "CA certificates for client certificates"),
+        flag(
+            "requestheader-client-ca-file",
+            Text,
+            Supported,
+            "CA certificates of proxies whose identity headers are trusted",
+        ),
+        flag("requestheader-allowed-names", List, Supported, "Common names of those proxies"),
+        flag("requestheader-username-headers", List, Supported, "Headers with the user's name"),
+        flag("requestheader-uid-headers", List, Supported, "Headers with the user's UID"),
+        flag("requestheader-group-headers", List, Supported, "Headers with the user's groups"),
+        flag(
+            "requestheader-extra-headers-prefix",
+            List,
+            Supported,
+            "Prefixes of headers with extra attributes",
+        ),
+        flag("service-account-key-file", Repeated, Supported, "Keys of service-account tokens"),
+        flag("service-account-issuer", Repeated, Supported, "Issuers of service-account tokens"),
+        flag(
+            "service-account-lookup",
+            Switch,
+            Supported,
+            "Whether the account must still exist [default: true]",
+        ),
+        flag("api-audiences", List, Supported, "Audiences of service-account tokens"),
+        flag("service-account-jwks-uri", Text, NoEffect, "No effect"),
+        flag("service-account-max-token-expiration", Duration, NoEffect, "No effect"),
+        flag("service-account-extend-token-expiration", Switch, NoEffect, "No effect"),
+        flag("service-account-signing-endpoint", Text, NoEffect, "No effect"),
+        flag("oidc-issuer-url", Text, Supported, "URL of an OpenID Connect issuer"),
+        flag("oidc-client-id", Text, Supported, "Audience of the issuer's tokens"),
+        flag("oidc-ca-file", Text, Supported, "CA certificates for the issuer's serving certificate"),
+        flag("oidc-username-claim", Text, Supported, "Claim with the user's name [default: sub]"),
+        flag("oidc-username-prefix", Text, Supported, "Prefix added to user names"),
+        flag("oidc-groups-claim", Text, Supported, "Claim with the user's groups"),
+        flag("oidc-groups-prefix", Text, Supported, "Prefix added to groups"),
+        flag("oidc-signing-algs", List, Supported, "Accepted algorithms [default: RS256]"),
+        flag("oidc-required-claim", Pair, Supported, "Claims that tokens must have, as key=value"),
+        flag("authentication-config", Text, Supported, "File with an AuthenticationConfiguration"),
+        flag("token-auth-file", Text, Supported, "CSV file with static tokens"),
+        flag(
+            "authentication-token-webhook-config-file",
+            Text,
+            Supported,
+            "Kubeconfig of a service that reviews tokens",
+        ),
+        flag(
+            "authentication-token-webhook-version",
+            Text,
+            Supported,
+            "Version of TokenReview [default: v1beta1]",
+        ),
+        flag(
+            "authentication-token-webhook-cache-ttl",
+            Duration,
+            Supported,
+            "Lifetime of cached responses of the webhook [default: 2m]",
+        ),
+        flag(
+            "bind-address",
+            Address,
+            Supported,
+            "IP address to listen on [default: 0.0.0.0, all of both families]",
+        ),
+        flag("secure-port", Number, Supported, "Port to listen on [default: 443]"),
+        flag("tls-cert-file", Text, Supported, "Serving certificate"),
+        flag("tls-private-key-file", Text, Supported, "Private key of the serving certificate"),
+        flag("tls-sni-cert-key", Repeated, Supported, "Further certificates: cert,key or cert,key:name,name"),
+        flag(
+            "tls-min-version",
+            Text,
+            Supported,
+            "VersionTLS12 or VersionTLS13; older ones are accepted and mean VersionTLS12, the oldest spoken",
+        ),
+        flag("tls-cipher-suites", List, Supported, "Cipher suites for TLS 1.2"),
+        flag("tls-curve-preferences", Numbers, Ignored, "Key exchange groups"),
+        flag("disable-http2-serving", Switch, Supported, "Offer HTTP/1.1 only"),
+        flag(
+            "http2-max-streams-per-connection",
+            Number,
+            Supported,
+            "Streams per HTTP/2 connection [default: 100]",
+        ),
+        flag("permit-port-sharing", Switch, Ignored, "SO_REUSEPORT"),
+        flag("permit-address-sharing", Switch, NoEffect, "SO_REUSEADDR, which is always set"),
+        flag("v", Level, Supported, "Verbosity: 0 to 3 is info, 4 and 5 debug, more trace"),
+        flag("vmodule", Levels, Ignored, "Verbosity by source file of kcp"),
+        flag("logging-format", Text, Supported, "text or json"),
+        flag("log-flush-frequency", Duration, NoEffect, "No effect: logs are not buffered"),
+        flag("log-text-split-stream", Switch, Ignored, "Separate stream for errors"),
+        flag("log-text-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
+        flag("log-json-split-stream", Switch, Ignored, "Separate stream for errors"),
+        flag("log-json-info-buffer-size", Size, NoEffect, "No effect: logs are not buffered"),
+        flag(
+            "feature-gates",
+            Gates,
+            Supported,
+            "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
+        ),
+    ]],
+};
 
 /// Fairlead's own flags whose names have changed: the earlier and the present name.
 const RENAMED: [(&str, &str); 1] = [("as-kcp", "kcp-compatibility")];
@@ -227,25 +169,7 @@ pub(super) fn renamed(arguments: &[String]) -> Option<(&'static str, &'static st
 
 /// The command line parser for these flags.
 pub(super) fn command() -> Command {
-    let command = Command::new("fairlead-gateway")
-        .about("The front proxy with kcp-front-proxy's flags, or with --config and nothing else.")
-        .version(env!("CARGO_PKG_VERSION"))
-        .args_override_self(true)
-        .arg(config())
-        .arg(check());
-    FLAGS.iter().fold(command, |command, flag| {
-        let arg = Arg::new(flag.name).long(flag.name).help(flag.help);
-        let arg = match flag.kind {
-            Kind::Switch => arg
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("true")
-                .action(ArgAction::Append)
-                .value_name("true|false"),
-            _ => arg.num_args(1).allow_hyphen_values(true).action(ArgAction::Append).value_name("VALUE"),
-        };
-        command.arg(if flag.name == "v" { arg.short('v') } else { arg })
-    })
+    FLAGS.command(env!("CARGO_PKG_VERSION")).arg(config()).arg(check())
 }
 
 /// The flag of the configuration file. Its value is not a file if it looks like a flag.
@@ -266,20 +190,4 @@ fn check() -> Arg {
         .value_name("FILE")
         .conflicts_with("config")
         .help("Check this configuration as --config would load it, report its errors, and exit")
-}
-
-/// Replaces underscores in the names of flags by dashes, as Kubernetes does.
-pub(super) fn normalise(argument: String) -> String {
-    let Some(rest) = argument.strip_prefix("--") else {
-        return argument;
-    };
-    let (name, value) = match rest.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (rest, None),
-    };
-    let name = name.replace('_', "-");
-    match value {
-        Some(value) => format!("--{name}={value}"),
-        None => format!("--{name}"),
-    }
 }

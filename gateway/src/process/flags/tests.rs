@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeMap;
+
+use fairlead_config::TlsVersion;
+
 use super::*;
 
 const NEEDED: [&str; 2] = ["--mapping-file=m.yaml", "--shards-kubeconfig=s.kubeconfig"];
@@ -87,7 +91,7 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
         (&["--root-directory=/r", "--cert-dir=/c"], "/c/apiserver.crt"),
     ] {
         let flags = parse(arguments).unwrap();
-        assert_eq!(flags.self_signed.unwrap().0.to_str(), Some(expected), "{arguments:?}");
+        assert_eq!(flags.self_signed.unwrap().certificate.to_str(), Some(expected), "{arguments:?}");
         assert_eq!(flags.config.listeners[0].serving.certificate.to_str(), Some(expected));
     }
 }
@@ -288,7 +292,7 @@ fn every_flag_of_the_recorded_program_is_known() {
     assert!(names.len() > 50, "only {} flags are recorded", names.len());
     let unknown: Vec<&str> = names
         .into_iter()
-        .filter(|name| *name != "help" && !FLAGS.iter().any(|flag| flag.name == *name))
+        .filter(|name| *name != "help" && !FLAGS.flags().any(|flag| flag.name == *name))
         .collect();
     assert_eq!(unknown, [""; 0]);
 }

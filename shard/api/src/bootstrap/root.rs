@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rbac::{allow, allow_named, annotated, cluster_role, cluster_role_binding};
+use super::rbac::{allow, allow_named, allow_urls, annotated, cluster_role, cluster_role_binding};
 use super::{binding_to_root, logical_cluster, namespace};
 use crate::keys::{BOOTSTRAP_USER, annotation, group};
 use crate::naming::owner_annotation;
@@ -67,6 +67,7 @@ pub fn root_phase1(home_creators: &[&str]) -> Vec<Value> {
     objects.extend(access());
     objects.extend(export_permissions());
     objects.extend(home_permissions(home_creators));
+    objects.extend(metrics_viewer());
     objects
 }
 
@@ -205,6 +206,33 @@ fn export_permissions() -> Vec<Value> {
         policy(apis_and_tenancy, "kcp-admin", group::ADMIN, vec![allow("*", TENANCY, "*")]),
     ]
     .concat()
+}
+
+/// A service account and a user that may read the metrics of shards.
+fn metrics_viewer() -> [Value; 4] {
+    let name = "metrics-viewer";
+    let account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "metrics", "namespace": "default"},
+    });
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": "metrics",
+            "namespace": "default",
+            "annotations": {"kubernetes.io/service-account.name": "metrics"},
+        },
+    });
+    let mut binding = cluster_role_binding(name, name, &[]);
+    binding["subjects"] = json!([
+        {"kind": "ServiceAccount", "name": "metrics", "namespace": "default"},
+        {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"},
+    ]);
+    [cluster_role(name, vec![allow_urls("get", "/metrics")]), account, binding, secret]
+        .map(|object| annotated(object, annotation::BATTERY, name))
 }
 
 fn home_permissions(creators: &[&str]) -> [Value; 2] {

@@ -113,6 +113,9 @@ pub struct WorkspaceTypeSpec {
     /// Labels for new workspaces.
     #[serde(skip_serializing_if = "is_default")]
     pub additional_workspace_labels: BTreeMap<String, String>,
+    /// WorkspaceAuthenticationConfigurations of the same logical cluster, whose issuers the workspaces trust.
+    #[serde(skip_serializing_if = "is_default")]
+    pub authentication_configurations: Vec<AuthenticationConfigurationReference>,
     /// Whether default bindings are kept up to date: `InitializeOnly` (or absent) or `Maintain`.
     #[serde(rename = "defaultAPIBindingLifecycle", skip_serializing_if = "Option::is_none")]
     pub default_api_binding_lifecycle: Option<String>,
@@ -152,6 +155,14 @@ pub struct ExtendedTypes {
     /// The extended types, in order of precedence.
     #[serde(skip_serializing_if = "is_default")]
     pub with: Vec<TypeReference>,
+}
+
+/// A reference to a WorkspaceAuthenticationConfiguration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuthenticationConfigurationReference {
+    /// Name of the object.
+    pub name: String,
 }
 
 /// An export that new workspaces are bound to.

@@ -177,6 +177,16 @@ impl Hub {
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
 
+    /// Ends the watches of clients that `selects` returns true for. Subscriptions without a deadline, those of this process, stay.
+    pub fn end_watches(&self, selects: impl Fn(&Interest) -> bool) {
+        let wakers: Vec<_> = {
+            let deadlines = self.registrations.deadlines.lock();
+            let selected = deadlines.queues().filter(|queue| selects(&queue.interest));
+            selected.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)).collect()
+        };
+        wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
     /// Ends all subscriptions: the server drains.
     pub fn end_all(&self, end: SubscriptionEnd) {
         let wakers: Vec<_> =
@@ -232,7 +242,7 @@ impl Hub {
     }
 
     fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {
-        batch.events.iter().filter_map(|event| {
+        batch.events.iter().filter(|event| self.codec.covers(&event.key)).filter_map(|event| {
             ObjectEvent::decode(batch.revision, event, &self.codec)
                 .inspect_err(|error| {
                     tracing::warn!(%error, revision = batch.revision.0, "the watch hub skipped a malformed event");

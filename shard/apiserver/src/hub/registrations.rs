@@ -126,6 +126,11 @@ impl Deadlines {
         self.queues.insert(queue.id, (until, queue));
     }
 
+    /// The queues with a deadline.
+    pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.queues.values().map(|(_, queue)| queue)
+    }
+
     pub(super) fn bring_forward(&mut self, until: Instant, queue: Arc<Queue>) {
         if self.queues.get(&queue.id).is_none_or(|(present, _)| until < *present) {
             self.remove(queue.id);

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! offset  size  content
-//! 0       1     format (1)
+//! 0       1     format (1, or 2 with managedFields)
 //! 1       8     content hash of the schema it was written with, little endian; 0 = built in
 //! 9       4     JSON offset just after `"metadata":{`
 //! 13      4     JSON offset just after `"annotations":{`, 0 when there are no annotations
-//! 17      …     JSON: apiVersion, kind, metadata, then the other fields in alphabetical order
+//! 17      4     format 2: length of the JSON
+//! 17, 21  …     JSON: apiVersion, kind, metadata, then the other fields in alphabetical order
+//! …       …     format 2: JSON of metadata.managedFields
 //! ```
+//!
+//! An object without managedFields is written in format 1.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use fairlead_store::Revision;
@@ -15,6 +19,9 @@ use serde_json::{Map, Value};
 
 const FORMAT: u8 = 1;
 const HEADER: usize = 17;
+/// The format of objects with managedFields.
+const MANAGED_FORMAT: u8 = 2;
+const MANAGED_HEADER: usize = 21;
 
 /// The annotation keys that carry the scope, one for each segment: `["kcp.io/cluster"]` in a shard.
 pub type ScopeAnnotations = &'static [&'static str];
@@ -27,12 +34,26 @@ pub type ScopeAnnotations = &'static [&'static str];
 /// # Errors
 /// [`MalformedObject`] when it is not an object with apiVersion, kind and metadata.
 pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, MalformedObject> {
+    encode_managed(object, schema_hash, b"")
+}
+
+/// [`encode`] with `metadata.managedFields` as JSON; empty for an object whose fields have no owners.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_managed(
+    object: &Value,
+    schema_hash: u64,
+    managed_fields: &[u8],
+) -> Result<EncodedObject, MalformedObject> {
+    let is_managed = !managed_fields.is_empty();
+    let header = if is_managed { MANAGED_HEADER } else { HEADER };
     let fields = object.as_object().ok_or(MalformedObject)?;
     let metadata = fields.get("metadata").and_then(Value::as_object).ok_or(MalformedObject)?;
-    let mut out = Vec::with_capacity(1024);
-    out.put_u8(FORMAT);
+    let mut out = Vec::with_capacity(1024 + managed_fields.len());
+    out.put_u8(if is_managed { MANAGED_FORMAT } else { FORMAT });
     out.put_u64_le(schema_hash);
-    out.put_bytes(0, 8);
+    out.put_bytes(0, header - 9);
     for (index, name) in ["apiVersion", "kind"].into_iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"{" } else { b"," });
         write_field(
@@ -42,7 +63,7 @@ pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, Malform
         )?;
     }
     out.extend_from_slice(b",\"metadata\":{");
-    let metadata_at = out.len() - HEADER;
+    let metadata_at = out.len() - header;
     let mut annotations_at = 0;
     let mut separator: &[u8] = b"";
     for (name, value) in metadata {
@@ -52,7 +73,7 @@ pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, Malform
         out.extend_from_slice(separator);
         write_field(&mut out, name, value)?;
         if name == "annotations" {
-            annotations_at = out.len() - serialized_len(value)? - HEADER + 1;
+            annotations_at = out.len() - serialized_len(value)? - header + 1;
         }
         separator = b",";
     }
@@ -64,7 +85,10 @@ pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, Malform
         }
     }
     out.extend_from_slice(b"}");
-    for (at, offset) in [(9, metadata_at), (13, annotations_at)] {
+    let length = out.len() - header;
+    out.extend_from_slice(managed_fields);
+    let offsets = [(9, metadata_at), (13, annotations_at), (17, length)];
+    for (at, offset) in offsets.into_iter().take(if is_managed { 3 } else { 2 }) {
         let offset = u32::try_from(offset).map_err(|_| MalformedObject)?;
         out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
     }
@@ -122,8 +146,8 @@ impl EncodedObject {
         ObjectBytes(&self.0)
     }
 
-    /// Removes the fields that are not stored: resourceVersion, the scope annotations, selfLink, and
-    /// `managedFields` (server-side apply is not supported).
+    /// Removes the fields that are not in the JSON: resourceVersion, the scope annotations, selfLink, and
+    /// `managedFields`, which are stored behind it.
     pub fn strip(object: &mut Value, scope_annotations: ScopeAnnotations) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
@@ -153,17 +177,40 @@ impl<'a> ObjectBytes<'a> {
     /// [`MalformedObject`] when the header is not of this format.
     pub fn parse(stored: &'a [u8]) -> Result<Self, MalformedObject> {
         let object = Self(stored);
-        let in_bounds = |offset: usize| offset < stored.len().saturating_sub(HEADER);
-        let valid = stored.len() > HEADER + 2
-            && stored[0] == FORMAT
-            && in_bounds(object.offset(9))
-            && in_bounds(object.offset(13));
+        let header = object.header();
+        let end = match stored.first() {
+            Some(&FORMAT) if stored.len() > HEADER + 2 => stored.len(),
+            Some(&MANAGED_FORMAT) if stored.len() > MANAGED_HEADER + 2 => header + object.offset(17),
+            _ => return Err(MalformedObject),
+        };
+        let in_bounds = |offset: usize| offset < end.saturating_sub(header);
+        let valid = end <= stored.len() && in_bounds(object.offset(9)) && in_bounds(object.offset(13));
         if valid { Ok(object) } else { Err(MalformedObject) }
     }
 
-    /// The JSON text without resourceVersion and scope annotations.
+    fn header(&self) -> usize {
+        if self.0.first() == Some(&MANAGED_FORMAT) { MANAGED_HEADER } else { HEADER }
+    }
+
+    /// The JSON text without resourceVersion, scope annotations and managedFields.
     pub fn json(&self) -> &'a [u8] {
-        &self.0[HEADER..]
+        match self.header() {
+            MANAGED_HEADER => &self.0[MANAGED_HEADER..MANAGED_HEADER + self.offset(17)],
+            _ => &self.0[HEADER..],
+        }
+    }
+
+    /// `metadata.managedFields` as JSON; empty if it has none.
+    pub fn managed_fields(&self) -> &'a [u8] {
+        match self.header() {
+            MANAGED_HEADER => &self.0[MANAGED_HEADER + self.offset(17)..],
+            _ => b"",
+        }
+    }
+
+    /// Whether another object has the same content, apart from managedFields.
+    pub fn is_same(&self, other: ObjectBytes<'_>) -> bool {
+        self.schema_hash() == other.schema_hash() && self.json() == other.json()
     }
 
     /// The hash of the schema it was written with; 0 for built-in kinds.
@@ -175,7 +222,7 @@ impl<'a> ObjectBytes<'a> {
 
     /// The version part of its apiVersion, without parsing more than the first field.
     pub fn version(&self) -> &'a str {
-        let text = &self.0[HEADER..];
+        let text = self.json();
         // Written by `encode`: the text begins with `{"apiVersion":"group/version"`.
         let value = text.get(15..).unwrap_or_default();
         let end = memchr(value, b'"');
@@ -183,10 +230,10 @@ impl<'a> ObjectBytes<'a> {
         value.rsplit('/').next().unwrap_or(value)
     }
 
-    /// Appends the object as clients see it, with resourceVersion (unless it is 0: not stored) and scope
-    /// annotations inserted. Copies the bytes once.
+    /// Appends the object as clients see it, with managedFields, resourceVersion (unless it is 0: not stored) and
+    /// scope annotations inserted. Copies the bytes once.
     pub fn splice(&self, revision: Revision, scope: &str, annotations: ScopeAnnotations, out: &mut Vec<u8>) {
-        out.reserve(self.json().len() + 96 + scope.len());
+        out.reserve(self.0.len() + 128 + scope.len());
         out.extend_from_slice(&self.json()[..self.offset(9)]);
         self.splice_metadata(revision, scope, annotations, out);
     }
@@ -199,7 +246,7 @@ impl<'a> ObjectBytes<'a> {
         annotations: ScopeAnnotations,
         out: &mut Vec<u8>,
     ) {
-        out.reserve(self.json().len() + 96 + scope.len());
+        out.reserve(self.0.len() + 128 + scope.len());
         out.extend_from_slice(b"{\"metadata\":{");
         self.splice_metadata(revision, scope, annotations, out);
     }
@@ -212,18 +259,21 @@ impl<'a> ObjectBytes<'a> {
         out: &mut Vec<u8>,
     ) {
         let json = self.json();
+        let managed = self.managed_fields();
         let metadata_at = self.offset(9);
         let annotations_at = self.offset(13);
         if annotations_at == 0 {
             if !annotations.is_empty() {
                 out.extend_from_slice(b"\"annotations\":{");
                 write_scope(scope, annotations, out);
-                let ends = revision.0 == 0 && json[metadata_at] == b'}';
+                let ends = revision.0 == 0 && managed.is_empty() && json[metadata_at] == b'}';
                 out.extend_from_slice(if ends { b"}" } else { b"}," });
             }
+            write_managed(managed, revision, json[metadata_at], out);
             write_revision(revision, json[metadata_at], out);
             out.extend_from_slice(&json[metadata_at..]);
         } else {
+            write_managed(managed, revision, json[metadata_at], out);
             write_revision(revision, json[metadata_at], out);
             out.extend_from_slice(&json[metadata_at..annotations_at]);
             if !annotations.is_empty() {
@@ -234,8 +284,8 @@ impl<'a> ObjectBytes<'a> {
         }
     }
 
-    /// The object as a tree, with resourceVersion and scope annotations. For the write path and for
-    /// conversions only.
+    /// The object as a tree, with resourceVersion and scope annotations, without managedFields. For the write path and
+    /// for conversions only.
     ///
     /// # Errors
     /// [`MalformedObject`] when the stored text is not JSON.
@@ -265,6 +315,17 @@ impl<'a> ObjectBytes<'a> {
         let mut offset = [0; 4];
         offset.copy_from_slice(&self.0[at..at + 4]);
         u32::from_le_bytes(offset) as usize
+    }
+}
+
+fn write_managed(managed: &[u8], revision: Revision, next: u8, out: &mut Vec<u8>) {
+    if managed.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b"\"managedFields\":");
+    out.extend_from_slice(managed);
+    if revision.0 > 0 || next != b'}' {
+        out.push(b',');
     }
 }
 
@@ -354,6 +415,49 @@ mod tests {
                 assert_eq!(unsaved["metadata"].get("resourceVersion"), None);
             }
         }
+    }
+
+    #[test]
+    fn managed_fields_are_stored_beside_the_object() {
+        let managed = br#"[{"manager":"m"}]"#;
+        for object in [
+            json!({"kind": "K", "apiVersion": "g.io/v1", "metadata": {"name": "a", "annotations": {"a": "b"}}, "spec": {}}),
+            json!({"kind": "K", "apiVersion": "g.io/v1", "metadata": {"name": "a"}}),
+            json!({"kind": "K", "apiVersion": "g.io/v1", "metadata": {"annotations": {"only": "this"}}}),
+            json!({"kind": "K", "apiVersion": "g.io/v1", "metadata": {}}),
+        ] {
+            let encoded = encode_managed(&object, 7, managed).unwrap();
+            let parsed = EncodedObject::parse(encoded.stored().clone()).unwrap();
+            let bytes = parsed.as_object();
+            assert_eq!(
+                (bytes.managed_fields(), bytes.schema_hash(), bytes.version()),
+                (&managed[..], 7, "v1")
+            );
+            assert_eq!(bytes.json(), encode(&object, 7).unwrap().as_object().json());
+            for (revision, annotations) in
+                [(0, CLUSTER), (42, CLUSTER), (0, &[] as ScopeAnnotations), (42, &[])]
+            {
+                let scope = if annotations.is_empty() { "" } else { "root" };
+                let mut expected = bytes.to_value(Revision(revision), scope, annotations).unwrap();
+                assert_eq!(expected["metadata"].get("managedFields"), None);
+                expected["metadata"]["managedFields"] = json!([{"manager": "m"}]);
+                let mut out = Vec::new();
+                bytes.splice(Revision(revision), scope, annotations, &mut out);
+                let wire: Value = serde_json::from_slice(&out)
+                    .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&out)));
+                assert_eq!(wire, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stored_object_with_a_wrong_length_is_refused() {
+        let object = json!({"kind": "K", "apiVersion": "v1", "metadata": {}});
+        let mut bytes = encode_managed(&object, 0, b"[]").unwrap().stored().to_vec();
+        bytes[17..21].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(ObjectBytes::parse(&bytes).is_err());
+        bytes[17..21].copy_from_slice(&0u32.to_le_bytes());
+        assert!(ObjectBytes::parse(&bytes).is_err());
     }
 
     #[test]

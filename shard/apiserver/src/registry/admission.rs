@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use fairlead_authn::UserInfo;
 use fairlead_process::Status;
+use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Mutation;
 use serde_json::Value;
 
-use super::ServedResource;
-use crate::request::{DryRun, Warnings};
-use crate::resource::Verb;
+use super::{Reservations, ServedResource};
+use crate::request::{AuditAnnotations, DryRun, Warnings};
+use crate::resource::{SCALE, Verb};
 use crate::scope::Scope;
 
 /// The admission chain of a registry. Mutation runs before validation; both run again when the commit
@@ -39,6 +40,14 @@ pub trait Admission: Send + Sync {
     ) -> Result<Vec<Mutation>, Status>;
 }
 
+impl<'r> AdmissionRequest<'r> {
+    /// The `scale` subresource, if it is written: then the reviewed object is the Scale in this version.
+    pub(crate) fn scale(&self, version: &str) -> Option<&'r ScalePaths> {
+        let resource: &'r ServedResource = self.resource;
+        (self.subresource == Some(SCALE)).then(|| resource.strategy(version).scale()).flatten()
+    }
+}
+
 /// The write that is to be admitted.
 #[derive(Clone, Copy)]
 pub struct AdmissionRequest<'r> {
@@ -60,6 +69,10 @@ pub struct AdmissionRequest<'r> {
     pub user: &'r UserInfo,
     /// Whether the write is committed.
     pub dry_run: DryRun,
+    /// Holds what is reserved for a create until its outcome is known; `None` for other writes.
+    pub reservations: Option<&'r Reservations>,
     /// Receives warnings for the client.
     pub warnings: &'r Warnings,
+    /// Receives annotations for the audit event.
+    pub audit_annotations: &'r AuditAnnotations,
 }

@@ -9,6 +9,7 @@ use fairlead_schema::builtin::{BuiltinKind, Semantics, builtin_by_resource, buil
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::shared_form::SHARED_FORM_SCHEMA;
 use super::{
     Conversion, Registry, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
 };
@@ -37,8 +38,12 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         kind: subresource.body,
     });
     let selectable = kind.selectable_fields.iter().filter_map(|name| {
-        let path = JsonPath::parse(&format!(".{name}")).ok()?;
-        Some(SelectableField { name: (*name).into(), path, default: "" })
+        // The source of an event is an object; its component is compared.
+        let stored = match (kind.kind, *name) {
+            ("Event", "source") => ".source.component".to_owned(),
+            (_, name) => ServedResource::stored_field(kind.group, name),
+        };
+        Some(SelectableField { name: (*name).into(), path: JsonPath::parse(&stored).ok()?, default: "" })
     });
     let version = ServedVersion {
         name: kind.version.into(),
@@ -62,7 +67,7 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
         versions: Arc::new(Versions { served: vec![version.clone()], storage: version }),
         // Compiled-in kinds never change while the process runs.
         key: ServedKey::of(&[b"built in", kind.group.as_bytes(), kind.plural.as_bytes()]),
-        schema_hash: 0,
+        schema_hash: if kind.group == kind.storage_group() { 0 } else { SHARED_FORM_SCHEMA },
         conversion: Conversion::None,
         storage_version_hash: kind.storage_version_hash().map(Into::into),
         name_rule: kind.name_rule,
@@ -114,17 +119,30 @@ impl Strategy for BuiltInStrategy {
                     new["metadata"]["resourceVersion"] = resource_version;
                 }
             }
-            WriteTarget::Subresource(_) => self.semantics().prepare_status_update(new, old),
+            WriteTarget::Subresource("status") => self.semantics().prepare_status_update(new, old),
+            WriteTarget::Subresource(name) => self.semantics().prepare_subresource_update(name, new, old),
         }
         self.semantics().default(new);
+    }
+
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        let has_status = self.0.subresources.iter().any(|subresource| subresource.name == "status");
+        match write {
+            WriteTarget::Main | WriteTarget::Subresource("finalize") if has_status => &[&["status"]],
+            WriteTarget::Subresource("status") => &[&["spec"]],
+            _ => &[],
+        }
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         self.semantics().validate(object)
     }
 
-    fn validate_update(&self, _write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.semantics().validate_update(new, old)
+    fn validate_update(&self, write: WriteTarget<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
+        match write {
+            WriteTarget::Main => self.semantics().validate_update(new, old),
+            WriteTarget::Subresource(name) => self.semantics().validate_subresource_update(name, new, old),
+        }
     }
 
     fn begin_deletion(&self, object: &mut Value) -> Deferral {
@@ -146,6 +164,10 @@ impl Strategy for BuiltInStrategy {
 
     fn allows_create_on_update(&self) -> bool {
         self.0.allows_create_on_update
+    }
+
+    fn returns_deleted(&self) -> bool {
+        self.0.returns_deleted
     }
 
     fn counts_generations(&self) -> bool {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The start of the next page of a list: base64 of JSON, as in Kubernetes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Continuation {
+pub(crate) struct Continuation {
     #[serde(rename = "v")]
     version: String,
     /// The revision of the first page; -1 for "the latest", in the token of an expired list.
@@ -35,7 +35,7 @@ impl Continuation {
     }
 
     /// Parses a token; `None` if it is malformed.
-    pub(super) fn parse(token: &str) -> Option<Self> {
+    pub(crate) fn parse(token: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?;
         let continuation: Self = serde_json::from_slice(&bytes).ok()?;
         // A start with `..` or a leading slash could leave the range of the list, and its logical cluster.
@@ -46,13 +46,13 @@ impl Continuation {
     }
 
     /// The token.
-    pub(super) fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         // This struct always serializes.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
     /// The key to start from.
-    pub(super) fn start_key(&self, prefix: &str) -> String {
+    pub(crate) fn start_key(&self, prefix: &str) -> String {
         format!("{prefix}{}", self.start)
     }
 

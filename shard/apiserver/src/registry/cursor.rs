@@ -1,5 +1,6 @@
 //! A list at one revision, read in steps: a list of any size neither blocks a worker thread nor is held in memory.
 
+use core::task::{Context, Poll};
 use std::ops::ControlFlow;
 
 use fairlead_process::Status;
@@ -12,8 +13,9 @@ use crate::request::ListOptions;
 
 /// Rows that a step reads at most. A row that is not selected costs a parse of its metadata, about 1 µs.
 const ROWS_PER_STEP: usize = 1024;
-/// Objects behind a page that are counted at most; behind more of them, the list has no remainingItemCount.
-const MAX_COUNTED: u64 = 200_000;
+/// Objects behind a page that are counted at most; before more of them, the list has no remainingItemCount. A counted object
+/// costs the read of a leaf of the store, up to 2.5 µs, so counting costs about as much as a page of 500 objects, not more.
+const MAX_COUNTED: u64 = 3_000;
 
 /// A list at one revision.
 pub trait ListCursor: Send {
@@ -21,11 +23,16 @@ pub trait ListCursor: Send {
     fn revision(&self) -> Revision;
 
     /// Visits the next objects in key order, until the visitor breaks or the step has read enough; the next step continues
-    /// behind the last visited object. Returns the end of the list, or `None` if it continues.
+    /// behind the last visited object. Returns the end of the list, or `None` if it continues. Pending, without a visit,
+    /// while a webhook converts the objects.
     ///
     /// # Errors
-    /// 410 when the revision is compacted meanwhile, 500 when the store cannot be read.
-    fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status>;
+    /// 410 when the revision is compacted meanwhile, 500 when the store cannot be read or the objects cannot be converted.
+    fn poll_step(
+        &mut self,
+        context: &mut Context<'_>,
+        visit: &mut Visitor<'_>,
+    ) -> Poll<Result<Option<ListEnd>, Status>>;
 }
 
 /// A list of a store's range.
@@ -69,6 +76,20 @@ impl StoreCursor {
         Self { objects, target, options, prefix, range, revision, page, visited: 0, state }
     }
 
+    /// The revision of the list.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Visits the next objects; see [`ListCursor::poll_step`]. It never waits.
+    pub(super) fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
+        match core::mem::replace(&mut self.state, State::Visiting) {
+            State::Visiting => self.visit_objects(visit),
+            State::Full { last_key, counted } => self.count_rest(last_key, counted),
+            State::Ended => Ok(Some(self.end(None))),
+        }
+    }
+
     fn visit_objects(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
         let selection = Selection::of(&self.target, &self.options)?;
         let limit = self.options.limit.unwrap_or(usize::MAX);
@@ -98,12 +119,12 @@ impl StoreCursor {
         Ok(None)
     }
 
-    /// The remaining objects are counted on the first page, and the continue token carries the number, so that paging through
-    /// a large list does not count them again for each page.
+    /// The remaining objects are counted on the first page only. The continue token carries the number, if there are not too
+    /// many, so that paging through a large list does not count them again for each page.
     fn count_rest(&mut self, last_key: Vec<u8>, mut counted: u64) -> Result<Option<ListEnd>, Status> {
         let known = self.page.as_ref().and_then(Continuation::remaining);
         let selection = Selection::of(&self.target, &self.options)?;
-        let counts = known.is_none() && selection.is_everything();
+        let counts = self.page.is_none() && selection.is_everything();
         let mut rows = 0;
         let mut position: Option<Vec<u8>> = None;
         let mut has_enough = false;
@@ -163,15 +184,15 @@ impl StoreCursor {
 
 impl ListCursor for StoreCursor {
     fn revision(&self) -> Revision {
-        self.revision
+        Self::revision(self)
     }
 
-    fn step(&mut self, visit: &mut Visitor<'_>) -> Result<Option<ListEnd>, Status> {
-        match core::mem::replace(&mut self.state, State::Visiting) {
-            State::Visiting => self.visit_objects(visit),
-            State::Full { last_key, counted } => self.count_rest(last_key, counted),
-            State::Ended => Ok(Some(self.end(None))),
-        }
+    fn poll_step(
+        &mut self,
+        _context: &mut Context<'_>,
+        visit: &mut Visitor<'_>,
+    ) -> Poll<Result<Option<ListEnd>, Status>> {
+        Poll::Ready(self.step(visit))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Delete and deletecollection: preconditions and finalizers.
 
+use core::future::poll_fn;
+
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::{CommitError, Expect, Mutation};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use serde_json::{Value, json};
 
-use super::conversion::{to_storage, to_version};
-use super::cursor::ListCursor as _;
+use super::conversion::to_storage;
 use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -32,13 +33,14 @@ impl StoreRegistry {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        let key =
+            self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
+            let old = self.tree_in_version(target, &current).await?;
             check_preconditions(target, options, &old, name)?;
-            let request =
-                self.admission_request(target, scope, name, Verb::Delete, options.dry_run, &options.warnings);
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, name, Verb::Delete, sinks);
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
             let marked = match self.authority {
@@ -47,8 +49,9 @@ impl StoreRegistry {
             };
             let (mutation, deleted) = match marked {
                 Some(new) => {
-                    let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
-                    let object = self.objects.encode(stored, schema_hash)?;
+                    let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
+                    let managed = current.object.as_object().managed_fields();
+                    let object = self.objects.encode_managed(stored, schema_hash, managed)?;
                     if object == current.object {
                         return Ok(DeleteResult::Marked(current));
                     }
@@ -93,7 +96,8 @@ impl StoreRegistry {
         let revision = list.revision();
         loop {
             let mut collect = StoredObject::collect_into(&mut found);
-            if list.step(&mut collect)?.is_some() {
+            let step = poll_fn(|context| list.poll_step(context, &mut collect)).await?;
+            if step.is_some() {
                 break;
             }
             // A step is short; other requests run between two of them.

@@ -4,40 +4,49 @@ mod admission;
 mod builtin;
 mod continuation;
 mod conversion;
+mod conversion_webhook;
 mod cursor;
 mod delete;
 mod join;
+mod managed_fields;
 mod metadata;
 mod namespace;
 mod objects;
 mod read;
+mod reservation;
+mod scale;
 mod selection;
 mod served;
 mod served_key;
+mod shared_form;
 mod store_backed;
 mod write;
 
+use core::pin::Pin;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_authn::Identity;
 use fairlead_process::Status;
+use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Revision;
 use serde_json::Value;
 
 use crate::hub::Subscription;
 use crate::object::{EncodedObject, ObjectBytes};
-use crate::request::{DeleteOptions, ListOptions, WriteOptions};
-use crate::resource::Verb;
+use crate::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
+use crate::resource::{SCALE, Verb};
 use crate::scope::{Scope, ScopeSelector};
 
 pub use admission::{Admission, AdmissionRequest};
 pub use builtin::{built_in_resources, is_built_in};
+pub use conversion_webhook::{ConversionCache, ConversionWebhook};
 pub use cursor::ListCursor;
 pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
+pub use reservation::{Reservation, Reservations};
 pub use selection::Selection;
 pub use served::{
     Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource, Versions,
@@ -45,7 +54,9 @@ pub use served::{
 pub use served_key::{CatalogKey, ServedKey};
 pub use store_backed::StoreRegistry;
 
-pub(crate) use conversion::to_version;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use continuation::Continuation;
+pub(crate) use conversion::{ConversionBatch, WebhookConverter, to_version, to_version_in_place};
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
@@ -107,6 +118,21 @@ pub trait Registry: Send + Sync {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status>;
 
+    /// Applies a configuration to one object, or creates it (server-side apply). Registries of objects that are not stored
+    /// refuse it.
+    ///
+    /// # Errors
+    /// Any refusal; 409 for fields that other managers own.
+    async fn apply(
+        &self,
+        target: &Target,
+        _name: &str,
+        _configuration: &AppliedConfiguration<'_>,
+        _options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()))
+    }
+
     /// Deletes one object, or marks it for deletion.
     ///
     /// # Errors
@@ -161,9 +187,17 @@ pub struct Target {
     pub identity: Arc<Identity>,
     /// Whether the request reads the metadata of all origins.
     pub spans_origins: bool,
+    /// Flags of the host for its own registries.
+    pub flags: RequestFlags,
 }
 
 impl Target {
+    /// The `scale` subresource, if the request is about it.
+    pub(crate) fn scale(&self) -> Option<&ScalePaths> {
+        let is_scale = self.subresource.as_deref() == Some(SCALE);
+        is_scale.then(|| self.resource.strategy(&self.version).scale()).flatten()
+    }
+
     /// The one scope of a request that needs one.
     ///
     /// # Errors
@@ -225,6 +259,26 @@ pub struct OpenWatch {
 
 /// Computes the new state of an object from the current one (`None`: there is none), or refuses.
 pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
+
+/// A configuration of server-side apply.
+pub struct AppliedConfiguration<'a> {
+    /// The object, as far as its manager specifies it.
+    pub value: &'a Value,
+    /// Decides whether the client may create the object. Called only if it does not exist.
+    pub authorize_create: &'a CreateAuthorization<'a>,
+}
+
+/// Decides whether a client may create an object.
+pub type CreateAuthorization<'a> =
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>> + Send + Sync + 'a;
+
+/// The way in which a client changes an object.
+enum Proposal<'p, 'a> {
+    /// An update or patch.
+    Change(&'p Change<'p>),
+    /// Server-side apply.
+    Apply(&'p AppliedConfiguration<'a>),
+}
 
 /// The result of a write.
 pub enum WriteResult {

@@ -161,9 +161,24 @@ impl ObjectStore {
     ///
     /// # Errors
     /// 500 when it is no object.
-    pub fn encode(&self, mut object: Value, schema_hash: u64) -> Result<EncodedObject, Status> {
+    pub fn encode(&self, object: Value, schema_hash: u64) -> Result<EncodedObject, Status> {
+        self.encode_managed(object, schema_hash, b"")
+    }
+
+    /// [`encode`](Self::encode) with `metadata.managedFields`, as JSON. A writer that does not track them passes those of
+    /// the object that it replaces.
+    ///
+    /// # Errors
+    /// 500 when it is no object.
+    pub fn encode_managed(
+        &self,
+        mut object: Value,
+        schema_hash: u64,
+        managed_fields: &[u8],
+    ) -> Result<EncodedObject, Status> {
         EncodedObject::strip(&mut object, self.annotations);
-        crate::object::encode(&object, schema_hash).map_err(|error| malformed_status(&error))
+        crate::object::encode_managed(&object, schema_hash, managed_fields)
+            .map_err(|error| malformed_status(&error))
     }
 
     /// A stored object as a tree with resourceVersion and scope annotations.

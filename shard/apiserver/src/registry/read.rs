@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::{Range, ReadError, Revision};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::continuation::Continuation;
+use super::conversion::{ConvertedCursor, WebhookConverter, to_version_in_place};
 use super::cursor::{ListCursor, StoreCursor};
 use super::objects::read_status;
 use super::{
-    ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject, Target, WatchEnd,
+    Conversion, ObjectStore, OpenWatch, Selection, ServedResource, StoreRegistry, StoredObject, Target,
+    WatchEnd,
 };
 use crate::hub::{Backlog, BacklogError, Interest, ProgressNotifications};
 use crate::request::{InitialEvents, ListOptions, VersionMatch};
@@ -29,20 +32,69 @@ impl StoreRegistry {
         self.wait_for_revision(at_least).await?;
         let resource = &target.resource;
         let found = self.objects.get(
-            &resource.name,
+            resource.storage_name(),
             &resource.origin,
             target.scope()?,
             target.namespace.as_deref(),
             name,
         )?;
-        found.ok_or_else(|| not_found(resource, name))
+        let found = found.ok_or_else(|| not_found(resource, name))?;
+        self.in_version(target, found).await
     }
 
+    /// An object in the requested version if a webhook converts it; without one, it is converted when it is rendered.
+    ///
+    /// # Errors
+    /// 500 if the webhook fails.
+    pub(super) async fn in_version(
+        &self,
+        target: &Target,
+        stored: StoredObject,
+    ) -> Result<StoredObject, Status> {
+        match WebhookConverter::of(target, self.objects.annotations()) {
+            Some(converter) => {
+                let converted = converter.convert(vec![stored]).await?.pop();
+                converted.ok_or_else(|| Status::internal("a conversion returned no object"))
+            }
+            None => Ok(stored),
+        }
+    }
+
+    /// The tree of a stored object in the requested version.
+    ///
+    /// # Errors
+    /// 500 if the object cannot be converted.
+    pub(super) async fn tree_in_version(
+        &self,
+        target: &Target,
+        stored: &StoredObject,
+    ) -> Result<Value, Status> {
+        let resource = &target.resource;
+        if !matches!(resource.conversion, Conversion::Webhook(_)) {
+            return to_version_in_place(resource, &target.version, self.objects.tree(stored)?);
+        }
+        let converted = self.in_version(target, stored.clone()).await?;
+        self.objects.tree(&converted)
+    }
+
+    /// Opens a list, whose objects are in the requested version if a webhook converts them.
     pub(super) async fn open_list(
         &self,
         target: &Target,
         options: &ListOptions,
-    ) -> Result<StoreCursor, Status> {
+    ) -> Result<Box<dyn ListCursor>, Status> {
+        match WebhookConverter::of(target, self.objects.annotations()) {
+            None => Ok(Box::new(self.open_stored_list(target, options).await?)),
+            Some(converter) => {
+                // Invalid selectors are refused before the first step.
+                Selection::of(target, options)?;
+                let source = self.open_stored_list(target, &options.before_conversion()).await?;
+                Ok(Box::new(ConvertedCursor::new(source, converter, target.clone(), options.clone())))
+            }
+        }
+    }
+
+    async fn open_stored_list(&self, target: &Target, options: &ListOptions) -> Result<StoreCursor, Status> {
         // Invalid selectors are refused before the first step.
         Selection::of(target, options)?;
         let prefix = prefix_of(&self.objects, target);
@@ -76,6 +128,7 @@ impl StoreRegistry {
         until: WatchEnd,
     ) -> Result<OpenWatch, Status> {
         Selection::of(target, options)?;
+        let converter = WebhookConverter::of(target, self.objects.annotations());
         let wants_state = match options.initial_events {
             Some(InitialEvents::Send) => true,
             Some(InitialEvents::Skip) => false,
@@ -85,11 +138,16 @@ impl StoreRegistry {
             self.wait_for_revision(options.resource_version).await?;
         }
         let interest = Interest {
-            resource: target.resource.name.clone(),
+            resource: target.resource.storage_name().clone(),
             origin: (!target.spans_origins).then(|| target.resource.origin.clone()),
             scopes: target.scopes.clone(),
             namespace: target.namespace.clone(),
-            label: options.labels.equality_term().map(|(key, value)| (key.into(), value.into())),
+            // A webhook may change labels.
+            label: options
+                .labels
+                .equality_term()
+                .filter(|_| converter.is_none())
+                .map(|(key, value)| (key.into(), value.into())),
         };
         let progress =
             if options.allows_bookmarks { ProgressNotifications::On } else { ProgressNotifications::Off };
@@ -100,9 +158,18 @@ impl StoreRegistry {
             let after = self.objects.store().revision();
             // Continue tokens and limits have no meaning for a watch.
             let all = ListOptions { limit: None, continue_token: None, ..options.clone() };
-            let initial = StoreCursor::new(self.objects.clone(), target.clone(), all, range, after, None);
-            let initial: Option<Box<dyn ListCursor>> = Some(Box::new(initial));
-            return Ok(OpenWatch { initial, backlog: Backlog::default(), after, subscription });
+            let stored = |options: ListOptions| {
+                StoreCursor::new(self.objects.clone(), target.clone(), options, range, after, None)
+            };
+            let initial: Box<dyn ListCursor> = match converter {
+                Some(converter) => {
+                    let stored = stored(all.before_conversion());
+                    Box::new(ConvertedCursor::new(stored, converter, target.clone(), all))
+                }
+                None => Box::new(stored(all)),
+            };
+            let backlog = Backlog::default();
+            return Ok(OpenWatch { initial: Some(initial), backlog, after, subscription });
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
@@ -155,17 +222,18 @@ pub(super) fn not_found(resource: &ServedResource, name: &str) -> Status {
 }
 
 pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
-    GroupResource::new(&resource.name.group, &resource.name.resource)
+    let name = resource.storage_name();
+    GroupResource::new(&name.group, &name.resource)
 }
 
 fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     let resource = &target.resource;
     if target.spans_origins {
-        return objects.codec().all_origins(&resource.name);
+        return objects.codec().all_origins(resource.storage_name());
     }
     // A namespace belongs to the range only when the scope is complete.
     let namespace = target.scopes.one().and(target.namespace.as_deref());
-    objects.codec().range(&resource.name, &resource.origin, target.scopes.leading(), namespace)
+    objects.codec().range(resource.storage_name(), &resource.origin, target.scopes.leading(), namespace)
 }
 
 fn exact_range(prefix: &str, target: &Target, name: &str) -> Range {

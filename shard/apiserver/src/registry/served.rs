@@ -7,6 +7,7 @@ use fairlead_schema::JsonPath;
 use fairlead_schema::names::NameRule;
 use serde_json::Value;
 
+use super::conversion_webhook::ConversionWebhook;
 use super::{CatalogKey, Registry, ServedKey};
 use crate::resource::{Columns, Shape, Strategy, Verb, Verbs};
 
@@ -135,13 +136,15 @@ impl SelectableField {
 }
 
 /// The conversion of objects from the stored version to the requested one and back.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum Conversion {
     /// Only `apiVersion` changes (strategy `None` of a CRD).
     None,
     /// A pure function from an object to the named version. It keeps fields that the other version does not have in annotations, so
     /// that no conversion loses data. The error is the reason why the object cannot be converted.
     Function(fn(object: Value, to_version: &str) -> Result<Value, String>),
+    /// A webhook converts objects when they enter or leave the registry.
+    Webhook(Arc<ConversionWebhook>),
 }
 
 /// A subresource.

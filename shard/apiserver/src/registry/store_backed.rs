@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::admission::Admission;
 use super::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch, Registry, StoredObject,
-    Target, WatchEnd, WriteResult,
+    AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
+    Proposal, Registry, StoredObject, Target, WatchEnd, WriteResult,
 };
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
@@ -49,10 +49,20 @@ impl StoreRegistry {
     /// After a write of a resource that an index depends on: waits until the index has processed it, so that the
     /// next request of the writer uses the new state. Costs the delay of the hub, well below a millisecond.
     pub(super) async fn wait_for_index(&self, target: &Target, revision: Revision) {
-        if self.hub.is_observed(&target.resource.name) {
+        if self.hub.is_observed(target.resource.storage_name()) {
             // A closed hub means that the process is shutting down; the write itself is durable.
             let _ = self.hub.wait(revision).await;
         }
+    }
+}
+
+impl StoreRegistry {
+    async fn written_in_version(&self, target: &Target, written: WriteResult) -> Result<WriteResult, Status> {
+        Ok(match written {
+            WriteResult::Created(stored) => WriteResult::Created(self.in_version(target, stored).await?),
+            WriteResult::Updated(stored) => WriteResult::Updated(self.in_version(target, stored).await?),
+            WriteResult::NotStored(value) => WriteResult::NotStored(value),
+        })
     }
 }
 
@@ -68,7 +78,7 @@ impl Registry for StoreRegistry {
     }
 
     async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        Ok(Box::new(self.open_list(target, options).await?))
+        self.open_list(target, options).await
     }
 
     async fn watch(
@@ -92,7 +102,8 @@ impl Registry for StoreRegistry {
             let message = format!("creating {resource}/{subresource} is not supported yet");
             return Err(Status::new(501, StatusReason::Unknown, message));
         }
-        self.write_new(target, object, options).await
+        let written = self.write_new(target, object, options).await?;
+        self.written_in_version(target, written).await
     }
 
     async fn update(
@@ -102,7 +113,24 @@ impl Registry for StoreRegistry {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        self.write_change(target, name, change, options).await
+        let written = if target.scale().is_some() {
+            self.write_scale(target, name, change, options).await?
+        } else {
+            self.write_change(target, name, &Proposal::Change(change), options).await?
+        };
+        self.written_in_version(target, written).await
+    }
+
+    async fn apply(
+        &self,
+        target: &Target,
+        name: &str,
+        configuration: &AppliedConfiguration<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let proposal = Proposal::Apply(configuration);
+        let written = self.write_change(target, name, &proposal, options).await?;
+        self.written_in_version(target, written).await
     }
 
     async fn delete(
@@ -111,7 +139,11 @@ impl Registry for StoreRegistry {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
-        self.remove(target, name, options).await
+        Ok(match self.remove(target, name, options).await? {
+            DeleteResult::Marked(stored) => DeleteResult::Marked(self.in_version(target, stored).await?),
+            // Only its UID is shown.
+            DeleteResult::Gone(stored) => DeleteResult::Gone(stored),
+        })
     }
 
     async fn delete_collection(

@@ -3,7 +3,7 @@
 //! prepare → fill metadata → admission mutates → validate → admission validates → commit. A conflict
 //! starts the pipeline again from the state that was found.
 
-use fairlead_process::{Status, StatusCause};
+use fairlead_process::{Status, StatusCause, StatusReason};
 use fairlead_schema::metadata::{Scope as ObjectScope, validate_object_meta, validate_object_meta_update};
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{FieldError, FieldPath};
@@ -11,15 +11,19 @@ use fairlead_store::{CommitError, Expect, Mutation};
 use serde_json::Value;
 
 use super::admission::AdmissionRequest;
-use super::conversion::{to_storage, to_version};
+use super::conversion::to_storage;
 use super::join::join;
+use super::managed_fields::{
+    Owners, Ownership, check_created, keep_scope, take_managed_fields, with_managed_fields,
+};
 use super::objects::put;
 use super::read::{group_resource, not_found};
+use super::reservation::Reservations;
 use super::store_backed::Authority;
-use super::{Change, StoreRegistry, StoredObject, Target, WriteResult, metadata};
+use super::{Proposal, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
 use crate::registry::ServedResource;
-use crate::request::{DryRun, Warnings, WriteOptions};
+use crate::request::{AuditAnnotations, DryRun, Warnings, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
@@ -31,7 +35,27 @@ impl StoreRegistry {
     pub(super) async fn write_new(
         &self,
         target: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let requested = take_managed_fields(&mut object);
+        let managed = match self.authority {
+            Authority::Origin => self.ownership(target, options).of_created(requested.as_ref(), &object),
+            Authority::Replica => Vec::new(),
+        };
+        self.create_managed(target, object, &managed, options).await
+    }
+
+    fn ownership<'w>(&self, target: &'w Target, options: &'w WriteOptions) -> Ownership<'w> {
+        Ownership::new(target, &options.field_manager, self.objects.annotations())
+    }
+
+    /// Creates an object whose owners are known.
+    async fn create_managed(
+        &self,
+        target: &Target,
         object: Value,
+        managed: &[u8],
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = &*target.resource;
@@ -41,6 +65,7 @@ impl StoreRegistry {
         loop {
             attempt += 1;
             options.warnings.take();
+            options.audit_annotations.take();
             let mut object = object.clone();
             resource.strategy(&target.version).prepare_create(&mut object);
             // A field that `prepare_create` removed may have a default, for example a phase.
@@ -50,21 +75,17 @@ impl StoreRegistry {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let request = self.admission_request(
-                target,
-                scope,
-                &name,
-                Verb::Create,
-                options.dry_run,
-                &options.warnings,
-            );
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, &name, Verb::Create, sinks);
+            let reservations = Reservations::default();
+            let request = AdmissionRequest { reservations: Some(&reservations), ..request };
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
-            let (stored, schema_hash) = to_storage(resource, &target.version, object)?;
-            let encoded = self.objects.encode(stored, schema_hash)?;
+            let (stored, schema_hash) = to_storage(resource, &target.version, object).await?;
+            let encoded = self.objects.encode_managed(stored, schema_hash, managed)?;
             let key = self.objects.key(
-                &resource.name,
+                resource.storage_name(),
                 &resource.origin,
                 scope.as_str(),
                 target.namespace.as_deref(),
@@ -83,7 +104,7 @@ impl StoreRegistry {
                 }
                 return Err(Status::modified(group_resource(resource), &name));
             };
-            match self.objects.store().commit(mutations).await {
+            match reservations.commit(self.objects.store(), mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     return Ok(WriteResult::Created(StoredObject {
@@ -113,32 +134,38 @@ impl StoreRegistry {
         &self,
         target: &Target,
         name: &str,
-        change: &Change<'_>,
+        proposal: &Proposal<'_, '_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        let key =
+            self.objects.key(resource.storage_name(), &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             options.warnings.take();
+            options.audit_annotations.take();
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
-                if resource.strategy(&target.version).allows_create_on_update()
-                    && target.subresource.is_none()
-                {
-                    let object = change(None)?;
-                    return self.write_new(target, object, options).await;
+                match self.create_absent(target, name, proposal, options).await {
+                    // Another client was faster; the configuration is applied to its object.
+                    Err(status)
+                        if matches!(proposal, Proposal::Apply(_))
+                            && status.reason == StatusReason::AlreadyExists =>
+                    {
+                        continue;
+                    }
+                    other => return other,
                 }
-                return Err(not_found(resource, name));
             };
-            let old = to_version(resource, &target.version, self.objects.tree(&current)?)?;
-            let mut new = change(Some(&old))?;
+            let old = self.tree_in_version(target, &current).await?;
+            let (mut new, owners) =
+                self.propose(target, &old, current.object.as_object().managed_fields(), proposal, options)?;
             self.check_version(target, &old, &new, name)?;
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
-            let write = target.subresource.as_deref().map_or(WriteTarget::Main, WriteTarget::Subresource);
+            let write = WriteTarget::of(target.subresource.as_deref());
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let request =
-                self.admission_request(target, scope, name, target.verb, options.dry_run, &options.warnings);
+            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
+            let request = self.admission_request(target, scope, name, target.verb, sinks);
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -148,9 +175,11 @@ impl StoreRegistry {
             self.validate_update(target, write, &old, &new, name, &options.warnings)?;
             mutations.extend(self.admission.validate(&request, Some(&new), Some(&old)).await?);
             let is_deleted = self.finishes_deletion(target, &new);
-            let (stored, schema_hash) = to_storage(resource, &target.version, new)?;
-            let encoded = self.objects.encode(stored, schema_hash)?;
-            if !is_deleted && encoded == current.object {
+            let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
+            let encoded = self.objects.encode_managed(stored, schema_hash, &owners.0)?;
+            let before = current.object.as_object();
+            if !is_deleted && encoded.as_object().is_same(before) && owners.are_same(before.managed_fields())
+            {
                 return Ok(WriteResult::Updated(current));
             }
             if options.dry_run == DryRun::All {
@@ -184,14 +213,78 @@ impl StoreRegistry {
         Err(Status::modified(group_resource(resource), name))
     }
 
+    /// Creates an object that a client updates or applies, if its kind or the operation allows that.
+    async fn create_absent(
+        &self,
+        target: &Target,
+        name: &str,
+        proposal: &Proposal<'_, '_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let resource = &*target.resource;
+        match proposal {
+            _ if target.subresource.is_some() => Err(not_found(resource, name)),
+            Proposal::Change(change) if resource.strategy(&target.version).allows_create_on_update() => {
+                self.write_new(target, change(None)?, options).await
+            }
+            Proposal::Change(_) => Err(not_found(resource, name)),
+            Proposal::Apply(configuration) => {
+                let ownership = self.ownership(target, options);
+                let (object, owners) = ownership.apply(b"", None, configuration.value, options.force)?;
+                let mut object = self.shaped(target, object)?;
+                check_created(target, name, &mut object)?;
+                (configuration.authorize_create)().await?;
+                self.create_managed(target, object, &owners.0, options).await
+            }
+        }
+    }
+
+    /// The new state of an object and its owners.
+    fn propose(
+        &self,
+        target: &Target,
+        old: &Value,
+        stored: &[u8],
+        proposal: &Proposal<'_, '_>,
+        options: &WriteOptions,
+    ) -> Result<(Value, Owners), Status> {
+        let change = match proposal {
+            Proposal::Change(change) => change,
+            Proposal::Apply(configuration) => {
+                let ownership = self.ownership(target, options);
+                let (object, owners) =
+                    ownership.apply(stored, Some(old), configuration.value, options.force)?;
+                return Ok((self.shaped(target, object)?, owners));
+            }
+        };
+        let mut new = match options.uses_managed_fields {
+            true => change(Some(&with_managed_fields(old, stored)?))?,
+            false => change(Some(old))?,
+        };
+        let requested = take_managed_fields(&mut new);
+        if self.authority == Authority::Replica {
+            return Ok((new, Owners(stored.to_vec())));
+        }
+        keep_scope(self.objects.annotations(), old, &mut new);
+        let owners = self.ownership(target, options).of_updated(stored, requested.as_ref(), old, &new);
+        Ok((new, owners))
+    }
+
+    /// A merged object in the shape of its version, with defaults.
+    fn shaped(&self, target: &Target, mut object: Value) -> Result<Value, Status> {
+        if let Some(version) = target.resource.version(&target.version) {
+            version.shape.admit(&mut object)?;
+        }
+        Ok(object)
+    }
+
     pub(super) fn admission_request<'a>(
         &self,
         target: &'a Target,
         scope: &'a Scope,
         name: &'a str,
         verb: Verb,
-        dry_run: DryRun,
-        warnings: &'a Warnings,
+        (dry_run, warnings, audit_annotations): (DryRun, &'a Warnings, &'a AuditAnnotations),
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,
@@ -203,7 +296,9 @@ impl StoreRegistry {
             name,
             user: target.identity.user(),
             dry_run,
+            reservations: None,
             warnings,
+            audit_annotations,
         }
     }
 
@@ -299,7 +394,7 @@ fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<
         .iter()
         .map(|error| StatusCause::field(error.reason(), error.path.to_string(), error.message.clone()))
         .collect();
-    Status::invalid(&resource.name.group, kind, name, causes)
+    Status::invalid(&resource.storage_name().group, kind, name, causes)
 }
 
 /// The `Status` of a failed commit.

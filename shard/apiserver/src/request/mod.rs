@@ -1,11 +1,15 @@
 //! Requests, parsed once into types: path, query, options, selectors, content negotiation.
 
+mod audit_annotations;
+mod duration;
 mod negotiation;
 mod options;
 mod path;
 mod selector;
 mod warnings;
 
+pub use audit_annotations::AuditAnnotations;
+pub use duration::{DurationError, parse_duration};
 pub use negotiation::{BodyFormat, Form, NegotiationError, PatchKind, ResponseFormat};
 pub use options::{
     DeleteOptions, DryRun, FieldValidation, InitialEvents, ListOptions, OptionsError, Propagation, Query,
@@ -14,3 +18,7 @@ pub use options::{
 pub use path::{PathError, RequestKind, RequestPath, ResourcePath};
 pub use selector::{FieldSelector, FieldTerm, LabelSelector, LabelTerm, Operator, SelectorError};
 pub use warnings::Warnings;
+
+/// Flags of a request that only the host sets and reads. The API server passes them to the host's own registries.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RequestFlags(pub u8);

@@ -90,8 +90,8 @@ pub enum Form {
     AggregatedDiscovery(&'static str),
     /// The objects themselves.
     Object,
-    /// Only their metadata (`meta.k8s.io/v1`).
-    PartialMetadata,
+    /// Only their metadata (`meta.k8s.io/v1` or `v1beta1`).
+    PartialMetadata(&'static str),
     /// Rows of a table (`meta.k8s.io/v1` or `v1beta1`).
     Table(&'static str),
 }
@@ -139,7 +139,7 @@ impl ResponseFormat {
             (false, Form::AggregatedDiscovery(_)) => {
                 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             }
-            (false, Form::Object | Form::PartialMetadata | Form::Table(_)) => "application/json",
+            (false, Form::Object | Form::PartialMetadata(_) | Form::Table(_)) => "application/json",
         }
     }
 }
@@ -165,8 +165,11 @@ fn parse_range(range: &str) -> Option<(f32, Form, bool)> {
         ("", _, _) => Form::Object,
         ("Table", "meta.k8s.io", "v1") => Form::Table("v1"),
         ("Table", "meta.k8s.io", "v1beta1") => Form::Table("v1beta1"),
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
-            Form::PartialMetadata
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+            Form::PartialMetadata("v1")
+        }
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1beta1") => {
+            Form::PartialMetadata("v1beta1")
         }
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Form::AggregatedDiscovery("v2"),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::AggregatedDiscovery("v2beta1"),
@@ -221,7 +224,7 @@ mod tests {
             ),
             (
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-                Form::PartialMetadata,
+                Form::PartialMetadata("v1"),
                 false,
             ),
             ("application/yaml", Form::Object, true),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlead_store::Revision;
 use serde::Deserialize;
 
-use super::{FieldSelector, LabelSelector, SelectorError, Warnings};
+use super::{AuditAnnotations, FieldSelector, LabelSelector, SelectorError, Warnings};
 
 /// The query of a request, decoded. Unknown parameters are ignored, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +97,12 @@ pub enum InitialEvents {
 }
 
 impl ListOptions {
+    /// The options for objects that are selected after a conversion: a webhook may change everything but their identity.
+    #[must_use]
+    pub fn before_conversion(&self) -> Self {
+        Self { labels: LabelSelector::default(), fields: self.fields.of_identity(), ..self.clone() }
+    }
+
     /// Reads and checks the options.
     ///
     /// # Errors
@@ -198,8 +204,14 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// `force` of an apply patch.
     pub force: bool,
+    /// The manager of the fields that the write changes: `fieldManager`, or the program in the User-Agent. Empty: unknown.
+    pub field_manager: String,
+    /// Whether a change reads or writes `metadata.managedFields`.
+    pub uses_managed_fields: bool,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
+    /// Receives the audit annotations of admission.
+    pub audit_annotations: AuditAnnotations,
 }
 
 /// Whether a write is committed (`dryRun`).
@@ -242,16 +254,47 @@ impl WriteOptions {
                 });
             }
         };
-        if query.get("fieldManager").is_some_and(|manager| manager.len() > 128) {
+        let field_manager = query.get("fieldManager").unwrap_or_default();
+        if field_manager.len() > MAX_FIELD_MANAGER {
             return Err(OptionsError::FieldManager);
+        }
+        if let Some((position, _)) = field_manager.char_indices().find(|(_, one)| !is_printable(*one)) {
+            return Err(OptionsError::UnprintableManager { value: field_manager.to_owned(), position });
         }
         Ok(Self {
             dry_run: DryRun::parse(query.all("dryRun"))?,
             field_validation,
             force: query.flag("force"),
+            field_manager: field_manager.to_owned(),
+            uses_managed_fields: false,
             warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
         })
     }
+
+    /// These options with the manager that a User-Agent names, unless the client has named one.
+    #[must_use]
+    pub fn with_user_agent(mut self, user_agent: &str) -> Self {
+        if self.field_manager.is_empty() {
+            for character in user_agent.split('/').next().unwrap_or_default().chars() {
+                if self.field_manager.len() + character.len_utf8() > MAX_FIELD_MANAGER {
+                    break;
+                }
+                if is_printable(character) {
+                    self.field_manager.push(character);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// The longest name of a field manager, in bytes.
+const MAX_FIELD_MANAGER: usize = 128;
+
+/// Whether a character may be in the name of a field manager. The only space is U+0020.
+fn is_printable(character: char) -> bool {
+    character == ' ' || (!character.is_control() && !character.is_whitespace())
 }
 
 impl DryRun {
@@ -284,6 +327,8 @@ pub struct DeleteOptions {
     pub dry_run: DryRun,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
+    /// Receives the audit annotations of admission.
+    pub audit_annotations: AuditAnnotations,
 }
 
 /// The treatment of the dependents of a deleted object.
@@ -339,6 +384,7 @@ impl DeleteOptions {
             propagation,
             dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
             warnings: Warnings::default(),
+            audit_annotations: AuditAnnotations::default(),
         })
     }
 }
@@ -386,6 +432,24 @@ pub enum OptionsError {
         /// The reason in the error.
         message: &'static str,
     },
+    /// An option that is missing.
+    #[error("{field}: Required value: {message}")]
+    Required {
+        /// The option.
+        field: &'static str,
+        /// The reason in the error.
+        message: &'static str,
+    },
+    /// The field manager's name has characters that cannot be printed.
+    #[error(
+        "fieldManager: Invalid value: {value:?}: should only contain printable characters (at position {position})"
+    )]
+    UnprintableManager {
+        /// The name.
+        value: String,
+        /// The position of the first such character, in bytes.
+        position: usize,
+    },
     /// An option with an unknown value.
     #[error("{field}: Unsupported value: {value}: supported values: {supported}")]
     NotSupported {
@@ -431,7 +495,8 @@ impl OptionsError {
         match self {
             Self::FieldManager => Some("FieldValueTooLong"),
             Self::Forbidden { .. } => Some("FieldValueForbidden"),
-            Self::Invalid { .. } => Some("FieldValueInvalid"),
+            Self::Invalid { .. } | Self::UnprintableManager { .. } => Some("FieldValueInvalid"),
+            Self::Required { .. } => Some("FieldValueRequired"),
             Self::NotSupported { .. } => Some("FieldValueNotSupported"),
             Self::Body(_) | Self::Number { .. } | Self::Selector(_) | Self::VersionWithContinue => None,
         }
@@ -442,8 +507,9 @@ impl OptionsError {
         match self {
             Self::Forbidden { field, .. }
             | Self::Invalid { field, .. }
+            | Self::Required { field, .. }
             | Self::NotSupported { field, .. } => Some(field),
-            Self::FieldManager => Some("fieldManager"),
+            Self::FieldManager | Self::UnprintableManager { .. } => Some("fieldManager"),
             Self::Number { name, .. } => Some(name),
             Self::Body(_) | Self::Selector(_) | Self::VersionWithContinue => None,
         }

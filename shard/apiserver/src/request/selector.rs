@@ -266,6 +266,13 @@ impl FieldSelector {
         &self.0
     }
 
+    /// The terms on name and namespace.
+    #[must_use]
+    pub fn of_identity(&self) -> Self {
+        let is_identity = |term: &&FieldTerm| matches!(&*term.field, "metadata.name" | "metadata.namespace");
+        Self(self.0.iter().filter(is_identity).cloned().collect())
+    }
+
     /// The value of the first term `field=value`.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|term| term.must_equal && term.field == field).map(|term| &*term.value)

@@ -1,6 +1,6 @@
 //! The columns of a resource's tables (`kubectl get`).
 
-use fairlead_schema::PrinterColumn;
+use fairlead_schema::{ColumnType, JsonPath, PrinterColumn};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,6 +38,25 @@ impl PrinterColumns {
     pub fn new(columns: Vec<PrinterColumn>) -> Self {
         Self(if columns.is_empty() { vec![PrinterColumn::age()] } else { columns })
     }
+}
+
+/// The columns of a Scale.
+pub(crate) fn scale_columns() -> PrinterColumns {
+    let replicas = [
+        ("Desired", "Number of desired replicas", ".spec.replicas"),
+        ("Available", "Number of actual replicas", ".status.replicas"),
+    ];
+    let replicas = replicas.into_iter().filter_map(|(name, description, path)| {
+        Some(PrinterColumn {
+            name: name.to_owned(),
+            column_type: ColumnType::Integer,
+            format: String::new(),
+            description: description.to_owned(),
+            priority: 0,
+            path: JsonPath::parse(path).ok()?,
+        })
+    });
+    PrinterColumns(replicas.chain([PrinterColumn::age()]).collect())
 }
 
 impl Columns for PrinterColumns {

@@ -5,7 +5,8 @@ mod shape;
 mod strategy;
 mod verb;
 
+pub(crate) use columns::scale_columns;
 pub use columns::{Column, Columns, PrinterColumns};
 pub use shape::Shape;
-pub use strategy::{CustomStrategy, Deferral, Strategy, WriteTarget};
+pub use strategy::{CustomStrategy, Deferral, SCALE, Strategy, WriteTarget};
 pub use verb::{Verb, Verbs};

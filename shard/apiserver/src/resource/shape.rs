@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_process::Status;
+use fairlead_schema::apply::ObjectType;
 use fairlead_schema::builtin::BuiltinKind;
 use fairlead_schema::{DefaultingResult, FieldError, FieldPath, Schema, metadata};
 use fairlead_store::MAX_COMMIT_BYTES;
@@ -48,6 +49,15 @@ impl Shape {
                     }
                 }
             }
+        }
+    }
+
+    /// The type by which server-side apply merges the objects.
+    pub fn merge_type(&self) -> ObjectType<'_> {
+        match self {
+            Self::Anything => fairlead_schema::untyped_merge_type(),
+            Self::BuiltIn(kind) => kind.merge_type(),
+            Self::Structural(schema) => fairlead_schema::schema_merge_type(schema),
         }
     }
 

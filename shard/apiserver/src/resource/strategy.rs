@@ -1,6 +1,7 @@
 //! The rules of a kind: fields that a write may set, validation, and deletion.
 
 use fairlead_schema::FieldError;
+use fairlead_schema::crd::ScalePaths;
 use serde_json::{Map, Value};
 
 /// The resource, version and subresource of a write.
@@ -12,6 +13,20 @@ pub enum WriteTarget<'a> {
     Subresource(&'a str),
 }
 
+/// The subresource of the Scale of an object.
+pub const SCALE: &str = "scale";
+
+impl<'a> WriteTarget<'a> {
+    /// The target of a write to a subresource, or to the object. A Scale is a view of the object itself, so its writes follow
+    /// the rules of the object.
+    pub fn of(subresource: Option<&'a str>) -> Self {
+        match subresource {
+            None | Some(SCALE) => Self::Main,
+            Some(subresource) => Self::Subresource(subresource),
+        }
+    }
+}
+
 /// The rules of a kind, as pure functions on trees. Generic rules (metadata, schemas) are applied by
 /// the registry around them.
 pub trait Strategy: Send + Sync {
@@ -20,6 +35,12 @@ pub trait Strategy: Send + Sync {
 
     /// Restores the fields of `new` that this write may not change, from the stored `old`.
     fn prepare_update(&self, write: WriteTarget<'_>, old: &Value, new: &mut Value);
+
+    /// The fields that such a write does not change, as their names from the root: its manager does not own them.
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        let _ = write;
+        &[]
+    }
 
     /// The errors of a new object.
     fn validate_create(&self, object: &Value) -> Vec<FieldError>;
@@ -50,6 +71,16 @@ pub trait Strategy: Send + Sync {
         false
     }
 
+    /// Whether the response to a delete is the object, instead of a Status.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
+    /// The paths of the `scale` subresource.
+    fn scale(&self) -> Option<&ScalePaths> {
+        None
+    }
+
     /// Whether changes outside of metadata and status increment `metadata.generation`.
     fn counts_generations(&self) -> bool {
         true
@@ -66,10 +97,12 @@ pub enum Deferral {
 }
 
 /// The rules of custom resources. They depend on the subresources of the version.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CustomStrategy {
     /// Whether `status` is a subresource of its own.
     pub has_status_subresource: bool,
+    /// The paths of the `scale` subresource.
+    pub scale: Option<ScalePaths>,
 }
 
 impl Strategy for CustomStrategy {
@@ -92,12 +125,31 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn reset_fields(&self, write: WriteTarget<'_>) -> &'static [&'static [&'static str]] {
+        match write {
+            WriteTarget::Main if self.has_status_subresource => &[&["status"]],
+            WriteTarget::Main => &[],
+            WriteTarget::Subresource(_) => &[&["metadata"], &["spec"]],
+        }
     }
 
-    fn validate_update(&self, _write: WriteTarget<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let Some(scale) = &self.scale else { return Vec::new() };
+        let mut errors = scale.validate_spec(object);
+        errors.extend(scale.validate_status(object));
+        errors
+    }
+
+    fn validate_update(&self, write: WriteTarget<'_>, _old: &Value, new: &Value) -> Vec<FieldError> {
+        match (write, &self.scale) {
+            (WriteTarget::Main, _) => self.validate_create(new),
+            (WriteTarget::Subresource(_), Some(scale)) => scale.validate_status(new),
+            (WriteTarget::Subresource(_), None) => Vec::new(),
+        }
+    }
+
+    fn scale(&self) -> Option<&ScalePaths> {
+        self.scale.as_ref()
     }
 
     fn allows_unconditional_update(&self) -> bool {
@@ -136,15 +188,15 @@ mod tests {
 
     #[test]
     fn status_and_the_rest_do_not_touch_each_other() {
-        let with = CustomStrategy { has_status_subresource: true };
-        let without = CustomStrategy { has_status_subresource: false };
+        let with = CustomStrategy { has_status_subresource: true, scale: None };
+        let without = CustomStrategy::default();
         let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
         let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
         for (strategy, write, expected) in [
-            (with, WriteTarget::Main, json!({"metadata": {"name": "a"}, "spec": 2, "status": 1})),
-            (without, WriteTarget::Main, new.clone()),
+            (&with, WriteTarget::Main, json!({"metadata": {"name": "a"}, "spec": 2, "status": 1})),
+            (&without, WriteTarget::Main, new.clone()),
             (
-                with,
+                &with,
                 WriteTarget::Subresource("status"),
                 json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 2}),
             ),

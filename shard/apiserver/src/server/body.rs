@@ -5,7 +5,8 @@ use fairlead_names::Origin;
 use fairlead_process::Status;
 use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::{
-    decode_json, decode_protobuf, decode_yaml, has_protobuf_form, strict_error, strict_findings,
+    decode_json, decode_protobuf, decode_yaml, has_protobuf_form, looks_like_json, strict_error,
+    strict_findings,
 };
 use http::HeaderMap;
 use http_body::Body;
@@ -61,6 +62,31 @@ pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) 
         }
     };
     Ok(Document { value: decoded.value, duplicates: decoded.duplicate_fields })
+}
+
+/// Decodes a configuration of server-side apply: YAML, or JSON. Duplicate fields are refused, warned of or ignored by
+/// `validation`.
+///
+/// # Errors
+/// 400.
+pub(super) fn decode_configuration(
+    bytes: &[u8],
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Status> {
+    let decoded =
+        if looks_like_json(bytes) { decode_json(bytes, MAX_BODY) } else { decode_yaml(bytes, MAX_BODY) };
+    let decoded = decoded.map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    match validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Strict => {
+            if let Some(message) = strict_error(&decoded.duplicate_fields, &[]) {
+                return Err(Status::bad_request(format!("error strict decoding YAML: {message}")));
+            }
+        }
+        FieldValidation::Warn => warnings.extend(strict_findings(&decoded.duplicate_fields, &[])),
+    }
+    Ok(decoded.value)
 }
 
 /// Checks that apiVersion and kind of an object match the URL, and fills in missing ones.

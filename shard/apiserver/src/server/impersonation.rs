@@ -31,7 +31,7 @@ const MASTERS: &str = "system:masters";
 ///
 /// # Errors
 /// 400 for headers without a user name, 403 if the client may not impersonate the user.
-pub(super) fn impersonate<H: Host>(
+pub(super) async fn impersonate<H: Host>(
     host: &H,
     client: &Arc<Identity>,
     headers: &HeaderMap,
@@ -41,7 +41,7 @@ pub(super) fn impersonate<H: Host>(
     let Some(wanted) = WantedUser::parse(headers)? else { return Ok(client.clone()) };
     host.check_impersonation(client.user(), &wanted.0.groups)?;
     let request = ImpersonationRequest { host, client: client.user(), wanted: &wanted.0, scopes, action };
-    let user = request.permitted_user().map_err(Refusal::Denied)?;
+    let user = request.permitted_user().await.map_err(Refusal::Denied)?;
     let user = host.restrict_impersonated(client.user(), user, scopes)?;
     tracing::debug!(client = client.user().name, user = user.name, "impersonation");
     Ok(Arc::new(Identity::new(user, client.method(), client.expires())))
@@ -137,13 +137,13 @@ impl Mode {
 }
 
 impl<H: Host> ImpersonationRequest<'_, H> {
-    fn permitted_user(&self) -> Result<UserInfo, Status> {
+    async fn permitted_user(&self) -> Result<UserInfo, Status> {
         let mut first_error = None;
         for mode in [Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Unrestricted] {
             if !self.applies(mode) {
                 continue;
             }
-            match self.check(mode) {
+            match self.check(mode).await {
                 Ok(user) => return Ok(user),
                 Err(error) => _ = first_error.get_or_insert(error),
             }
@@ -163,18 +163,19 @@ impl<H: Host> ImpersonationRequest<'_, H> {
         }
     }
 
-    fn check(&self, mode: Mode) -> Result<UserInfo, Status> {
+    async fn check(&self, mode: Mode) -> Result<UserInfo, Status> {
         if mode != Mode::Unrestricted {
             let kind = mode.verb().trim_start_matches("impersonate:");
-            self.authorize(&with_verb(self.action, &format!("impersonate-on:{kind}:{}", verb(self.action))))?;
+            let verb = format!("impersonate-on:{kind}:{}", verb(self.action));
+            self.authorize(&with_verb(self.action, &verb)).await?;
         }
         let mut user = self.wanted.clone();
-        self.check_name(mode, &mut user)?;
+        self.check_name(mode, &mut user).await?;
         if let Some(uid) = &self.wanted.uid {
-            self.authorize(&self.attribute(mode, AUTHENTICATION, "uids", None, uid))?;
+            self.authorize(&self.attribute(mode, AUTHENTICATION, "uids", None, uid)).await?;
         }
-        self.check_groups(mode)?;
-        self.check_extra(mode)?;
+        self.check_groups(mode).await?;
+        self.check_extra(mode).await?;
         let has = |group: &str| user.groups.iter().any(|own| own == group);
         if user.name == ANONYMOUS {
             if !has(UNAUTHENTICATED) {
@@ -186,29 +187,24 @@ impl<H: Host> ImpersonationRequest<'_, H> {
         Ok(user)
     }
 
-    fn check_name(&self, mode: Mode, user: &mut UserInfo) -> Result<(), Status> {
+    async fn check_name(&self, mode: Mode, user: &mut UserInfo) -> Result<(), Status> {
         let name = &self.wanted.name;
         if let Some((namespace, account)) = service_account(name) {
             if user.groups.is_empty() {
                 user.groups =
                     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
             }
-            return self.authorize(&self.attribute(
-                mode,
-                mode.group(),
-                "serviceaccounts",
-                Some(namespace),
-                account,
-            ));
+            let account = self.attribute(mode, mode.group(), "serviceaccounts", Some(namespace), account);
+            return self.authorize(&account).await;
         }
         if let Some(node) = node(name).filter(|_| mode == Mode::ArbitraryNode) {
             user.groups = vec![NODES.to_owned()];
-            return self.authorize(&self.attribute(mode, mode.group(), "nodes", None, node));
+            return self.authorize(&self.attribute(mode, mode.group(), "nodes", None, node)).await;
         }
-        self.authorize(&self.attribute(mode, mode.group(), "users", None, name))
+        self.authorize(&self.attribute(mode, mode.group(), "users", None, name)).await
     }
 
-    fn check_groups(&self, mode: Mode) -> Result<(), Status> {
+    async fn check_groups(&self, mode: Mode) -> Result<(), Status> {
         let groups = &self.wanted.groups;
         if mode != Mode::Unrestricted {
             if groups.iter().any(String::is_empty) {
@@ -226,12 +222,13 @@ impl<H: Host> ImpersonationRequest<'_, H> {
                 ));
             }
         }
-        groups
-            .iter()
-            .try_for_each(|group| self.authorize(&self.attribute(mode, mode.group(), "groups", None, group)))
+        for group in groups {
+            self.authorize(&self.attribute(mode, mode.group(), "groups", None, group)).await?;
+        }
+        Ok(())
     }
 
-    fn check_extra(&self, mode: Mode) -> Result<(), Status> {
+    async fn check_extra(&self, mode: Mode) -> Result<(), Status> {
         for (key, values) in &self.wanted.extra {
             if mode != Mode::Unrestricted {
                 let problem = if key.is_empty() {
@@ -257,7 +254,7 @@ impl<H: Host> ImpersonationRequest<'_, H> {
                     namespace: None,
                     name: Some(value),
                 };
-                self.authorize(&action)?;
+                self.authorize(&action).await?;
             }
         }
         Ok(())
@@ -275,9 +272,9 @@ impl<H: Host> ImpersonationRequest<'_, H> {
         Action::Resource { verb, group, version, resource, subresource: None, namespace, name: Some(name) }
     }
 
-    fn authorize(&self, action: &Action<'_>) -> Result<(), Status> {
-        let attributes = Attributes { user: self.client, scopes: self.scopes, action: *action };
-        if self.host.authorize(&attributes).is_allowed() {
+    async fn authorize(&self, action: &Action<'_>) -> Result<(), Status> {
+        let attributes = Attributes::new(self.client, self.scopes, *action);
+        if self.host.authorize(&attributes).decided().await.is_allowed() {
             Ok(())
         } else {
             Err(forbidden(self.client, action))

@@ -1,36 +1,45 @@
 //! The stages of a request: path, scope, identity, permission, resource, registry, response.
 
+mod audited;
 mod body;
+mod exchange;
 mod impersonation;
+mod limits;
 mod open_api;
 mod read;
 mod target;
 mod write;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use fairlead_authn::{Identity, UserInfo};
 use fairlead_names::Origin;
-use fairlead_process::Status;
+use fairlead_process::{ConnectionInfo, Status};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use serde_json::json;
 
+use crate::audit::{AuditLog, AuditRecord, RequestFacts};
 use crate::discovery::{Discovery, Document};
-use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, ScopedPath};
-use crate::metrics::RequestMetrics;
+use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedSelectors, ScopedPath};
+use crate::metrics::{AuthorizationResult, RequestMetrics, RequestSeries};
 use crate::object::ScopeAnnotations;
 use crate::registry::Catalog;
-use crate::request::{Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath, ResponseFormat};
+use crate::request::{
+    AuditAnnotations, Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath, ResponseFormat,
+};
 use crate::resource::Verb;
 use crate::response::{self, FinishContext, Response};
 use crate::scope::ScopeSelector;
 
+use exchange::Exchange;
 use impersonation::impersonate;
 
+pub use limits::RequestLimits;
 pub(crate) use open_api::OpenApi;
 
 /// A Kubernetes API server over a host. Share it with an `Arc`.
@@ -40,6 +49,8 @@ pub struct ApiServer<H> {
     discovery: Discovery,
     open_api: OpenApi,
     metrics: RequestMetrics,
+    audit: Option<Arc<AuditLog>>,
+    limits: RequestLimits,
 }
 
 impl<H: Host> ApiServer<H> {
@@ -50,7 +61,30 @@ impl<H: Host> ApiServer<H> {
         address: impl Into<String>,
         metrics: RequestMetrics,
     ) -> Self {
-        Self { host, annotations, discovery: Discovery::new(address), open_api: OpenApi::default(), metrics }
+        let open_api = OpenApi::new(host.document_paths());
+        Self {
+            host,
+            annotations,
+            discovery: Discovery::new(address),
+            open_api,
+            metrics,
+            audit: None,
+            limits: RequestLimits::default(),
+        }
+    }
+
+    /// Records requests in an audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: AuditLog) -> Self {
+        self.audit = Some(Arc::new(audit));
+        self
+    }
+
+    /// Replaces the limits of requests, which are those of Kubernetes by default.
+    #[must_use]
+    pub fn with_limits(mut self, limits: RequestLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The host.
@@ -66,26 +100,35 @@ impl<H: Host> ApiServer<H> {
     {
         let finish_context = FinishContext::of(request.headers());
         let (parts, body) = request.into_parts();
-        let mut warnings = Vec::new();
-        let timer = self.metrics.begin();
-        let outcome = self.respond(&parts, body, &mut warnings).await;
-        let response = outcome.unwrap_or_else(|refusal| {
+        let mut exchange = Exchange::begin(self.audit.is_some());
+        let outcome = self.respond(&parts, body, &finish_context, &mut exchange).await;
+        let (mut response, refusal) = match outcome {
+            Ok(response) => (response, None),
+            Err(Refusal::Denied(status)) => (response::denial(&status), Some(())),
+            Err(Refusal::Failed(status)) => (response::failure(&status), Some(())),
+        };
+        exchange.count(&self.metrics, &parts, &response);
+        let mut record = exchange.record.take();
+        if let Some(whole) = record.take() {
+            (response, record) = audited::record(response, whole).await;
+        }
+        if refusal.is_some() {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
-            let response = match refusal {
-                Refusal::Denied(status) => response::denial(&status),
-                Refusal::Failed(status) => response::failure(&status),
-            };
-            response::encode_failure(response, &parts.headers, &query)
-        });
-        timer.finish(&parts.method, response.status());
-        response::finish(response, &finish_context, &warnings).await
+            response = response::encode_failure(response, &parts.headers, &query);
+        }
+        let response = response::finish(response, &finish_context, &exchange.warnings).await;
+        match record {
+            Some(record) => audited::at_end(response, record),
+            None => response,
+        }
     }
 
     async fn respond<B>(
         &self,
         parts: &Parts,
         body: B,
-        warnings: &mut Vec<String>,
+        finish_context: &FinishContext,
+        exchange: &mut Exchange,
     ) -> Result<Response, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -94,9 +137,7 @@ impl<H: Host> ApiServer<H> {
         let path =
             RequestPath::parse(parts.uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
         let ScopedPath { scopes, path } = self.host.locate(path, &parts.headers)?;
-        let client = self.host.authenticate(parts).await?;
-        let raw_query = parts.uri.query().unwrap_or_default();
-        let query = Query::parse(raw_query);
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
         let requested = path.request(&parts.method, query.flag("watch"));
         // Only the permissions of other paths refer to them.
         let (text, verb) = match &requested {
@@ -115,36 +156,142 @@ impl<H: Host> ApiServer<H> {
                 Action::NonResource { verb: &verb, path: &text }
             }
         };
-        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action)?;
-        let intercepted = InterceptedRequest {
-            method: &parts.method,
-            scopes: scopes.as_ref(),
-            path: &path,
+        let authentication_began = Instant::now();
+        let authenticated = self.host.authenticate(parts).await;
+        self.metrics.authenticated(authenticated.is_ok(), authentication_began);
+        let user = authenticated.as_ref().ok().map(|client| client.user());
+        if let Some(log) = &self.audit {
+            let uri = exchange::audited_uri(&path, parts);
+            let (audit_id, received) = (finish_context.audit_id(), exchange.received());
+            let facts = RequestFacts { parts, audit_id, uri, user, action: &action, received };
+            exchange.record = log.begin(&facts);
+        }
+        if let Some(record) = &exchange.record {
+            if let Some(scopes) = &scopes {
+                record.annotate_all(self.host.audit_annotations(scopes));
+            }
+            if authenticated.is_err() {
+                let connection = parts.extensions.get::<ConnectionInfo>();
+                let has_certificate = connection.is_some_and(|connection| connection.tls().0.is_some());
+                record.failed_authentication(&parts.headers, has_certificate);
+                record.started_and_over().await;
+                exchange.record = None;
+            } else {
+                record.received().await?;
+            }
+        }
+        let client = authenticated?;
+        let Exchange { warnings, record, series, .. } = exchange;
+        let record = record.as_ref();
+        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
+        if let Some(record) = record.filter(|_| !Arc::ptr_eq(&client, &identity)) {
+            record.impersonated(identity.user());
+        }
+        let is_long_running =
+            matches!(&requested, RequestKind::Resource(wanted) if wanted.verb == Verb::Watch);
+        let _in_flight = self.enter(&parts.method, is_long_running, identity.user())?;
+        let audit_annotations =
+            if record.is_some() { AuditAnnotations::kept() } else { AuditAnnotations::default() };
+        let context = Context {
+            parts,
             query: &query,
             identity: &identity,
+            scopes: scopes.as_ref(),
+            path: &path,
+            record,
+            audit_annotations: &audit_annotations,
+            series,
+        };
+        let carried_out = self.carry_out(&context, requested.clone(), &action, body, warnings);
+        let outcome = if is_long_running {
+            carried_out.await
+        } else {
+            let limit = exchange::time_limit(&query, self.limits.duration)?;
+            // Most requests are complete at the first poll, before a timer is set.
+            tokio::time::timeout(limit, carried_out).await.unwrap_or_else(|_| {
+                Err(Status::timeout("request did not complete within the allotted timeout", 0).into())
+            })
+        };
+        if let Some(record) = record {
+            record.annotate_all(audit_annotations.take());
+        }
+        outcome
+    }
+
+    /// Carries out a request whose user is known.
+    async fn carry_out<B>(
+        &self,
+        context: &Context<'_>,
+        requested: RequestKind,
+        action: &Action<'_>,
+        body: B,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, Refusal>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let intercepted = InterceptedRequest {
+            method: context.method(),
+            scopes: context.scopes,
+            path: context.path,
+            query: context.query,
+            identity: context.identity,
         };
         if let Some(response) = self.host.intercept(intercepted).await {
             return Ok(response);
         }
-        let context =
-            Context { parts, query: &query, identity: &identity, scopes: scopes.as_ref(), path: &path };
         if matches!(requested, RequestKind::UnknownMethod) {
             return Err(Status::unknown_method().into());
         }
-        self.authorize(&context, &action).map_err(Refusal::Denied)?;
+        self.authorize(context, &requested, action).await?;
         match requested {
-            RequestKind::Resource(wanted) => Ok(self.resource(&context, wanted, body, warnings).await?),
-            RequestKind::NonResource | RequestKind::UnknownMethod => Ok(self.non_resource(&context).await?),
+            RequestKind::Resource(wanted) => Ok(self.resource(context, wanted, body, warnings).await?),
+            RequestKind::NonResource | RequestKind::UnknownMethod => Ok(self.non_resource(context).await?),
         }
     }
 
-    fn authorize(&self, context: &Context<'_>, action: &Action<'_>) -> Result<(), Status> {
-        let attributes =
-            Attributes { user: context.identity.user(), scopes: context.scopes, action: *action };
-        match self.host.authorize(&attributes) {
-            Decision::Allow => Ok(()),
-            Decision::Deny(_) | Decision::NoOpinion => Err(forbidden(context.identity.user(), action)),
+    /// Authorizes a request. The selectors of lists, watches and collection deletes are passed as texts, so that only
+    /// an authorizer that uses them parses them.
+    async fn authorize(
+        &self,
+        context: &Context<'_>,
+        requested: &RequestKind,
+        action: &Action<'_>,
+    ) -> Result<(), Refusal> {
+        let mut attributes = Attributes::new(context.identity.user(), context.scopes, *action);
+        if let RequestKind::Resource(wanted) = requested
+            && matches!(wanted.verb, Verb::List | Verb::Watch | Verb::DeleteCollection)
+        {
+            attributes.selectors = RequestedSelectors {
+                fields: context.query.get("fieldSelector").unwrap_or_default(),
+                labels: context.query.get("labelSelector").unwrap_or_default(),
+            };
         }
+        let began = Instant::now();
+        let authorization = self.host.authorize(&attributes).decided().await;
+        let result = match authorization.decision {
+            Decision::Allow => AuthorizationResult::Allowed,
+            Decision::Deny(_) => AuthorizationResult::Denied,
+            Decision::NoOpinion => AuthorizationResult::NoOpinion,
+        };
+        self.metrics.authorized(result, began.elapsed());
+        if let Some(record) = context.record {
+            for step in self.host.authorization_steps(&attributes) {
+                record.annotate_all(step.audit_annotations("request.auth.kcp.io"));
+            }
+            let verdict = match authorization.decision {
+                Decision::Allow => "allow",
+                Decision::Deny(_) | Decision::NoOpinion => "forbid",
+            };
+            record.annotate("authorization.k8s.io/decision", verdict);
+            record.annotate("authorization.k8s.io/reason", authorization.client_reason());
+        }
+        if authorization.is_allowed() {
+            return Ok(());
+        }
+        let user = context.identity.user();
+        Err(Refusal::Denied(forbidden_because(user, action, authorization.client_reason())))
     }
 
     async fn non_resource(&self, context: &Context<'_>) -> Result<Response, Status> {
@@ -215,6 +362,11 @@ pub(crate) struct Context<'r> {
     pub(crate) identity: &'r Arc<Identity>,
     pub(crate) scopes: Option<&'r ScopeSelector>,
     pub(crate) path: &'r RequestPath<'r>,
+    /// The audit record, if the policy has one for this request.
+    record: Option<&'r AuditRecord>,
+    /// Kept if there is a record.
+    audit_annotations: &'r AuditAnnotations,
+    series: &'r OnceLock<Arc<RequestSeries>>,
 }
 
 impl Context<'_> {
@@ -229,7 +381,8 @@ impl Context<'_> {
 
 /// The paths that a client can read, as Kubernetes lists them at `/`: not those of custom resources.
 fn endpoint_list(catalog: &Catalog, documents: &[&str]) -> Vec<String> {
-    let fixed = ["/api", "/api/v1", "/apis", "/apis/", "/openapi/v3", "/openapi/v3/", "/version"];
+    let fixed =
+        ["/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let mut paths: BTreeSet<String> =
         fixed.into_iter().chain(documents.iter().copied()).map(str::to_owned).collect();
     let built_in = catalog.resources.iter().filter(|resource| resource.origin == Origin::BuiltIn);
@@ -295,6 +448,10 @@ fn resource_action<'w>(wanted: &'w ResourcePath, selected_name: Option<&'w str>)
 
 /// A 403 with the message of Kubernetes; it does not contain the reason.
 pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
+    forbidden_because(user, action, "access denied")
+}
+
+fn forbidden_because(user: &UserInfo, action: &Action<'_>, why: &str) -> Status {
     match *action {
         Action::Resource { verb, group, resource, subresource, namespace, name, .. } => {
             let full = subresource
@@ -308,7 +465,7 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
                 Some(_) | None => "at the cluster scope".to_owned(),
             };
             let reason = format!(
-                "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: access denied",
+                "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: {why}",
                 user.name
             );
             Status::forbidden(
@@ -318,7 +475,7 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
             )
         }
         Action::NonResource { verb, path } => {
-            let reason = format!("User {:?} cannot {verb} path {path:?}: access denied", user.name);
+            let reason = format!("User {:?} cannot {verb} path {path:?}: {why}", user.name);
             Status::forbidden(fairlead_process::GroupResource::default(), "", reason)
         }
     }

@@ -1,23 +1,26 @@
-//! `/openapi/v3`: an index for each catalog, and documents that are shared by scopes.
+//! `/openapi/v3`: an index for each catalog, and documents that are shared by scopes. The submodule serves `/openapi/v2`.
 //!
 //! Documents are cached by a hash of their inputs, so that scopes with the same group version share one.
-//! Only JSON is supported: clients that prefer protobuf accept JSON as well, or fall back after a 406.
+//! Documents of v3 are JSON only: clients that prefer protobuf accept JSON as well, or fall back after a 406.
 
 mod cache;
+mod v2;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fairlead_names::Origin;
 use fairlead_process::Status;
 use fairlead_schema::openapi::{
-    OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema, OpenApiSubresource, open_api_document,
-    open_api_index, open_api_path,
+    DiscoveryPath, OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema, OpenApiSubresource,
+    discovery_document, open_api_document, open_api_index, open_api_path,
 };
 use http::header::{CACHE_CONTROL, EXPIRES, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 
-use self::cache::{Cache, ContentKey, Index, IndexedDocument};
+use self::cache::{Cache, ContentKey, DocumentSource, Index, IndexedDocument};
+use self::v2::BuiltInDocument;
 use super::Context;
 use crate::registry::{Catalog, ServedResource, ServedVersion, Subresource};
 use crate::request::Form;
@@ -28,12 +31,19 @@ use crate::response::{self, Response};
 const IMMUTABLE_MAX_AGE: i64 = 365 * 24 * 60 * 60;
 
 /// Builds and caches OpenAPI documents.
-#[derive(Default)]
 pub(crate) struct OpenApi {
     cache: Arc<Cache>,
+    /// The paths of documents that the host serves besides the API groups.
+    host_documents: &'static [&'static str],
+    built_in: BuiltInDocument,
 }
 
 impl OpenApi {
+    /// Documents for a host that also serves these paths.
+    pub(super) fn new(host_documents: &'static [&'static str]) -> Self {
+        Self { cache: Arc::default(), host_documents, built_in: BuiltInDocument::default() }
+    }
+
     /// Responds to a path below `/openapi`. The first request for a new catalog builds its documents on a
     /// blocking thread; later requests cost two look-ups.
     pub(super) async fn respond(
@@ -42,7 +52,11 @@ impl OpenApi {
         context: &Context<'_>,
         catalog: &Arc<Catalog>,
     ) -> Result<Response, Status> {
-        let ["v3", path @ ..] = path else { return Ok(response::unknown_path()) };
+        let path = match path {
+            ["v3", path @ ..] => path,
+            ["v2"] => return self.built_in.respond(context, catalog, self.host_documents).await,
+            _ => return Ok(response::unknown_path()),
+        };
         let accepted = context.accepted().ok().filter(|accepted| !accepted.is_yaml);
         if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
             return Err(Status::not_acceptable(&["application/json"]));
@@ -73,8 +87,9 @@ impl OpenApi {
             return Ok(index);
         }
         let (cache, catalog) = (Arc::clone(&self.cache), Arc::clone(catalog));
+        let host_documents = self.host_documents;
         run_blocking(move || {
-            let index = Arc::new(index_of(&catalog, &cache));
+            let index = Arc::new(index_of(&catalog, host_documents, &cache));
             cache.insert_index(key, Arc::clone(&index));
             index
         })
@@ -91,8 +106,12 @@ impl OpenApi {
         }
         let (cache, catalog, indexed) = (Arc::clone(&self.cache), Arc::clone(catalog), indexed.clone());
         run_blocking(move || {
-            let resources = resources_of(&catalog, &indexed.group, &indexed.version);
-            let document = open_api_document(&indexed.group, &indexed.version, &resources);
+            let document = match &indexed.source {
+                DocumentSource::GroupVersion { group, version } => {
+                    open_api_document(group, version, &resources_of(&catalog, group, version))
+                }
+                DocumentSource::Discovery(path) => discovery_document(path),
+            };
             cache.insert_document(indexed.key, &document);
             document
         })
@@ -131,28 +150,48 @@ fn redirect_to_hash(hash: &str) -> Response {
     response
 }
 
-fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
+fn index_of(catalog: &Catalog, host_documents: &[&'static str], cache: &Cache) -> Index {
     let mut built: Vec<(String, IndexedDocument, OpenApiDocument)> = Vec::new();
+    let mut add =
+        |path: String, key: ContentKey, source: DocumentSource, assemble: &dyn Fn() -> OpenApiDocument| {
+            let document = cache.document(&key).unwrap_or_else(|| {
+                let document = assemble();
+                cache.insert_document(key, &document);
+                document
+            });
+            let indexed = IndexedDocument { source, key, hash: Arc::clone(&document.hash) };
+            built.push((path, indexed, document));
+        };
     for (group, version) in group_versions(catalog) {
         let resources = resources_of(catalog, group, version);
         let key = ContentKey::of(group, version, &resources);
-        let document = cache.document(&key).unwrap_or_else(|| {
-            let document = open_api_document(group, version, &resources);
-            cache.insert_document(key, &document);
-            document
-        });
-        let indexed = IndexedDocument {
-            group: group.into(),
-            version: version.into(),
-            key,
-            hash: Arc::clone(&document.hash),
-        };
-        built.push((open_api_path(group, version), indexed, document));
+        let source = DocumentSource::GroupVersion { group: group.into(), version: version.into() };
+        let assemble = || open_api_document(group, version, &resources);
+        add(open_api_path(group, version), key, source, &assemble);
+    }
+    for path in discovery_paths(catalog, host_documents) {
+        let key = ContentKey::of_discovery(&path.key());
+        add(path.key(), key, DocumentSource::Discovery(path.clone()), &|| discovery_document(&path));
     }
     let json = open_api_index(built.iter().map(|(path, _, document)| (&**path, document)));
     let hash = response::content_hash(&json);
     let documents = built.into_iter().map(|(path, indexed, _)| (path, indexed)).collect();
     Index { json, hash, documents }
+}
+
+/// The documents that belong to no group version. As in Kubernetes, groups of custom resources have none.
+fn discovery_paths(catalog: &Catalog, host_documents: &[&'static str]) -> Vec<DiscoveryPath> {
+    let built_in = catalog.resources.iter().filter(|resource| resource.origin == Origin::BuiltIn);
+    let mut groups: Vec<&str> =
+        built_in.map(|resource| &*resource.name.group).filter(|group| !group.is_empty()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let is_issuer = |path: &&str| path.starts_with("/.well-known/") || path.starts_with("/openid/");
+    [DiscoveryPath::Core, DiscoveryPath::Groups, DiscoveryPath::Version]
+        .into_iter()
+        .chain(groups.into_iter().map(|group| DiscoveryPath::Group(group.to_owned())))
+        .chain(host_documents.iter().copied().filter(is_issuer).map(DiscoveryPath::Document))
+        .collect()
 }
 
 fn group_versions(catalog: &Catalog) -> Vec<(&str, &str)> {

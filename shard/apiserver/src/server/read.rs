@@ -1,7 +1,9 @@
 //! Get, list and watch on the wire.
 
+use core::future::poll_fn;
 use std::time::{Duration, SystemTime};
 
+use fairlead_names::Origin;
 use fairlead_process::{Status, StatusCause, StatusReason};
 use fairlead_store::Revision;
 use http::{HeaderValue, StatusCode};
@@ -10,6 +12,7 @@ use tokio::time::Instant;
 use super::{ApiServer, Context};
 use crate::host::Host;
 use crate::list::ListBody;
+use crate::metrics::LongRunning;
 use crate::registry::{StoredObject, Target, WatchEnd};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, ListOptions, OptionsError, Query, ResponseFormat};
@@ -57,11 +60,14 @@ impl<H: Host> ApiServer<H> {
         let included = self.renderer(context.query, target, accepted.form)?.included;
         let view = View { form: accepted.form, annotations: self.annotations, included };
         let cursor = target.resource.registry.list(target, &options).await?;
-        let mut list = ListBody::new(target.clone(), view, cursor, options.limit.is_some());
+        let is_built_in = target.resource.origin == Origin::BuiltIn;
+        let name = &target.resource.name;
+        let returned = self.metrics.list(is_built_in, &name.group, &name.resource);
+        let mut list = ListBody::new(target.clone(), view, cursor, options.limit.is_some(), returned);
         let is_compact = !accepted.is_yaml && !accepted.is_pretty;
         let mut items = Vec::with_capacity(4096);
         loop {
-            if let Some(end) = list.append_items(&mut items)? {
+            if let Some(end) = poll_fn(|context| list.poll_items(context, &mut items)).await? {
                 return response::encoded(accepted, StatusCode::OK, list.whole(&items, &end));
             }
             if is_compact && items.len() >= MIN_STREAM_BYTES {
@@ -89,12 +95,15 @@ impl<H: Host> ApiServer<H> {
             // The old form of watching one object: `…/name?watch=true`.
             options.fields = options.fields.and("metadata.name", &name);
         }
+        let observed = LongRunning::begin(context.series(&self.metrics));
         let until = WatchEnd { at: watch_end(options.timeout, context.identity.expires()) };
         let included = self.renderer(context.query, &target, accepted.form)?.included;
         let view = View { form: accepted.form, annotations: self.annotations, included };
         let registry = target.resource.registry.clone();
         let body = match registry.watch(&target, &options, until).await {
-            Ok(watched) => ResponseBody::Watch(Box::new(WatchBody::new(target, options, view, watched))),
+            Ok(watched) => {
+                ResponseBody::Watch(Box::new(WatchBody::new(target, options, view, watched, observed)))
+            }
             // A compacted version is reported inside the stream, as by the watch cache.
             Err(status) if status.reason == StatusReason::Expired => ResponseBody::full(error_frame(&status)),
             Err(status) => return Err(status),
@@ -130,6 +139,7 @@ impl<H: Host> ApiServer<H> {
             annotations: self.annotations,
             now: jiff::Timestamp::now().as_second(),
             included,
+            scale: target.scale(),
         })
     }
 }

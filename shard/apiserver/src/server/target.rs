@@ -40,7 +40,7 @@ impl<H: Host> ApiServer<H> {
         let name = ResourceName::new(&wanted.group, &wanted.resource);
         let reads = matches!(wanted.verb, Verb::Get | Verb::List | Verb::Watch);
         let is_metadata_only =
-            reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata));
+            reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata(_)));
         let requested = RequestedResource {
             name: &name,
             version: &wanted.version,
@@ -68,8 +68,10 @@ impl<H: Host> ApiServer<H> {
             verb: wanted.verb,
             identity: Arc::clone(context.identity),
             spans_origins: spans_origins && resource.origin != Origin::BuiltIn,
+            flags: self.host.request_flags(&context.parts.headers),
             resource,
         };
+        context.observe(&self.metrics, &target);
         match (wanted.verb, wanted.name) {
             (Verb::Get, Some(name)) => self.get(context, &target, &name).await,
             (Verb::List, _) => self.list(context, &target).await,

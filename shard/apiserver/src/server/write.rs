@@ -1,22 +1,30 @@
 //! Create, update, patch and delete on the wire.
 
+use core::pin::Pin;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use fairlead_process::{Status, StatusDetails, StatusReason};
 use fairlead_schema::builtin::{BuiltinKind, builtin_by_kind};
 use fairlead_schema::patch::{
-    JsonPatch, JsonPatchError, StrategicPatchError, apply_merge_patch, apply_strategic_merge_patch,
+    JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
+    apply_strategic_merge_patch, is_client_scheme_group,
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::USER_AGENT;
 use http_body::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::body::{self, Document};
 use super::read::{list_options, options_status};
-use super::{ApiServer, Context, negotiation_status};
-use crate::host::Host;
-use crate::registry::{DeleteResult, StoredObject, Target, WriteResult, group_resource};
-use crate::request::{DeleteOptions, PatchKind, WriteOptions};
+use super::{ApiServer, Context, forbidden_because, negotiation_status};
+use crate::host::{Action, Attributes, Host};
+use crate::registry::{
+    AppliedConfiguration, DeleteResult, StoredObject, Target, WriteResult, group_resource,
+};
+use crate::request::{DeleteOptions, OptionsError, PatchKind, Query, WriteOptions};
+use crate::resource::Verb;
 use crate::response::{self, Response};
 
 impl<H: Host> ApiServer<H> {
@@ -75,8 +83,18 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        let kind = PatchKind::of(&context.parts.headers).map_err(|error| negotiation_status(&error))?;
+        check_patch_options(context.query, kind).map_err(|error| options_status("PatchOptions", &error))?;
         let options = write_options(context, "PatchOptions")?;
-        let patch = PatchDocument::read(&context.parts.headers, target, &body::read(body).await?)?;
+        let bytes = body::read(body).await?;
+        if let Some(record) = context.record {
+            record.request_patch(&bytes);
+        }
+        if kind == PatchKind::Apply {
+            return self.apply(context, target, name, &bytes, &options, warnings).await;
+        }
+        let patch = PatchDocument::read(kind, target, &bytes)?;
+        let options = WriteOptions { uses_managed_fields: patch.uses_managed_fields(), ..options };
         let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(group_resource(&target.resource), name))?;
@@ -91,6 +109,57 @@ impl<H: Host> ApiServer<H> {
         warnings.extend(found.into_inner());
         warnings.extend(options.warnings.take());
         self.written(context, target, &written?)
+    }
+
+    /// Server-side apply.
+    async fn apply(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        name: &str,
+        bytes: &[u8],
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Response, Status> {
+        let subresource = target.subresource.as_deref();
+        let own_kind = subresource.and_then(|name| target.resource.subresource(&target.version, name)?.kind);
+        if own_kind.is_some() {
+            return Err(Status::unsupported_media_type(&SUPPORTED[..2]));
+        }
+        let configuration = body::decode_configuration(bytes, options.field_validation, warnings)?;
+        let authorize_create = || -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>> {
+            Box::pin(self.authorize_create(context, target, name))
+        };
+        let configuration =
+            AppliedConfiguration { value: &configuration, authorize_create: &authorize_create };
+        let written = target.resource.registry.apply(target, name, &configuration, options).await;
+        warnings.extend(options.warnings.take());
+        self.written(context, target, &written?)
+    }
+
+    /// Whether the client may create the object that it applies.
+    async fn authorize_create(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        name: &str,
+    ) -> Result<(), Status> {
+        let action = Action::Resource {
+            verb: Verb::Create.as_str(),
+            group: &target.resource.name.group,
+            version: &target.version,
+            resource: &target.resource.name.resource,
+            subresource: target.subresource.as_deref(),
+            namespace: target.namespace.as_deref(),
+            name: Some(name),
+        };
+        let user = context.identity.user();
+        let attributes = Attributes::new(user, context.scopes, action);
+        let authorization = self.host.authorize(&attributes).decided().await;
+        if authorization.is_allowed() {
+            return Ok(());
+        }
+        Err(forbidden_because(user, &action, authorization.client_reason()))
     }
 
     pub(super) async fn delete<B>(
@@ -111,13 +180,16 @@ impl<H: Host> ApiServer<H> {
         warnings.extend(options.warnings.take());
         match deleted? {
             DeleteResult::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
+            DeleteResult::Gone(stored) if target.resource.strategy(&target.version).returns_deleted() => {
+                self.one(context, target, accepted, &stored, StatusCode::OK)
+            }
             DeleteResult::Gone(stored) => {
                 let resource = &target.resource;
                 // The object is deleted already, so the response must not be an error.
                 let meta = crate::object::ObjectMetaRef::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),
-                    group: resource.name.group.to_string(),
+                    group: resource.storage_name().group.to_string(),
                     kind: resource.name.resource.to_string(),
                     uid: meta.uid.into_owned(),
                     ..StatusDetails::default()
@@ -198,11 +270,37 @@ where
     let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
     body::check_kind(target, &mut document.value)?;
     body::apply_schema(target, &mut document, options.field_validation, warnings)?;
+    if let Some(record) = context.record {
+        record.request_object(&document.value);
+    }
     Ok(document.value)
 }
 
 fn write_options(context: &Context<'_>, kind: &str) -> Result<WriteOptions, Status> {
-    WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))
+    let options = WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))?;
+    let options = options.with_user_agent(user_agent(context));
+    Ok(WriteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
+}
+
+/// Checks the options that depend on the kind of a patch.
+fn check_patch_options(query: &Query<'_>, kind: PatchKind) -> Result<(), OptionsError> {
+    match kind {
+        PatchKind::Apply if query.get("fieldManager").is_none() => {
+            Err(OptionsError::Required { field: "fieldManager", message: "is required for apply patch" })
+        }
+        PatchKind::Json | PatchKind::Merge | PatchKind::Strategic if query.get("force").is_some() => {
+            Err(OptionsError::Forbidden {
+                field: "force",
+                message: "may not be specified for non-apply patch",
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn user_agent<'r>(context: &Context<'r>) -> &'r str {
+    let header = context.parts.headers.get(USER_AGENT);
+    header.and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn delete_options<B>(context: &Context<'_>, body: B) -> Result<DeleteOptions, Status>
@@ -215,7 +313,12 @@ where
         true => Value::Null,
         false => body::decode(&context.parts.headers, &bytes, ("meta.k8s.io/v1", "DeleteOptions"))?.value,
     };
-    DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))
+    if let Some(record) = context.record.filter(|_| !body.is_null()) {
+        record.request_object(&body);
+    }
+    let options =
+        DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))?;
+    Ok(DeleteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
 }
 
 /// A patch, decoded.
@@ -224,6 +327,8 @@ enum Patch {
     Merge(Value),
     /// A strategic merge patch, with the kind whose patch strategies it uses.
     Strategic(Value, &'static BuiltinKind),
+    /// A strategic merge patch of a custom resource whose kind Kubernetes' clients know.
+    ClientScheme(Value, Arc<str>),
 }
 
 /// A decoded patch with its duplicate fields.
@@ -233,22 +338,20 @@ struct PatchDocument {
 }
 
 impl PatchDocument {
-    fn read(headers: &HeaderMap, target: &Target, bytes: &[u8]) -> Result<Self, Status> {
-        let kind = PatchKind::of(headers).map_err(|error| negotiation_status(&error))?;
+    fn read(kind: PatchKind, target: &Target, bytes: &[u8]) -> Result<Self, Status> {
         let resource = &target.resource;
         let built_in = builtin_by_kind(&resource.name.group, &target.version, &resource.kind)
             .filter(|_| resource.origin == fairlead_names::Origin::BuiltIn);
-        if kind == PatchKind::Apply {
-            // Not supported: a merge without field ownership would silently lose fields.
-            let mut status = Status::unsupported_media_type(&SUPPORTED);
-            status.message = format!("server-side apply is not supported yet; {}", status.message);
-            return Err(status);
-        }
         let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
         let patch = match (kind, built_in) {
             (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),
-            (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED[..2])),
+            (PatchKind::Strategic, None)
+                if is_client_scheme_group(&resource.name.group) && target.scale().is_none() =>
+            {
+                Patch::ClientScheme(decoded.value, Arc::clone(&resource.kind))
+            }
+            (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED)),
             (PatchKind::Merge | PatchKind::Apply, _) if decoded.value.is_object() => {
                 Patch::Merge(decoded.value)
             }
@@ -259,6 +362,16 @@ impl PatchDocument {
         Ok(Self { patch, duplicates: decoded.duplicate_fields })
     }
 
+    /// Whether the patch reads or writes `metadata.managedFields`.
+    fn uses_managed_fields(&self) -> bool {
+        match &self.patch {
+            Patch::Json(patch) => patch.refers_to(&["metadata", "managedFields"]),
+            Patch::Merge(patch) | Patch::Strategic(patch, _) | Patch::ClientScheme(patch, _) => {
+                patch["metadata"].get("managedFields").is_some()
+            }
+        }
+    }
+
     fn apply(&self, old: &Value) -> Result<Value, Status> {
         let mut new = old.clone();
         match &self.patch {
@@ -267,6 +380,10 @@ impl PatchDocument {
             Patch::Strategic(patch, kind) => {
                 apply_strategic_merge_patch(kind, &mut new, patch)
                     .map_err(|error: StrategicPatchError| Status::bad_request(error.to_string()))?;
+            }
+            Patch::ClientScheme(patch, kind) => {
+                apply_client_scheme_patch(kind, &mut new, patch)
+                    .map_err(|error| Status::bad_request(error.to_string()))?;
             }
         }
         Ok(new)
@@ -284,5 +401,6 @@ fn json_patch_status(error: JsonPatchError) -> Status {
     }
 }
 
+/// The patch types of all kinds.
 const SUPPORTED: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];

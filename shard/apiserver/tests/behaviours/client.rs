@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_apiserver::ResponseBody;
 use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::{ApiServer, ResponseBody};
+use fairlead_process::Metrics;
 use fairlead_store::{Revision, Store};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use crate::host::{TestServerParts, assemble};
+use crate::host::{ResourcesOfTest, TestHost, TestServerParts, assemble, assemble_with};
 
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -27,9 +28,30 @@ impl Server {
     }
 
     pub(crate) async fn start_with(options: HubOptions) -> Self {
-        let server = Self(assemble(options));
+        Self::start_serving(options, &|_| Vec::new()).await
+    }
+
+    /// A server with further resources.
+    pub(crate) async fn start_serving(options: HubOptions, resources: ResourcesOfTest<'_>) -> Self {
+        let server = Self(assemble(options, resources));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server
+    }
+
+    /// A server with other settings than the default ones.
+    pub(crate) async fn configured(
+        configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
+    ) -> Self {
+        let server = Self(assemble_with(HubOptions::default(), &|_| Vec::new(), configure));
+        server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+        server
+    }
+
+    /// The value of a series in `/metrics`; 0 if it does not exist.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let text = String::from_utf8(self.0.metrics.text().unwrap().to_vec()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
     }
 
     pub(crate) fn hub(&self) -> &Hub {

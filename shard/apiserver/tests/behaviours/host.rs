@@ -15,9 +15,9 @@ use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, St
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
-    Action, Admission, AdmissionRequest, AdmissionWebhooks, ApiServer, Attributes, Decision, Host,
-    InterceptedRequest, RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath,
-    version_document,
+    Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, Authorization,
+    AuthorizationFuture, AuthorizationStep, Decision, DynamicAdmission, Host, InterceptedRequest,
+    RequestMetrics, RequestedResource, Response, Scope, ScopeSelector, ScopedPath, version_document,
 };
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
 use fairlead_names::{KeyCodec, Origin, ResourceName};
@@ -40,32 +40,57 @@ pub(crate) struct TestHost {
 
 /// A server with the parts that tests inspect.
 pub(crate) struct TestServerParts {
+    pub(crate) metrics: Metrics,
     pub(crate) api: Arc<ApiServer<TestHost>>,
     pub(crate) hub: Hub,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) driver: JoinHandle<Result<(), FollowError>>,
 }
 
+/// The resources of one test, over the registry of its server.
+pub(crate) type ResourcesOfTest<'t> = &'t dyn Fn(Arc<dyn Registry>) -> Vec<ServedResource>;
+
 /// Assembles a server. Its hub is driven by a task of the runtime.
-pub(crate) fn assemble(options: HubOptions) -> TestServerParts {
+pub(crate) fn assemble(options: HubOptions, resources_of_test: ResourcesOfTest<'_>) -> TestServerParts {
+    assemble_with(options, resources_of_test, |api, _| api)
+}
+
+/// Assembles a server with other settings than the default ones.
+pub(crate) fn assemble_with(
+    options: HubOptions,
+    resources_of_test: ResourcesOfTest<'_>,
+    configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
+) -> TestServerParts {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);
-    let webhooks = AdmissionWebhooks::follow(objects.clone(), &hub).unwrap();
-    let admission = Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), webhooks));
+    let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
+    let admission =
+        Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), Arc::clone(&dynamic)));
     let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
     let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(Arc::clone(&registry))));
+    resources.extend(resources_of_test(Arc::clone(&registry)).into_iter().map(Arc::new));
     resources.push(Arc::new(ruled(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
     let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
-    let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
-    let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
+    dynamic.set_host(Arc::new(PolicyHost { catalog: Arc::clone(&host.catalog) }));
+    let metrics = Metrics::new("test", "0").unwrap();
+    let api = ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", RequestMetrics::new(&metrics).unwrap());
+    let api = Arc::new(configure(api, &metrics));
     let driven = hub.clone();
     let driver = tokio::spawn(async move { driven.run().await });
-    TestServerParts { api, hub, store, driver }
+    TestServerParts { metrics, api, hub, store, driver }
+}
+
+impl TestHost {
+    /// `only:<name>` may do everything with objects of that name, `patch-only:<name>` may patch them.
+    fn decision(&self, attributes: &Attributes<'_>) -> Decision {
+        let allowed = is_allowed(attributes.user, &attributes.action);
+        if allowed { Decision::Allow } else { Decision::NoOpinion }
+    }
 }
 
 #[async_trait]
@@ -111,15 +136,24 @@ impl Host for TestHost {
         metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))
     }
 
-    /// `only:<name>` may do everything with objects of that name.
-    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let allowed = match (attributes.user.name.split_once(':'), attributes.action) {
-            (Some(("only", own)), Action::Resource { name, .. }) => name == Some(own),
-            (Some(("in", own)), Action::Resource { namespace, .. }) => namespace == Some(own),
-            (Some(_), Action::NonResource { .. }) => false,
-            _ => attributes.user.name != "nobody",
-        };
-        if allowed { Decision::Allow } else { Decision::NoOpinion }
+    fn authorization_steps(&self, attributes: &Attributes<'_>) -> Vec<AuthorizationStep> {
+        vec![AuthorizationStep {
+            name: "01-test",
+            decision: self.decision(attributes),
+            reason: "by name".into(),
+        }]
+    }
+
+    fn audit_annotations(&self, scopes: &ScopeSelector) -> Vec<(String, String)> {
+        vec![("kcp.io/cluster".into(), scopes.one().map_or("*", Scope::as_str).into())]
+    }
+
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
+        AuthorizationFuture::Ready(match self.decision(attributes) {
+            Decision::Allow => Authorization::allow("test", ""),
+            Decision::Deny(reason) => Authorization::deny("test", reason),
+            Decision::NoOpinion => Authorization::no_opinion("test", ""),
+        })
     }
 
     fn resolve(
@@ -142,8 +176,43 @@ impl Host for TestHost {
     }
 }
 
+fn is_allowed(user: &UserInfo, action: &Action<'_>) -> bool {
+    match (user.name.split_once(':'), action) {
+        (Some(("only", own)), Action::Resource { name, .. }) => *name == Some(own),
+        (Some(("patch-only", own)), Action::Resource { verb, name, .. }) => {
+            *verb == "patch" && *name == Some(own)
+        }
+        (Some(("in", own)), Action::Resource { namespace, .. }) => *namespace == Some(own),
+        (Some(_), Action::NonResource { .. }) => false,
+        _ => user.name != "nobody",
+    }
+}
+
+/// The host of webhooks and policies. Configurations of gadgets come from the scope `provider`.
+struct PolicyHost {
+    catalog: Arc<Catalog>,
+}
+
+impl AdmissionHost for PolicyHost {
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
+        (&*write.resource.name.resource == "gadgets").then(|| Scope::new("provider"))
+    }
+
+    fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        Ok(Arc::clone(&self.catalog))
+    }
+
+    fn is_allowed(&self, _scope: &Scope, user: &UserInfo, action: &Action<'_>) -> bool {
+        is_allowed(user, action)
+    }
+
+    fn service_account(&self, _scope: &Scope, namespace: &str, _name: &str) -> UserInfo {
+        UserInfo { name: format!("in:{namespace}"), ..UserInfo::default() }
+    }
+}
+
 /// Admits objects whose namespace exists; refuses Secrets named `forbidden`.
-struct NamespaceAdmission(NamespaceLifecycle, Arc<AdmissionWebhooks>);
+struct NamespaceAdmission(NamespaceLifecycle, Arc<DynamicAdmission>);
 
 #[async_trait]
 impl Admission for NamespaceAdmission {
@@ -154,6 +223,10 @@ impl Admission for NamespaceAdmission {
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         self.1.mutate(write, object, old).await?;
+        write.audit_annotations.add("test.example.com/mutated", write.name);
+        if object["metadata"]["labels"]["never"] == "ends" {
+            std::future::pending::<()>().await;
+        }
         if object["metadata"]["labels"]["mutate"] == "me" {
             object["metadata"]["labels"]["mutated"] = "yes".into();
         }
@@ -199,7 +272,7 @@ fn widgets(registry: Arc<dyn Registry>) -> ServedResource {
             }],
             deprecation_warning: deprecation.map(Into::into),
             subresources: vec![STATUS],
-            strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
+            strategy: Arc::new(CustomStrategy { has_status_subresource: true, scale: None }),
         }
     };
     let versions =
@@ -218,7 +291,7 @@ fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
         selectable_fields: Vec::new(),
         deprecation_warning: None,
         subresources: Vec::new(),
-        strategy: Arc::new(CustomStrategy { has_status_subresource: false }),
+        strategy: Arc::new(CustomStrategy::default()),
     };
     custom("gadgets", "Gadget", false, vec![version], registry)
 }
@@ -265,7 +338,7 @@ fn ruled(registry: Arc<dyn Registry>) -> ServedResource {
         selectable_fields: Vec::new(),
         deprecation_warning: None,
         subresources: vec![STATUS],
-        strategy: Arc::new(CustomStrategy { has_status_subresource: true }),
+        strategy: Arc::new(CustomStrategy { has_status_subresource: true, scale: None }),
     };
     let versions = vec![version("v1", with_rules), version("v1beta1", compiled)];
     ServedResource {
@@ -274,7 +347,7 @@ fn ruled(registry: Arc<dyn Registry>) -> ServedResource {
     }
 }
 
-fn custom(
+pub(crate) fn custom(
     plural: &str,
     kind: &str,
     namespaced: bool,
@@ -304,10 +377,10 @@ fn custom(
     }
 }
 
-const STATUS: Subresource =
+pub(crate) const STATUS: Subresource =
     Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
 
-struct NameAndColor;
+pub(crate) struct NameAndColor;
 
 impl Columns for NameAndColor {
     fn definitions(&self) -> Vec<Column> {

@@ -343,6 +343,22 @@ async fn a_selection_in_a_large_list_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_before_very_many_objects_does_not_count_them() {
+    let server = Server::start().await;
+    large(&server, 3500).await;
+    let counted = server.get(&format!("{CONFIG_MAPS}?limit=600")).await.json();
+    assert_eq!(counted["metadata"]["remainingItemCount"], 2900);
+    let mut page = server.get(&format!("{CONFIG_MAPS}?limit=400")).await.json();
+    let mut all = names(&page).len();
+    while let Some(token) = page["metadata"]["continue"].as_str() {
+        assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);
+        page = server.get(&format!("{CONFIG_MAPS}?limit=400&continue={token}")).await.json();
+        all += names(&page).len();
+    }
+    assert_eq!(all, 3500);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_whose_revision_is_compacted_is_broken_off() {
     let server = Server::start().await;
     large(&server, 400).await;

@@ -2,16 +2,25 @@
 //! at random. The clock is paused: waiting costs nothing and times are exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod apply;
+mod audit;
 mod client;
+mod conversions;
 mod deletes;
 mod discovery;
+mod events;
 mod host;
+mod https;
+mod limits;
 mod lists;
+mod metrics;
 mod negotiation;
 mod open_api;
 mod patches;
+mod policies;
 mod requests;
 mod rules;
+mod scale;
 mod watches;
 mod webhooks;
 mod writes;

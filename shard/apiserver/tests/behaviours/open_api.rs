@@ -10,9 +10,16 @@ async fn the_index_links_to_immutable_documents() {
     let index = server.get_as("/openapi/v3?timeout=32s", "application/json, */*").await;
     assert_eq!((index.code.as_u16(), index.header("content-type")), (200, "application/json"));
     assert_eq!(index.header("cache-control"), "no-cache, private");
-    for path in
-        ["api/v1", "apis/example.com/v1", "apis/example.com/v1beta1", "apis/rbac.authorization.k8s.io/v1"]
-    {
+    for path in [
+        "api",
+        "apis",
+        "apis/rbac.authorization.k8s.io",
+        "version",
+        "api/v1",
+        "apis/example.com/v1",
+        "apis/example.com/v1beta1",
+        "apis/rbac.authorization.k8s.io/v1",
+    ] {
         let url = index.json()["paths"][path]["serverRelativeURL"].as_str().unwrap().to_owned();
         let hash = url.strip_prefix(&format!("/openapi/v3/{path}?hash=")).unwrap();
         let document = server.get_as(&format!("{url}&timeout=32s"), "application/json").await;
@@ -79,9 +86,10 @@ async fn a_matching_etag_gets_304() {
 async fn missing_documents_and_unsupported_formats() {
     let server = Server::start().await;
     for path in [
-        "/openapi/v2",
+        "/openapi/v1",
+        "/openapi/v2/x",
         "/openapi/v3/apis/none/v1",
-        "/openapi/v3/api",
+        "/openapi/v3/apis/example.com",
         "//openapi/v3",
         "/openapi/v3/apis/example.com/v1/x",
     ] {
@@ -95,4 +103,31 @@ async fn missing_documents_and_unsupported_formats() {
         assert_eq!(server.get_as(path, &either).await.header("content-type"), "application/json");
     }
     assert_eq!(server.get("//clusters/unsynced/openapi/v3").await.failure().0, 503, "never an empty index");
+}
+
+#[tokio::test(start_paused = true)]
+async fn older_clients_get_the_built_in_kinds_in_version_2() {
+    let server = Server::start().await;
+    let json = server.get("/openapi/v2").await;
+    assert_eq!((json.code.as_u16(), json.header("content-type")), (200, "application/json"));
+    let document = json.json();
+    assert_eq!(document["swagger"], "2.0");
+    assert!(document["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"].is_object());
+    assert_eq!(
+        document["paths"].get("/apis/example.com/v1/gadgets"),
+        None,
+        "custom resources are in version 3 only"
+    );
+    let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    for accept in
+        [protobuf, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf,application/json;q=0.5"]
+    {
+        let encoded = server.get_as("/openapi/v2", accept).await;
+        assert_eq!((encoded.code.as_u16(), encoded.header("content-type")), (200, protobuf));
+        assert_eq!(&encoded.bytes[..5], b"\n\x032.0");
+        assert_ne!(encoded.header("etag"), json.header("etag"));
+    }
+    let etag = json.header("etag");
+    assert_eq!(server.send("GET", "/openapi/v2", &[("if-none-match", etag)], "").await.code, 304);
+    assert_eq!(server.get_as("/openapi/v2", "text/html").await.failure().0, 406);
 }

@@ -114,6 +114,24 @@ async fn a_streamed_list_ends_with_a_bookmark() {
     assert_eq!(server.get(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=abc")).await.failure().0, 400);
 }
 
+/// As in Kubernetes, a watch without a version is one with `sendInitialEvents=true`.
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_watch_without_a_version_ends_with_a_bookmark() {
+    let server = Server::start().await;
+    server.config_map("a", json!({})).await;
+    for query in ["", "&resourceVersion=0"] {
+        let path = format!("{CONFIG_MAPS}?watch=true&allowWatchBookmarks=true{query}");
+        let mut watch = server.watch(&path).await;
+        assert!(watch.brief().await.starts_with("ADDED a "));
+        let bookmark = watch.next().await.unwrap();
+        assert_eq!(bookmark["type"], "BOOKMARK");
+        assert_eq!(
+            bookmark["object"]["metadata"]["annotations"],
+            json!({"k8s.io/initial-events-end": "true"})
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn bookmarks_are_sent_on_request() {
     let server = Server::start().await;
@@ -184,7 +202,7 @@ async fn a_deletion_carries_its_own_revision_and_the_last_state() {
 #[tokio::test(start_paused = true)]
 async fn tables_and_metadata_can_be_watched() {
     let server = Server::start().await;
-    let path = format!("{WIDGETS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=10");
+    let path = format!("{WIDGETS}?watch=true&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=10");
     let mut table = server.watch_as(&path, TABLE).await;
     let mut metadata = server.watch_as(&path, METADATA).await;
     let created = server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"color": "red"}})).await;

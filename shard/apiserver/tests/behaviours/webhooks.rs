@@ -4,68 +4,36 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::PrivateKeyDer;
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::client::Server;
+use crate::https::HttpsServer;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A server of webhooks, one per path. It keeps the requests of the reviews.
 struct Webhooks {
-    url: String,
-    ca_bundle: String,
+    server: HttpsServer,
     reviews: Arc<Mutex<Vec<Value>>>,
-    _accepting: JoinSet<()>,
 }
 
 impl Webhooks {
     async fn start() -> Self {
-        let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![key.cert.der().clone()], private)
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let reviews = Arc::new(Mutex::new(Vec::new()));
-        let mut accepting = JoinSet::new();
         let seen = Arc::clone(&reviews);
-        accepting.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
-                connections.spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = service_fn(move |request| reply(request, Arc::clone(&seen)));
-                    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    // A client may disconnect at any time.
-                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        Self { url, ca_bundle: STANDARD.encode(key.cert.pem()), reviews, _accepting: accepting }
+        let server = HttpsServer::start(move |path, body| reply(path, body, Arc::clone(&seen))).await;
+        Self { server, reviews }
     }
 
     /// A webhook for creates, updates and deletes of config maps.
     fn webhook(&self, path: &str, changes: &Value) -> Value {
         let mut webhook = json!({
             "name": format!("{path}.example.com"),
-            "clientConfig": {"url": format!("{}/{path}", self.url), "caBundle": self.ca_bundle},
+            "clientConfig": self.server.client_config(&format!("/{path}")),
             "rules": [{
                 "operations": ["CREATE", "UPDATE", "DELETE"],
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
@@ -84,13 +52,7 @@ impl Webhooks {
     }
 }
 
-async fn reply(
-    request: Request<Incoming>,
-    seen: Arc<Mutex<Vec<Value>>>,
-) -> Result<Response<Full<bytes::Bytes>>, std::convert::Infallible> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let review: Value = serde_json::from_slice(&body).unwrap();
+async fn reply(path: String, review: Value, seen: Arc<Mutex<Vec<Value>>>) -> Response<Full<Bytes>> {
     let mut wanted = review["request"].clone();
     wanted["path"] = path.clone().into();
     seen.lock().unwrap().push(wanted);
@@ -113,7 +75,7 @@ async fn reply(
         "/silent/a" => std::future::pending().await,
         "/redirect/a" => {
             let response = Response::builder().status(307).header("location", "/warn/a");
-            return Ok(response.body(Full::default()).unwrap());
+            return response.body(Full::default()).unwrap();
         }
         _ => json!({"allowed": true}),
     };
@@ -122,7 +84,7 @@ async fn reply(
     }
     let answer =
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Ok(Response::new(Full::from(answer.to_string())))
+    Response::new(Full::from(answer.to_string()))
 }
 
 fn config_map(name: &str) -> Value {
@@ -267,6 +229,73 @@ async fn selectors_and_rules_limit_what_a_webhook_sees() {
         server.delete(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations/v")).await;
         server.delete(&format!("{CONFIG_MAPS}/one")).await;
     }
+}
+
+#[tokio::test]
+async fn match_conditions_limit_what_a_webhook_sees() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let condition = |expression: &str| json!({"name": "c", "expression": expression});
+    for (conditions, policy, expected) in [
+        (json!([condition("object.data.text == 'x'")]), "Fail", Ok(1)),
+        (json!([condition("object.data.text != 'x'")]), "Fail", Ok(0)),
+        (json!([condition("object.nope == 1")]), "Ignore", Ok(0)),
+        (
+            json!([condition("object.nope == 1")]),
+            "Fail",
+            Err(
+                "configmaps \"one\" is forbidden: expression 'object.nope == 1' resulted in error: no such key: nope",
+            ),
+        ),
+        (json!([condition("authorizer.requestResource.check('create').allowed()")]), "Fail", Ok(1)),
+        (json!([condition("request.userInfo.username.startsWith('system:')")]), "Fail", Ok(0)),
+    ] {
+        for kind in ["mutating", "validating"] {
+            let changes =
+                json!({"name": "a.example.com", "matchConditions": conditions, "failurePolicy": policy});
+            configure(&server, kind, "w", vec![webhooks.webhook("allow/a", &changes)]).await;
+            let response = server.post(CONFIG_MAPS, &config_map("one")).await;
+            match expected {
+                Ok(reviews) => {
+                    assert_eq!(response.code, 201, "{conditions}: {response:?}");
+                    assert_eq!(webhooks.take_reviews().len(), reviews, "{conditions}");
+                }
+                Err(message) => {
+                    assert_eq!(response.failure(), (403, "Forbidden".to_owned(), message.to_owned()));
+                    assert!(webhooks.take_reviews().is_empty());
+                }
+            }
+            server.delete(&format!("{CONFIGURATIONS}/{kind}webhookconfigurations/w")).await;
+            server.delete(&format!("{CONFIG_MAPS}/one")).await;
+        }
+    }
+    let webhook =
+        webhooks.webhook("allow/a", &json!({"name": "a.example.com", "matchConditions": [condition("1")]}));
+    let object = json!({"metadata": {"name": "w"}, "webhooks": [webhook]});
+    let message =
+        server.post(&format!("{CONFIGURATIONS}/validatingwebhookconfigurations"), &object).await.failure().2;
+    assert!(message.ends_with("must evaluate to bool but got int"), "{message}");
+}
+
+#[tokio::test]
+async fn policies_and_webhooks_let_each_other_run_again() {
+    let (server, webhooks) = (Server::start().await, Webhooks::start().await);
+    let again = json!({"name": "first.example.com", "reinvocationPolicy": "IfNeeded"});
+    configure(&server, "mutating", "m", vec![webhooks.webhook("append/a", &again)]).await;
+    let source = "[JSONPatch{op: 'replace', path: '/data/text', value: object.data.text + '-'}]";
+    let spec = json!({
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [{
+            "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+        }]},
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": source}}],
+    });
+    let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+    server.create(&format!("{CONFIGURATIONS}/mutatingadmissionpolicies"), &policy).await;
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p"}});
+    server.create(&format!("{CONFIGURATIONS}/mutatingadmissionpolicybindings"), &binding).await;
+    // The webhook, the policy, and the webhook again because the policy has changed the object.
+    let created = server.create(CONFIG_MAPS, &config_map("one")).await;
+    assert_eq!(created["data"]["text"], "x+-+");
 }
 
 #[tokio::test]

@@ -22,7 +22,10 @@ async fn a_create_fills_in_the_server_metadata() {
     assert_eq!(metadata["uid"].as_str().unwrap().len(), 36);
     let created_at = metadata["creationTimestamp"].as_str().unwrap();
     assert!(created_at.len() == 20 && created_at.ends_with('Z'), "{created_at}");
-    for absent in ["deletionTimestamp", "managedFields", "selfLink", "generation"] {
+    let managed =
+        json!({"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:annotations": {".": {}, "f:kept": {}}}});
+    assert_eq!(metadata["managedFields"][0]["fieldsV1"], managed);
+    for absent in ["deletionTimestamp", "selfLink", "generation"] {
         assert_eq!(metadata.get(absent), None, "{absent}");
     }
     assert_eq!(server.get(&format!("{CONFIG_MAPS}/a")).await.json(), created);

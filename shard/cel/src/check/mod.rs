@@ -12,7 +12,7 @@ use thiserror::Error;
 pub(crate) use checker::{Checked, Reference};
 pub(crate) use library::{Function, Functions, overload_arguments};
 
-use crate::syntax::{Issues, MacroSet, Source, parse};
+use crate::syntax::{Expr, Issues, Literal, MacroSet, Source, parse};
 use crate::types::{DeclKind, DeclType, FieldType, ObjectType, Type};
 
 /// The names that expressions can use.
@@ -111,6 +111,22 @@ impl Declarations {
         Arc::make_mut(&mut self.functions).extend(library::functions_of("jsonpatch"));
     }
 
+    /// As [`add_patch_types`](Self::add_patch_types), with the functions of declarations that have them.
+    pub(crate) fn share_patch_types(&mut self, other: &Self) {
+        self.has_patch_types = other.has_patch_types;
+        self.functions = Arc::clone(&other.functions);
+    }
+
+    /// Hides a variable from expressions that are checked later. Its place remains, so that checked expressions, which
+    /// refer to places, are still valid.
+    pub(crate) fn hide_variable(&mut self, name: &str) {
+        let variables = Arc::make_mut(&mut self.variables);
+        for declared in variables.iter_mut().filter(|declared| *declared.name == *name) {
+            // No expression can have an empty name.
+            declared.name = Box::from("");
+        }
+    }
+
     /// Declares a field of `variables`.
     pub(crate) fn add_named(&mut self, name: &str, type_: Type) {
         self.named.push((name.into(), type_));
@@ -158,6 +174,35 @@ impl Declarations {
             validators::validate(&checked, &source, &mut issues);
         }
         if issues.is_empty() { Ok(checked) } else { Err(CompileError::Invalid(issues.render(&source))) }
+    }
+
+    /// The fields of a variable that a checked expression selects. Kubernetes does not count `claims['email']`.
+    pub(crate) fn selected_fields(&self, checked: &Checked, variable: &str) -> Vec<Box<str>> {
+        let tree = &checked.tree;
+        let is_variable = |id| match checked.reference(id) {
+            Some(Reference::Variable(place)) => {
+                self.variables.get(*place).is_some_and(|declared| *declared.name == *variable)
+            }
+            _ => false,
+        };
+        let mut fields = Vec::new();
+        for id in tree.ids() {
+            match tree.get(id) {
+                Expr::Select { operand, field, .. } if is_variable(*operand) => fields.push((**field).into()),
+                Expr::Call { function, arguments, .. } if &**function == "_?._" => {
+                    if let [operand, field] = arguments.as_slice()
+                        && is_variable(*operand)
+                        && let Some(Literal::String(field)) = tree.literal(*field)
+                    {
+                        fields.push((**field).into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        fields.sort();
+        fields.dedup();
+        fields
     }
 
     pub(crate) fn variable_list(&self) -> &Arc<Vec<Declared>> {
@@ -219,7 +264,7 @@ impl Declarations {
                 _ => Some(Type::Dyn),
             };
         }
-        match &self.objects.get(object)?.field(field)?.type_ {
+        match &self.objects.get(object)?.named_field(field)?.type_ {
             FieldType::Declared(declared) => Some(declared.type_().clone()),
             FieldType::Preserved => None,
         }

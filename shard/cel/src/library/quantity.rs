@@ -82,6 +82,24 @@ impl Quantity {
         Ok(Self(Amount::Large(Arc::new(decimal))))
     }
 
+    /// The text that Kubernetes writes for a quantity: `2k` for `2000`, `1Mi` for `1024Ki`, `500m` for `0.5`.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn canonical(text: &str) -> Result<String, &'static str> {
+        let quantity = Self::parse(text)?;
+        let form = split(text)?.suffix;
+        let decimal = quantity.decimal();
+        if matches!(suffix(form)?, Suffix::Binary(_))
+            && let Some(binary) = decimal.binary_text()
+        {
+            return Ok(binary);
+        }
+        // `E` alone is a suffix; before a number it begins an exponent.
+        let has_exponent = form.len() > 1 && form.starts_with(['e', 'E']) && !form.ends_with('i');
+        Ok(decimal.decimal_text(has_exponent))
+    }
+
     pub(crate) fn from_int(value: i64) -> Self {
         Self(Amount::Small { value, scale: 0 })
     }
@@ -98,7 +116,8 @@ impl Quantity {
         }
     }
 
-    pub(crate) fn as_double(&self) -> f64 {
+    /// The nearest floating-point number.
+    pub fn as_double(&self) -> f64 {
         let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::INFINITY);
         match &self.0 {
             Amount::Small { value, scale: 0 } => *value as f64,
@@ -111,7 +130,8 @@ impl Quantity {
         }
     }
 
-    pub(crate) fn sign(&self) -> i64 {
+    /// 1, 0 or -1.
+    pub fn sign(&self) -> i64 {
         match &self.0 {
             Amount::Small { value, .. } => value.signum(),
             Amount::Large(decimal) if decimal.digits.is_empty() => 0,
@@ -327,6 +347,52 @@ impl Decimal {
         format!("{sign}{integer}.{fraction}")
     }
 
+    /// The number with an exponent that is a multiple of three, as a suffix where there is one.
+    fn decimal_text(&self, has_exponent: bool) -> String {
+        if self.digits.is_empty() {
+            return "0".to_owned();
+        }
+        let highest = if has_exponent { i64::MAX } else { 18 };
+        let exponent = (self.exponent.div_euclid(3) * 3).min(highest);
+        let suffix = match (exponent, has_exponent) {
+            (0, _) => String::new(),
+            (exponent, true) => format!("e{exponent}"),
+            (-9, _) => "n".to_owned(),
+            (-6, _) => "u".to_owned(),
+            (-3, _) => "m".to_owned(),
+            (exponent, _) => {
+                let index = usize::try_from(exponent / 3 - 1).unwrap_or(0);
+                ["k", "M", "G", "T", "P", "E"].get(index).copied().unwrap_or_default().to_owned()
+            }
+        };
+        let sign = if self.is_negative { "-" } else { "" };
+        let digits: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
+        let zeros = usize::try_from(self.exponent - exponent).unwrap_or(0);
+        format!("{sign}{digits}{}{suffix}", "0".repeat(zeros))
+    }
+
+    /// The number with a binary suffix; `None` for fractions and for numbers below 1024.
+    fn binary_text(&self) -> Option<String> {
+        if self.exponent < 0 {
+            return None;
+        }
+        let mut value: u128 = 0;
+        for digit in self.digits.iter().copied().chain((0..self.exponent).map(|_| 0)) {
+            value = value.checked_mul(10)?.checked_add(u128::from(digit))?;
+        }
+        if value < 1024 {
+            return None;
+        }
+        let mut suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
+        let mut suffix = suffixes.next()?;
+        while value.is_multiple_of(1024)
+            && let Some(next) = suffixes.next()
+        {
+            (value, suffix) = (value / 1024, next);
+        }
+        Some(format!("{}{value}{suffix}", if self.is_negative { "-" } else { "" }))
+    }
+
     fn compare(&self, other: &Self) -> Ordering {
         match (self.is_negative, other.is_negative) {
             (false, true) => Ordering::Greater,
@@ -409,6 +475,36 @@ mod tests {
 
     fn quantity(text: &str) -> Quantity {
         Quantity::parse(text).unwrap()
+    }
+
+    #[test]
+    fn quantities_have_one_canonical_text() {
+        for (text, expected) in [
+            ("2", "2"),
+            ("2000", "2k"),
+            ("007", "7"),
+            ("+1", "1"),
+            ("0", "0"),
+            ("0.5", "500m"),
+            ("1.5", "1500m"),
+            ("1500m", "1500m"),
+            ("1500k", "1500k"),
+            ("1000k", "1M"),
+            ("-2000", "-2k"),
+            ("1e3", "1e3"),
+            ("12e2", "1200"),
+            ("1E", "1E"),
+            ("1024Ki", "1Mi"),
+            ("1000Ki", "1000Ki"),
+            ("512Ki", "512Ki"),
+            ("0.5Gi", "512Mi"),
+            ("1Ki", "1Ki"),
+            ("0.25Ki", "256"),
+            ("0.0001", "100u"),
+        ] {
+            assert_eq!(Quantity::canonical(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert!(Quantity::canonical("x").is_err());
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Tree {
         self.nodes.len() >= MAX_NODES
     }
 
+    /// All nodes.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ExprId> + use<> {
+        (0..self.nodes.len()).map(ExprId::at)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Type, escape};
+use super::{RESERVED_WORDS, Type, escape};
 use crate::limits::MAX_REQUEST_SIZE;
 
 const MAX_SIZE: i64 = MAX_REQUEST_SIZE as i64;
@@ -309,6 +309,12 @@ impl ObjectType {
 
     pub(crate) fn field(&self, identifier: &str) -> Option<&Field> {
         self.fields.get(*self.by_identifier.get(identifier)?)
+    }
+
+    /// A field by its name in expressions. A reserved word may be written without its escape, as in Kubernetes since 1.31;
+    /// estimates do not know that.
+    pub(crate) fn named_field(&self, name: &str) -> Option<&Field> {
+        self.field(name).or_else(|| if RESERVED_WORDS.contains(&name) { self.property(name) } else { None })
     }
 
     /// Fields that expressions can name.

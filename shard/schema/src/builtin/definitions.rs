@@ -4,18 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
 use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, ResourceQuota, Secret, ServiceAccount};
+use k8s_openapi::api::events::v1::Event as EventsEvent;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, DeleteOptions, Patch, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResourceList, APIVersions, DeleteOptions, Patch, Status,
+};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use schemars::generate::SchemaSettings;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -24,12 +30,15 @@ use super::kind::builtin_kinds;
 use super::overlay;
 use super::reference::{REFERENCE_PREFIX, referenced};
 use super::shape::{ShapeTable, shape_table};
+use crate::apply::{ObjectType, TypeRef, TypeTable};
 
 /// The generated definitions: their text for OpenAPI documents, and their shapes for all other uses. The generated
 /// trees are dropped because they are ten times as large.
 struct Definitions {
     texts: BTreeMap<String, Box<RawValue>>,
     shapes: ShapeTable,
+    merge_types: TypeTable,
+    merge_type_of: BTreeMap<String, TypeRef>,
 }
 
 /// The OpenAPI v3 component of that name as JSON text; references are relative to `#/components/schemas/`.
@@ -56,6 +65,18 @@ pub(crate) fn builtin_shapes() -> &'static ShapeTable {
     &definitions().shapes
 }
 
+/// The types by which server-side apply merges the objects of all definitions.
+pub(crate) fn builtin_merge_types() -> &'static TypeTable {
+    &definitions().merge_types
+}
+
+/// The type by which server-side apply merges the objects of a definition.
+pub(crate) fn builtin_merge_type(definition: &str) -> Option<ObjectType<'static>> {
+    let definitions = definitions();
+    let root = definitions.merge_type_of.get(definition)?;
+    Some(ObjectType::new(&definitions.merge_types, &definitions.merge_types, *root))
+}
+
 /// The schema of a definition without references, in the form of a CRD's `openAPIV3Schema`.
 ///
 /// `metadata` is an open object, as in CRDs. Recursion (only in `JSONSchemaProps`) ends in an open value. Each call
@@ -79,7 +100,8 @@ fn definitions() -> &'static Definitions {
             let text = serde_json::value::to_raw_value(schema).ok()?;
             Some((name.clone(), text))
         });
-        Definitions { texts: texts.collect(), shapes: shape_table(&schemas) }
+        let (merge_types, merge_type_of) = TypeTable::of_definitions(&schemas, &overlay::is_struct);
+        Definitions { texts: texts.collect(), shapes: shape_table(&schemas), merge_types, merge_type_of }
     })
 }
 
@@ -92,16 +114,23 @@ fn generate() -> Map<String, Value> {
     add!(
         ConfigMap,
         Event,
+        EventsEvent,
         Namespace,
+        ResourceQuota,
         Secret,
         ServiceAccount,
+        CertificateSigningRequest,
         Lease,
         ClusterRole,
         ClusterRoleBinding,
         Role,
         RoleBinding,
         CustomResourceDefinition,
+        MutatingAdmissionPolicy,
+        MutatingAdmissionPolicyBinding,
         MutatingWebhookConfiguration,
+        ValidatingAdmissionPolicy,
+        ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
         LocalSubjectAccessReview,
         SelfSubjectAccessReview,
@@ -111,7 +140,11 @@ fn generate() -> Map<String, Value> {
         TokenRequest,
         TokenReview,
         Scale,
+        APIGroup,
+        APIGroupList,
         APIResourceList,
+        APIVersions,
+        Info,
         DeleteOptions,
         Patch,
         Status,
@@ -133,7 +166,10 @@ fn generate() -> Map<String, Value> {
     for (definition, group, kind) in [
         ("io.k8s.api.authentication.v1.TokenRequest", "authentication.k8s.io", "TokenRequest"),
         ("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "Scale"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup", "", "APIGroup"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", "", "APIGroupList"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", "", "APIResourceList"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", "", "APIVersions"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "", "DeleteOptions"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.Status", "", "Status"),
     ] {

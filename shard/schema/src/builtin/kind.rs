@@ -41,6 +41,8 @@ pub struct BuiltinKind {
     pub allows_create_on_update: bool,
     /// Whether an update without a resourceVersion is accepted.
     pub allows_unconditional_update: bool,
+    /// Whether the response to a delete is the object, instead of a Status.
+    pub returns_deleted: bool,
     /// Whether `metadata.generation` is maintained.
     pub has_generation: bool,
     /// The version in which kcp stores the kind; the discovery hash is computed from it.
@@ -84,7 +86,14 @@ impl BuiltinKind {
     /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
     #[must_use]
     pub fn storage_version_hash(&self) -> Option<String> {
-        self.is_stored().then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
+        self.is_stored()
+            .then(|| storage_version_hash("", self.storage_group(), self.hashed_version, self.kind))
+    }
+
+    /// The group under which objects are stored: events of both groups are the same objects.
+    #[must_use]
+    pub fn storage_group(&self) -> &'static str {
+        if self.group == "events.k8s.io" { "" } else { self.group }
     }
 
     /// Defaulting, validation and preparation of the kind.
@@ -143,6 +152,7 @@ const STORED: BuiltinKind = BuiltinKind {
     selectable_fields: &[],
     allows_create_on_update: false,
     allows_unconditional_update: true,
+    returns_deleted: false,
     has_generation: false,
     hashed_version: "v1",
     semantics: &semantics::SchemaOnly,
@@ -200,7 +210,7 @@ static KINDS: &[BuiltinKind] = &[
             "type",
         ],
         allows_create_on_update: true,
-        semantics: &semantics::Event,
+        semantics: &semantics::CoreEvent,
         ..STORED
     },
     BuiltinKind {
@@ -215,6 +225,17 @@ static KINDS: &[BuiltinKind] = &[
         name_rule: NameRule::Dns1123Label,
         selectable_fields: &["status.phase"],
         semantics: &semantics::Namespace,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "ResourceQuota",
+        plural: "resourcequotas",
+        singular: "resourcequota",
+        short_names: &["quota"],
+        subresources: &[STATUS],
+        definition: "io.k8s.api.core.v1.ResourceQuota",
+        returns_deleted: true,
+        semantics: &semantics::ResourceQuota,
         ..STORED
     },
     BuiltinKind {
@@ -237,6 +258,7 @@ static KINDS: &[BuiltinKind] = &[
             body: Some(("authentication.k8s.io", "v1", "TokenRequest")),
         }],
         definition: "io.k8s.api.core.v1.ServiceAccount",
+        returns_deleted: true,
         ..STORED
     },
     BuiltinKind {
@@ -281,6 +303,23 @@ static KINDS: &[BuiltinKind] = &[
         singular: "subjectaccessreview",
         definition: "io.k8s.api.authorization.v1.SubjectAccessReview",
         ..AUTHORIZATION
+    },
+    BuiltinKind {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        singular: "certificatesigningrequest",
+        short_names: &["csr"],
+        namespaced: false,
+        subresources: &[
+            BuiltinSubresource { name: "approval", verbs: &["get", "patch", "update"], body: None },
+            STATUS,
+        ],
+        definition: "io.k8s.api.certificates.v1.CertificateSigningRequest",
+        name_rule: NameRule::PathSegment,
+        selectable_fields: &["spec.signerName"],
+        semantics: &semantics::CertificateSigningRequest,
+        ..STORED
     },
     BuiltinKind {
         group: "coordination.k8s.io",
@@ -328,11 +367,46 @@ static KINDS: &[BuiltinKind] = &[
         ..RBAC
     },
     BuiltinKind {
+        kind: "MutatingAdmissionPolicy",
+        plural: "mutatingadmissionpolicies",
+        singular: "mutatingadmissionpolicy",
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy",
+        hashed_version: "v1beta1",
+        semantics: &semantics::MutatingAdmissionPolicy,
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "MutatingAdmissionPolicyBinding",
+        plural: "mutatingadmissionpolicybindings",
+        singular: "mutatingadmissionpolicybinding",
+        definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding",
+        hashed_version: "v1beta1",
+        semantics: &semantics::PolicyBinding { is_mutating: true },
+        ..ADMISSION
+    },
+    BuiltinKind {
         kind: "MutatingWebhookConfiguration",
         plural: "mutatingwebhookconfigurations",
         singular: "mutatingwebhookconfiguration",
         definition: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
         semantics: &semantics::WebhookConfiguration { is_mutating: true },
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "ValidatingAdmissionPolicy",
+        plural: "validatingadmissionpolicies",
+        singular: "validatingadmissionpolicy",
+        subresources: &[STATUS],
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
+        semantics: &semantics::ValidatingAdmissionPolicy,
+        ..ADMISSION
+    },
+    BuiltinKind {
+        kind: "ValidatingAdmissionPolicyBinding",
+        plural: "validatingadmissionpolicybindings",
+        singular: "validatingadmissionpolicybinding",
+        definition: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+        semantics: &semantics::PolicyBinding { is_mutating: false },
         ..ADMISSION
     },
     BuiltinKind {
@@ -342,6 +416,29 @@ static KINDS: &[BuiltinKind] = &[
         definition: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
         semantics: &semantics::WebhookConfiguration { is_mutating: false },
         ..ADMISSION
+    },
+    BuiltinKind {
+        group: "events.k8s.io",
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        definition: "io.k8s.api.events.v1.Event",
+        selectable_fields: &[
+            "reason",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reportingController",
+            "type",
+        ],
+        allows_create_on_update: true,
+        semantics: &semantics::EventsEvent,
+        ..STORED
     },
     BuiltinKind {
         group: "apiextensions.k8s.io",
@@ -373,12 +470,19 @@ mod tests {
             ("", "configmaps", "BcsYVNKF43M="),
             ("", "events", "9dDOQsG8mfE="),
             ("", "namespaces", "DYe+LmmEOcs="),
+            ("", "resourcequotas", "drjg5y79DvY="),
             ("", "secrets", "cqhVaDyekjw="),
             ("", "serviceaccounts", "4Bd9hRsOD00="),
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "psQzeF0nvLY="),
+            ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "DhZzpiid8UU="),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies", "d/uKgE8IEDM="),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "JOV69qiJP9o="),
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "nS8Hvd/tfaU="),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "YYJqJUOYU9U="),
             ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),
+            ("certificates.k8s.io", "certificatesigningrequests", "8DaGkP8o5QE="),
             ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
+            ("events.k8s.io", "events", "9dDOQsG8mfE="),
             ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),
             ("rbac.authorization.k8s.io", "clusterroles", "EaTVTweV/FA="),
             ("rbac.authorization.k8s.io", "rolebindings", "MzIGXqlinao="),

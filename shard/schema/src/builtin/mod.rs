@@ -16,11 +16,9 @@ pub use kind::{
     storage_version_hash,
 };
 pub use normalize::{NormalizeError, normalize_definition};
-pub use semantics::{NAMESPACE_NAME_LABEL, Semantics};
+pub use semantics::{NAMESPACE_NAME_LABEL, Semantics, event_to_core_form, event_to_events_form};
 pub use table::{ColumnFormat, TableColumn};
 
-pub(crate) use definitions::{builtin_shapes, list_definition};
+pub(crate) use definitions::{builtin_merge_type, builtin_merge_types, builtin_shapes, list_definition};
 pub(crate) use reference::REFERENCE_PREFIX;
-#[cfg(test)]
-pub(crate) use shape::shape_table;
-pub(crate) use shape::{ListMerge, Shape, ShapeTable};
+pub(crate) use shape::{ListMerge, Shape, ShapeTable, shape_table};

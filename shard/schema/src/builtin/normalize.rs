@@ -6,6 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use fairlead_cel::Quantity;
 use serde_json::{Map, Value};
 
 use super::definitions::builtin_shapes;
@@ -127,6 +128,8 @@ impl Normalizer<'_> {
                 &Position { go_type: &shape.name, go_field: &go_field, path: &path },
             )?;
             let is_absent = match self.shapes.resolve(&field.shape) {
+                // An empty list resets the owners of all fields.
+                Shape::List { .. } if name == "managedFields" => false,
                 Shape::List { .. } | Shape::Map(_) => is_empty(value),
                 Shape::Scalar(_) => !field.keeps_zero && is_zero(value),
                 _ => false,
@@ -148,9 +151,15 @@ impl Normalizer<'_> {
         position: &Position<'_>,
     ) -> Result<(), NormalizeError> {
         let fits = match (scalar, &mut *value) {
-            (Scalar::Text | Scalar::Quantity, Value::String(_))
+            (Scalar::Text, Value::String(_))
             | (Scalar::Bool, Value::Bool(_))
-            | (Scalar::Number | Scalar::Quantity, Value::Number(_)) => true,
+            | (Scalar::Number, Value::Number(_)) => true,
+            (Scalar::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
+                let canonical = Quantity::canonical(&text);
+                *value = canonical.map_err(|error| NormalizeError(error.to_owned()))?.into();
+                true
+            }
             (Scalar::Int64, Value::Number(number)) => number.is_i64(),
             (Scalar::Int32, Value::Number(number)) => {
                 number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
@@ -226,6 +235,7 @@ impl Normalizer<'_> {
             Shape::List { .. } => Value::Array(Vec::new()),
             Shape::Scalar(Scalar::Bool) => Value::Bool(false),
             Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Number) => Value::from(0),
+            Shape::Scalar(Scalar::Quantity) => Value::from("0"),
             Shape::Scalar(_) => Value::from(""),
         }
     }
@@ -321,6 +331,13 @@ mod tests {
             ),
             (
                 "",
+                "resourcequotas",
+                json!({"spec": {"hard": {"secrets": 2000, "configmaps": " 2 ", "requests.memory": "1024Ki", "pods": null}}}),
+                json!({"spec": {"hard": {
+                    "secrets": "2k", "configmaps": "2", "requests.memory": "1Mi", "pods": "0"}}}),
+            ),
+            (
+                "",
                 "secrets",
                 json!({"data": {"a": "eA==", "b": "e\nA==\r\n"}, "type": ""}),
                 json!({"data": {"a": "eA==", "b": "eA=="}}),
@@ -388,6 +405,16 @@ mod tests {
                 "json: cannot unmarshal number 1.5 into Go struct field Event.count of type int32",
             ),
             ("secrets", json!({"data": {"a": "e*=="}}), "illegal base64 data at input byte 1"),
+            (
+                "resourcequotas",
+                json!({"spec": {"hard": {"secrets": "0x"}}}),
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            ),
+            (
+                "resourcequotas",
+                json!({"spec": {"hard": {"secrets": true}}}),
+                "json: cannot unmarshal bool into Go struct field ResourceQuotaSpec.spec.hard of type resource.Quantity",
+            ),
             (
                 "namespaces",
                 json!({"metadata": {"creationTimestamp": "yesterday"}}),

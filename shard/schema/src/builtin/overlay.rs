@@ -19,6 +19,8 @@ pub(super) enum Extension {
     MapByKey(&'static str),
     /// A list of distinct values. Strategic merge patch merges it too.
     MergeSet,
+    /// A list of distinct values in server-side apply only. Strategic merge patch replaces it.
+    Set,
     /// A string with a fixed set of values.
     Enum(&'static [&'static str]),
 }
@@ -39,6 +41,7 @@ impl Extension {
                 ("x-kubernetes-list-type", json!("set")),
                 ("x-kubernetes-patch-strategy", json!("merge")),
             ],
+            Extension::Set => vec![("x-kubernetes-list-type", json!("set"))],
             Extension::Enum(values) => vec![("enum", json!(values))],
         }
     }
@@ -63,6 +66,49 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
     property("io.k8s.api.core.v1.NamespaceStatus", "conditions", Extension::MergeByKey("type")),
     property("io.k8s.api.core.v1.NamespaceStatus", "phase", Extension::Enum(&["Active", "Terminating"])),
     property(
+        "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec",
+        "matchConditions",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec",
+        "variables",
+        Extension::MergeByKey("name"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyStatus",
+        "conditions",
+        Extension::MapByKey("type"),
+    ),
+    property(
+        "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec",
+        "validationActions",
+        Extension::Set,
+    ),
+    property(
+        "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
+        "operator",
+        Extension::Enum(&["DoesNotExist", "Exists", "In", "NotIn"]),
+    ),
+    property(
+        "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
+        "scopeName",
+        Extension::Enum(&[
+            "BestEffort",
+            "CrossNamespacePodAffinity",
+            "NotBestEffort",
+            "NotTerminating",
+            "PriorityClass",
+            "Terminating",
+            "VolumeAttributesClass",
+        ]),
+    ),
+    property(
         "io.k8s.api.admissionregistration.v1.MutatingWebhook",
         "matchConditions",
         Extension::MergeByKey("name"),
@@ -83,6 +129,11 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
         Extension::MergeByKey("name"),
     ),
     property(
+        "io.k8s.api.certificates.v1.CertificateSigningRequestStatus",
+        "conditions",
+        Extension::MapByKey("type"),
+    ),
+    property(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
         Extension::MapByKey("type"),
@@ -96,8 +147,14 @@ pub(super) static PROPERTY_EXTENSIONS: &[PropertyExtension] = &[
 
 /// Objects that server-side apply treats as one value (`x-kubernetes-map-type: atomic`).
 pub(super) static ATOMIC_OBJECTS: &[&str] = &[
+    "io.k8s.api.admissionregistration.v1.MatchResources",
+    "io.k8s.api.admissionregistration.v1.NamedRuleWithOperations",
+    "io.k8s.api.admissionregistration.v1.ParamKind",
+    "io.k8s.api.admissionregistration.v1.ParamRef",
+    "io.k8s.api.admissionregistration.v1.Variable",
     "io.k8s.api.core.v1.LocalObjectReference",
     "io.k8s.api.core.v1.ObjectReference",
+    "io.k8s.api.core.v1.ScopeSelector",
     "io.k8s.api.rbac.v1.RoleRef",
     "io.k8s.api.rbac.v1.Subject",
     "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
@@ -107,6 +164,12 @@ pub(super) static ATOMIC_OBJECTS: &[&str] = &[
 /// Replaces definitions whose generated schema differs from that of Kubernetes.
 pub(super) fn replacement(definition: &str) -> Option<Value> {
     match definition {
+        // The generated schema is that of custom resources.
+        "io.k8s.apimachinery.pkg.api.resource.Quantity" => Some(json!({
+            "description": "Quantity is a number with a suffix: n, u, m, k, M, G, T, P, E, or Ki, Mi, Gi, Ti, Pi, Ei, or a \
+                decimal exponent. It is returned in its shortest form.",
+            "oneOf": [{"type": "string"}, {"type": "number"}],
+        })),
         // Any JSON value; the generated schema is an object.
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON" => Some(json!({
             "description": "JSON represents any valid JSON value: a boolean, number, string, list, object or null.",
@@ -135,4 +198,35 @@ pub(super) fn is_wrongly_required(definition: &str, field: &str) -> bool {
         "name" => definition == "io.k8s.api.core.v1.LocalObjectReference",
         _ => false,
     }
+}
+
+/// Whether a field is a Go struct that is not a pointer. An object without it has an empty one in Kubernetes, so nobody
+/// adds or removes it.
+pub(super) fn is_struct(definition: &str, field: &str) -> bool {
+    let is_kind = |kinds: &[&str]| kinds.contains(&definition.rsplit('.').next().unwrap_or_default());
+    match field {
+        "metadata" => true,
+        "spec" => {
+            is_kind(&["CustomResourceDefinition", "Lease", "Namespace", "ResourceQuota", "Scale"])
+                || is_policy(definition)
+        }
+        "status" => is_kind(&[
+            "CustomResourceDefinition",
+            "Namespace",
+            "ResourceQuota",
+            "Scale",
+            "ValidatingAdmissionPolicy",
+        ]),
+        "names" => is_kind(&["CustomResourceDefinitionSpec"]),
+        "acceptedNames" => is_kind(&["CustomResourceDefinitionStatus"]),
+        "clientConfig" => is_kind(&["MutatingWebhook", "ValidatingWebhook"]),
+        "involvedObject" | "source" => is_kind(&["Event"]),
+        "roleRef" => is_kind(&["ClusterRoleBinding", "RoleBinding"]),
+        _ => false,
+    }
+}
+
+/// Admission policies and their bindings.
+fn is_policy(definition: &str) -> bool {
+    definition.starts_with("io.k8s.api.admissionregistration.") && definition.contains("AdmissionPolicy")
 }

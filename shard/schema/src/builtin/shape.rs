@@ -112,7 +112,7 @@ fn shape_of(definition: &str, schema: &Value) -> Shape {
             Shape::Scalar(Scalar::MicroTime)
         }
         (Some("string"), Some("date-time")) => Shape::Scalar(Scalar::Time),
-        (Some("string"), _) if definition.ends_with(".Quantity") => Shape::Scalar(Scalar::Quantity),
+        _ if definition.ends_with(".Quantity") => Shape::Scalar(Scalar::Quantity),
         (Some("string"), _) => Shape::Scalar(Scalar::Text),
         (Some("boolean"), _) => Shape::Scalar(Scalar::Bool),
         (Some("integer"), Some("int32")) => Shape::Scalar(Scalar::Int32),

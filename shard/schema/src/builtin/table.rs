@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::kind::BuiltinKind;
-use crate::printer_column::age;
+use super::semantics::event_to_core_form;
+use crate::printer_column::{age, human_duration};
 
 /// A column definition of a `meta.k8s.io/v1` `Table`, serialized as in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,10 +40,15 @@ impl BuiltinKind {
     #[must_use]
     pub fn table_columns(&self) -> &'static [TableColumn] {
         match self.kind {
+            "CertificateSigningRequest" => CERTIFICATE_SIGNING_REQUEST,
             "ConfigMap" => CONFIG_MAP,
             "Event" => EVENT,
+            "MutatingAdmissionPolicy" => MUTATING_POLICY,
+            "ValidatingAdmissionPolicy" => VALIDATING_POLICY,
+            "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" => POLICY_BINDING,
             "Lease" => LEASE,
             "Namespace" => NAMESPACE,
+            "ResourceQuota" => RESOURCE_QUOTA,
             "RoleBinding" | "ClusterRoleBinding" => BINDING,
             "Secret" => SECRET,
             "ServiceAccount" => SERVICE_ACCOUNT,
@@ -57,10 +63,33 @@ impl BuiltinKind {
         let name = json!(text(&object["metadata"], "name"));
         let age_cell = || json!(age_of(created, now));
         match self.kind {
+            "CertificateSigningRequest" => {
+                let spec = &object["spec"];
+                let duration = spec["expirationSeconds"].as_i64().map(jiff::SignedDuration::from_secs);
+                let duration = duration.map_or_else(|| "<none>".to_owned(), human_duration);
+                let [signer, requestor] = ["signerName", "username"].map(|field| json!(text(spec, field)));
+                let condition = json!(certificate_condition(&object["status"]));
+                vec![name, age_cell(), signer, requestor, json!(duration), condition]
+            }
             "ConfigMap" => vec![name, json!(count(object, "data") + count(object, "binaryData")), age_cell()],
-            "Event" => event_cells(object, now),
+            "Event" if self.group == self.storage_group() => event_cells(object, now),
+            "Event" => event_cells(&event_to_core_form(object.clone()), now),
+            "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy" => {
+                let is_mutating = self.kind == "MutatingAdmissionPolicy";
+                let expressions = &object["spec"][if is_mutating { "mutations" } else { "validations" }];
+                let expressions = expressions.as_array().map_or(0, Vec::len);
+                vec![name, json!(expressions), json!(param_kind(object)), age_cell()]
+            }
+            "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" => {
+                let policy = json!(text(&object["spec"], "policyName"));
+                vec![name, policy, json!(param_reference(object)), age_cell()]
+            }
             "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
             "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
+            "ResourceQuota" => {
+                let (requests, limits) = quota_usage(object);
+                vec![name, json!(requests), json!(limits), age_cell()]
+            }
             "RoleBinding" | "ClusterRoleBinding" => {
                 let role = &object["roleRef"];
                 let role = json!(format!("{}/{}", text(role, "kind"), text(role, "name")));
@@ -78,6 +107,10 @@ const fn column(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { name, column_type: "string", format: ColumnFormat::None, description, priority: 0 }
 }
 
+const fn count_column(name: &'static str) -> TableColumn {
+    TableColumn { column_type: "integer", ..column(name, "Number of expressions of the policy.") }
+}
+
 const fn wide(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { priority: 1, ..column(name, description) }
 }
@@ -90,9 +123,32 @@ const AGE: TableColumn = column("Age", "Time since the object was created.");
 
 const DEFAULT: &[TableColumn] =
     &[NAME, TableColumn { column_type: "date", ..column("Created At", "Creation time of the object.") }];
+const CERTIFICATE_SIGNING_REQUEST: &[TableColumn] = &[
+    NAME,
+    AGE,
+    column("SignerName", "The signer that the request is for."),
+    column("Requestor", "The user who created the request."),
+    column("RequestedDuration", "Requested validity of the certificate."),
+    column("Condition", "Pending, Approved or Denied; then whether it has failed or was issued."),
+];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
+const MUTATING_POLICY: &[TableColumn] = &[NAME, count_column("Mutations"), PARAM_KIND, AGE];
+const VALIDATING_POLICY: &[TableColumn] = &[NAME, count_column("Validations"), PARAM_KIND, AGE];
+const PARAM_KIND: TableColumn = column("ParamKind", "Version and kind of the parameters of the policy.");
+const POLICY_BINDING: &[TableColumn] = &[
+    NAME,
+    column("PolicyName", "Name of the bound policy."),
+    column("ParamRef", "Parameters that the binding selects."),
+    AGE,
+];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
+const RESOURCE_QUOTA: &[TableColumn] = &[
+    NAME,
+    column("Request", "Use and limit of each resource."),
+    column("Limit", "Use and limit of the resources whose limits are restricted."),
+    AGE,
+];
 const SECRET: &[TableColumn] =
     &[NAME, column("Type", "Type of the secret data."), column("Data", "Number of keys."), AGE];
 const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
@@ -116,6 +172,26 @@ const EVENT: &[TableColumn] = &[
     wide("Count", "Number of occurrences."),
     TableColumn { priority: 1, ..NAME },
 ];
+
+fn certificate_condition(status: &Value) -> String {
+    let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |kind: &str| conditions.iter().any(|condition| condition["type"] == kind);
+    let mut cell = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    }
+    .to_owned();
+    if has("Failed") {
+        cell.push_str(",Failed");
+    }
+    if status["certificate"].as_str().is_some_and(|certificate| !certificate.is_empty()) {
+        cell.push_str(",Issued");
+    }
+    cell
+}
 
 fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let since = |object: &Value, field: &str| age_of(object[field].as_str(), now);
@@ -154,6 +230,58 @@ fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
         json!(count),
         json!(text(&event["metadata"], "name")),
     ]
+}
+
+/// `<apiVersion>/<kind>` of the parameters.
+fn param_kind(policy: &Value) -> String {
+    let kind = &policy["spec"]["paramKind"];
+    if kind.is_object() {
+        format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind"))
+    } else {
+        UNSET.to_owned()
+    }
+}
+
+/// The name of the parameter, or the labels by which parameters are selected.
+fn param_reference(binding: &Value) -> String {
+    let reference = &binding["spec"]["paramRef"];
+    let name = text(reference, "name");
+    if !name.is_empty() {
+        return name.to_owned();
+    }
+    if !reference["selector"].is_object() {
+        return UNSET.to_owned();
+    }
+    let selector = &reference["selector"];
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut terms: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        terms.push(format!("{} {}", text(requirement, "key"), text(requirement, "operator")));
+    }
+    terms.join(",")
+}
+
+const UNSET: &str = "<unset>";
+
+/// `<resource>: <used>/<hard>` of the resources, and of those that begin with `limits.`.
+fn quota_usage(quota: &Value) -> (String, String) {
+    let status = &quota["status"];
+    let hard = status["hard"].as_object();
+    let mut resources: Vec<&String> = hard.into_iter().flat_map(|hard| hard.keys()).collect();
+    resources.sort_unstable();
+    let describe = |resource: &&String| {
+        let amount = |of: &str| match &status[of][resource.as_str()] {
+            Value::String(text) => text.clone(),
+            Value::Null => "0".to_owned(),
+            other => other.to_string(),
+        };
+        format!("{resource}: {}/{}", amount("used"), amount("hard"))
+    };
+    let (limits, requests): (Vec<&String>, Vec<&String>) =
+        resources.into_iter().partition(|resource| resource.starts_with("limits."));
+    let joined = |some: Vec<&String>| some.iter().map(describe).collect::<Vec<_>>().join(", ");
+    (joined(requests), joined(limits))
 }
 
 fn age_of(timestamp: Option<&str>, now: Timestamp) -> String {
@@ -200,6 +328,12 @@ mod tests {
                 json!({"data": {"a": ""}, "binaryData": {"b": "", "c": ""}}),
                 json!(["n", 3, "8m22s"]),
             ),
+            (
+                "",
+                "ResourceQuota",
+                json!({"status": {"hard": {"secrets": "10", "configmaps": "2", "limits.cpu": "1"}, "used": {"secrets": "3"}}}),
+                json!(["n", "configmaps: 0/2, secrets: 3/10", "limits.cpu: 0/1", "8m22s"]),
+            ),
             ("", "Secret", json!({"type": "Opaque"}), json!(["n", "Opaque", 0, "8m22s"])),
             ("", "ServiceAccount", json!({}), json!(["n", "8m22s"])),
             (rbac, "Role", json!({}), json!(["n", "2026-11-21T13:23:21Z"])),
@@ -210,6 +344,18 @@ mod tests {
                     {"kind": "User", "name": "a"}, {"kind": "User", "name": "b"},
                     {"kind": "ServiceAccount", "name": "s", "namespace": "d"}]}),
                 json!(["n", "ClusterRole/c1", "8m22s", "a, b", "", "d/s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicy",
+                json!({"spec": {"validations": [{}, {}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}),
+                json!(["n", 2, "v1/ConfigMap", "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "p", "paramRef": {"selector": {"matchLabels": {"a": "b"}}}}}),
+                json!(["n", "p", "a=b", "8m22s"]),
             ),
             (
                 "coordination.k8s.io",

@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions (`apiextensions.k8s.io/v1`): parsing, defaults, validation, names and subresources.
 
+mod approval;
+mod conversion;
 mod naming;
 mod parse;
 mod rules;
@@ -9,9 +11,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use approval::{approval_condition, validate_approval};
+pub use conversion::{Conversion, ReviewVersion, WebhookClient};
 pub use naming::{CrdCondition, NamesStatus, accepted_names};
-pub use rules::{next_stored_versions, validate_approval, validate_stored_versions, validate_update};
-pub use scale::ScalePaths;
+pub use rules::{next_stored_versions, validate_stored_versions, validate_update};
+pub use scale::{Scale, ScalePaths};
 
 use crate::field::{FieldError, FieldPath};
 use crate::jsonpath::JsonPath;
@@ -103,15 +107,6 @@ impl SelectableField {
     }
 }
 
-/// The conversion of objects between versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Conversion {
-    /// Only `apiVersion` changes.
-    None,
-    /// Conversion by a webhook; see [`CrdSpec::unsupported`].
-    Webhook,
-}
-
 impl CrdSpec {
     /// Parses and validates a whole CustomResourceDefinition that is to be created. Defaults must have been applied
     /// ([`apply_defaults`]); of `metadata`, only the name is read.
@@ -135,25 +130,6 @@ impl CrdSpec {
             Some(parsed) if errors.is_empty() => Ok(parsed),
             _ => Err(errors),
         }
-    }
-
-    /// The features of the definition that this server does not support. The caller must refuse such a definition,
-    /// unless it enforces the rules by other means; it must not ignore them.
-    pub fn unsupported(&self) -> Vec<FieldError> {
-        let mut findings = Vec::new();
-        for (index, version) in self.versions.iter().enumerate() {
-            if version.scale.is_some() {
-                let path = FieldPath::new(format!("spec.versions[{index}].subresources.scale"));
-                let detail = "the scale subresource is not supported by this server yet; remove it to create the \
-                              definition";
-                findings.push(FieldError::forbidden(path, detail));
-            }
-        }
-        if self.conversion == Conversion::Webhook {
-            let detail = "conversion webhooks are not supported by this server yet; use the strategy None";
-            findings.push(FieldError::forbidden(FieldPath::new("spec.conversion.strategy"), detail));
-        }
-        findings
     }
 
     /// The storage version.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::scale::ScalePaths;
-use super::{Conversion, CrdNames, CrdSpec, CrdVersion, SelectableField, rules};
+use super::{CrdNames, CrdSpec, CrdVersion, SelectableField, conversion, rules};
 use crate::field::{FieldError, FieldPath};
 use crate::jsonpath::JsonPath;
 use crate::metadata::Scope;
@@ -35,7 +35,7 @@ pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>)
     let names = CrdNames::read(spec.get("names").unwrap_or(&Value::Null));
     rules::required_names(&names, &path.child("names"), errors);
     rules::names(&names, &path.child("names"), errors);
-    let conversion = conversion(spec.get("conversion"), &path.child("conversion"), errors);
+    let conversion = conversion::parse(spec.get("conversion"), &path.child("conversion"), errors);
     let mut versions = versions?;
     for version in &mut versions {
         if let Some(warning) = version.deprecation_warning.as_mut().filter(|warning| warning.is_empty()) {
@@ -56,31 +56,6 @@ fn scope(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option
         other => {
             let known = ["Cluster", "Namespaced"];
             errors.push(FieldError::not_supported(path.clone(), &Value::from(other), &known));
-            None
-        }
-    }
-}
-
-fn conversion(value: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<Conversion> {
-    let Some(value) = value.filter(|value| !value.is_null()) else {
-        return Some(Conversion::None);
-    };
-    let has_webhook = value.get("webhook").is_some_and(|webhook| !webhook.is_null());
-    match text(value, "strategy") {
-        "None" if has_webhook => {
-            let detail = "should not be set when strategy is not set to Webhook";
-            errors.push(FieldError::forbidden(path.child("webhook"), detail));
-            None
-        }
-        "None" => Some(Conversion::None),
-        "Webhook" => Some(Conversion::Webhook),
-        "" => {
-            errors.push(FieldError::required(path.child("strategy"), ""));
-            None
-        }
-        other => {
-            let known = ["None", "Webhook"];
-            errors.push(FieldError::not_supported(path.child("strategy"), &Value::from(other), &known));
             None
         }
     }

@@ -25,8 +25,11 @@ pub(super) fn definition_name_of(plural: &str, group: &str) -> String {
     format!("{plural}.{}", if group.is_empty() { "core" } else { group })
 }
 
+/// Groups of Kubernetes whose kinds kcp does not serve itself, so that CRDs may define them.
+const KUBERNETES_GROUPS: [&str; 6] = ["", "apps", "autoscaling", "batch", "extensions", "policy"];
+
 pub(super) fn group(group: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if group.is_empty() {
+    if KUBERNETES_GROUPS.contains(&group) {
         return;
     }
     let findings = names::dns1123_subdomain(group);
@@ -110,38 +113,6 @@ pub fn next_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<String> {
         versions.push(version.name.clone());
     }
     versions
-}
-
-/// Groups of the Kubernetes community require an approval annotation (KEP-1111). An existing definition without one
-/// may remain unchanged.
-pub fn validate_approval(spec: &CrdSpec, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    const ANNOTATION: &str = "api-approved.kubernetes.io";
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        spec.group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    });
-    let approval = |object: &Value| object["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned);
-    let given = approval(object);
-    if !protected || old.is_some_and(|old| approval(old) == given) {
-        return Vec::new();
-    }
-    let path = FieldPath::new(format!("metadata.annotations[{ANNOTATION}]"));
-    match given.as_deref() {
-        None | Some("") => {
-            let detail = format!(
-                "protected groups must have approval annotation \"{ANNOTATION}\", see \
-                 https://github.com/kubernetes/enhancements/pull/1111"
-            );
-            vec![FieldError::required(path, &detail)]
-        }
-        Some(text) if ["unapproved", "https://", "http://"].iter().any(|start| text.starts_with(start)) => {
-            Vec::new()
-        }
-        Some(text) => {
-            let detail = "protected groups must have approval annotation with either a URL or a reason starting \
-                          with \"unapproved\"";
-            vec![FieldError::invalid_str(path, text, detail)]
-        }
-    }
 }
 
 /// A version in which objects may still be stored cannot be removed from the spec, and the storage version must be a

@@ -1,6 +1,6 @@
 //! The `scale` subresource: its paths and their validation.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::field::{FieldError, FieldPath};
 
@@ -47,57 +47,102 @@ impl ScalePaths {
         })
     }
 
-    /// Validates the values of an object at the paths. Paths are printed with their leading dot, as in Kubernetes.
-    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        for path in [&self.spec_replicas_path, &self.status_replicas_path] {
-            let field = FieldPath::new(path.as_str());
-            let Some(value) = at(object, path) else { continue };
-            match value.as_i64() {
-                None => {
-                    let detail = format!("{path} accessor error: {}, expected int64", describe(value));
-                    errors.push(FieldError::invalid(field, &Value::from(0), &detail));
-                }
-                Some(replicas) if replicas < 0 => {
-                    errors.push(FieldError::invalid(field, value, "should be a non-negative integer"));
-                }
-                Some(replicas) if replicas > i64::from(i32::MAX) => {
-                    let detail = format!("should be less than or equal to {}", i32::MAX);
-                    errors.push(FieldError::invalid(field, value, &detail));
-                }
-                Some(_) => {}
-            }
-        }
+    /// The errors of the desired replicas of an object. Paths are printed with their leading dot, as in Kubernetes.
+    pub fn validate_spec(&self, object: &Value) -> Vec<FieldError> {
+        replicas_error(object, &self.spec_replicas_path).into_iter().collect()
+    }
+
+    /// The errors of the actual replicas and of the selector.
+    pub fn validate_status(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors: Vec<FieldError> =
+            replicas_error(object, &self.status_replicas_path).into_iter().collect();
         if let Some(path) = &self.label_selector_path
             && let Some(value) = at(object, path).filter(|value| !value.is_string())
         {
-            let detail = format!("{path} accessor error: {}, expected string", describe(value));
-            errors.push(FieldError::invalid_str(FieldPath::new(path.as_str()), "", &detail));
+            errors.push(FieldError::invalid_str(
+                FieldPath::new(path.as_str()),
+                "",
+                &mistyped(path, value, "string"),
+            ));
         }
         errors
     }
 
-    /// `spec.replicas` of the Scale.
-    pub fn spec_replicas(&self, object: &Value) -> Option<i64> {
-        at(object, &self.spec_replicas_path)?.as_i64()
+    /// The Scale of an object.
+    ///
+    /// # Errors
+    /// The reason why a value at one of the paths has the wrong type.
+    pub fn scale_of(&self, object: &Value) -> Result<Scale, String> {
+        let replicas = |path: &str| match at(object, path) {
+            None => Ok(None),
+            Some(value) => value.as_i64().map(Some).ok_or_else(|| mistyped(path, value, "int64")),
+        };
+        let desired = replicas(&self.spec_replicas_path)?;
+        let actual = replicas(&self.status_replicas_path)?;
+        let selector = match &self.label_selector_path {
+            None => None,
+            Some(path) => match at(object, path) {
+                None => None,
+                Some(value) => Some(value.as_str().ok_or_else(|| mistyped(path, value, "string"))?),
+            },
+        };
+        let mut metadata = Map::new();
+        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object["metadata"].get(field) {
+                metadata.insert(field.to_owned(), value.clone());
+            }
+        }
+        let mut status = json!({"replicas": actual.unwrap_or(0)});
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            status["selector"] = selector.into();
+        }
+        let mut object = json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {}, "status": status,
+        });
+        if let Some(desired) = desired.filter(|desired| *desired != 0) {
+            object["spec"]["replicas"] = desired.into();
+        }
+        Ok(Scale { object, has_replicas: desired.is_some() })
     }
 
-    /// `status.replicas` of the Scale.
-    pub fn status_replicas(&self, object: &Value) -> Option<i64> {
-        at(object, &self.status_replicas_path)?.as_i64()
+    /// The object after a write of its Scale: the desired replicas and the resourceVersion of the Scale count, everything else
+    /// stays.
+    ///
+    /// # Errors
+    /// The reason why the replicas cannot be set.
+    pub fn apply(&self, scale: &Value, old: &Value) -> Result<Value, String> {
+        let replicas = match &scale["spec"]["replicas"] {
+            Value::Null => 0,
+            value => value.as_i64().unwrap_or(ABSENT_REPLICAS),
+        };
+        if replicas == ABSENT_REPLICAS {
+            return Err(format!("the spec replicas field {:?} cannot be empty", self.spec_replicas_path));
+        }
+        let mut object = old.clone();
+        if !self.set_spec_replicas(&mut object, replicas) {
+            return Err(format!(
+                "value cannot be set because {:?} is not an object",
+                self.spec_replicas_path
+            ));
+        }
+        let version = &scale["metadata"]["resourceVersion"];
+        if version.as_str().is_some_and(|version| !version.is_empty()) {
+            object["metadata"]["resourceVersion"] = version.clone();
+        }
+        Ok(object)
     }
 
-    /// `status.selector` of the Scale.
-    pub fn selector<'v>(&self, object: &'v Value) -> Option<&'v str> {
-        at(object, self.label_selector_path.as_deref()?)?.as_str()
+    /// The path of the desired replicas, `.spec.replicas`.
+    pub fn spec_path(&self) -> &str {
+        &self.spec_replicas_path
     }
 
     /// Sets the desired replicas and creates missing parent objects. Returns false if a parent is not an object.
-    pub fn set_spec_replicas(&self, object: &mut Value, replicas: i64) -> bool {
+    fn set_spec_replicas(&self, object: &mut Value, replicas: i64) -> bool {
         let mut value = object;
         for name in names(&self.spec_replicas_path) {
             if value.is_null() {
-                *value = Value::Object(serde_json::Map::new());
+                *value = Value::Object(Map::new());
             }
             let Some(fields) = value.as_object_mut() else {
                 return false;
@@ -107,6 +152,50 @@ impl ScalePaths {
         *value = Value::from(replicas);
         true
     }
+}
+
+/// The Scale of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scale {
+    /// The `autoscaling/v1` Scale.
+    pub object: Value,
+    /// Whether the object has desired replicas; without them it cannot be read as a Scale.
+    pub has_replicas: bool,
+}
+
+impl Scale {
+    /// The Scale that a write changes. Missing replicas are a value that no client sends, so that a patch must set them.
+    #[must_use]
+    pub fn for_update(self) -> Value {
+        let mut object = self.object;
+        if !self.has_replicas {
+            object["spec"]["replicas"] = ABSENT_REPLICAS.into();
+        }
+        object
+    }
+}
+
+/// Replicas of a Scale whose object has none: the least 32-bit number.
+const ABSENT_REPLICAS: i64 = i32::MIN as i64;
+
+fn replicas_error(object: &Value, path: &str) -> Option<FieldError> {
+    let field = FieldPath::new(path);
+    let value = at(object, path)?;
+    match value.as_i64() {
+        None => Some(FieldError::invalid(field, &Value::from(0), &mistyped(path, value, "int64"))),
+        Some(replicas) if replicas < 0 => {
+            Some(FieldError::invalid(field, value, "should be a non-negative integer"))
+        }
+        Some(replicas) if replicas > i64::from(i32::MAX) => {
+            let detail = format!("should be less than or equal to {}", i32::MAX);
+            Some(FieldError::invalid(field, value, &detail))
+        }
+        Some(_) => None,
+    }
+}
+
+fn mistyped(path: &str, value: &Value, expected: &str) -> String {
+    format!("{path} accessor error: {}, expected {expected}", describe(value))
 }
 
 fn is_dotted(path: &str) -> bool {

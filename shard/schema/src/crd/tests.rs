@@ -80,8 +80,7 @@ fn a_definition_is_read() {
     assert_eq!(beta.deprecation_warning.as_deref(), Some("golden.example.com/v1beta1 Widget is deprecated"));
     assert_eq!(beta.columns[0].name, "Age");
     assert!(spec.served_version("v2").is_none());
-    let scale: Vec<String> = spec.unsupported().iter().map(|finding| finding.path.to_string()).collect();
-    assert_eq!(scale, ["spec.versions[0].subresources.scale"]);
+    assert_eq!(version.scale.as_ref().map(|scale| scale.spec_path()), Some(".spec.replicas"));
     assert_eq!(CrdNames::read(&spec.names.to_json()), spec.names);
 }
 
@@ -259,13 +258,51 @@ fn there_is_exactly_one_storage_version() {
 }
 
 #[test]
-fn unsupported_features_are_reported() {
+fn conversion_webhooks_are_checked() {
+    let texts_of = |conversion: Value| {
+        let mut definition = defaulted();
+        definition["spec"]["conversion"] = conversion;
+        texts(&definition)
+    };
+    let webhook = |config: Value, versions: Value| json!({"strategy": "Webhook", "webhook": {"clientConfig": config, "conversionReviewVersions": versions}});
+    let url = || json!({"url": "https://127.0.0.1:1/convert"});
+    for (conversion, expected) in [
+        (webhook(url(), json!(["v2", "v1"])), &[][..]),
+        (webhook(json!({"service": {"name": "s", "namespace": "n"}}), json!(["v1beta1"])), &[]),
+        (
+            json!({"strategy": "Webhook"}),
+            &[
+                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+                "spec.conversion.conversionReviewVersions: Required value",
+            ],
+        ),
+        (
+            webhook(json!({}), json!(["v2"])),
+            &[
+                "spec.conversion.webhookClientConfig: Required value: exactly one of url or service is required",
+                r#"spec.conversion.conversionReviewVersions: Invalid value: ["v2"]: must include at least one of v1, v1beta1"#,
+            ],
+        ),
+        (
+            webhook(json!({"url": "http://127.0.0.1/"}), json!(["v1"])),
+            &[
+                r#"spec.conversion.webhookClientConfig.url: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]"#,
+            ],
+        ),
+        (
+            json!({"strategy": "None", "webhook": {"clientConfig": url()}}),
+            &[
+                "spec.conversion.webhookClientConfig: Forbidden: should not be set when strategy is not set to Webhook",
+            ],
+        ),
+    ] {
+        assert_eq!(texts_of(conversion.clone()), expected, "{conversion}");
+    }
     let mut definition = defaulted();
-    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {}});
-    let findings = CrdSpec::parse(&definition).unwrap().unsupported();
-    let paths: Vec<&str> = findings.iter().map(|finding| finding.path.as_str()).collect();
-    assert_eq!(paths, ["spec.versions[0].subresources.scale", "spec.conversion.strategy"]);
-    assert!(findings.iter().all(|finding| finding.message.contains("not supported by this server yet")));
+    definition["spec"]["conversion"] = webhook(url(), json!(["v2", "v1beta1", "v1"]));
+    let spec = CrdSpec::parse(&definition).unwrap();
+    let Conversion::Webhook(client) = spec.conversion else { panic!("{:?}", spec.conversion) };
+    assert_eq!((client.config, client.review_version), (url(), ReviewVersion::V1beta1));
 }
 
 #[test]
@@ -342,26 +379,53 @@ fn groups_of_the_community_need_an_approval() {
 fn scale_reads_writes_and_checks_its_paths() {
     let spec = CrdSpec::parse(&defaulted()).unwrap();
     let scale = spec.versions[0].scale.as_ref().unwrap();
-    let object = json!({"spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=b"}});
-    assert_eq!(scale.spec_replicas(&object), Some(3));
-    assert_eq!(scale.status_replicas(&object), Some(2));
-    assert_eq!(scale.selector(&object), Some("a=b"));
-    assert_eq!(scale.validate(&object), []);
+    let object = json!({
+        "metadata": {"name": "w", "labels": {"a": "b"}, "resourceVersion": "7"},
+        "spec": {"replicas": 3, "x": 1}, "status": {"replicas": 2, "selector": "a=b"},
+    });
+    let shown = scale.scale_of(&object).unwrap();
+    assert!(shown.has_replicas);
+    assert_eq!(
+        shown.object,
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "w", "resourceVersion": "7"},
+            "spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=b"},
+        })
+    );
+    assert_eq!((scale.validate_spec(&object), scale.validate_status(&object)), (vec![], vec![]));
+    let mut changed = shown.for_update();
+    changed["spec"]["replicas"] = json!(7);
+    changed["metadata"]["resourceVersion"] = json!("8");
+    changed["status"]["replicas"] = json!(9);
+    let written = scale.apply(&changed, &object).unwrap();
+    assert_eq!(written["spec"], json!({"replicas": 7, "x": 1}));
+    assert_eq!(
+        (&written["status"], &written["metadata"]["resourceVersion"]),
+        (&object["status"], &json!("8"))
+    );
 
     let bad = json!({"spec": {"replicas": -1}, "status": {"replicas": "x", "selector": 1}});
-    let found: Vec<String> = scale.validate(&bad).iter().map(ToString::to_string).collect();
+    let found = [scale.validate_spec(&bad), scale.validate_status(&bad)].concat();
     assert_eq!(
-        found,
+        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
             ".spec.replicas: Invalid value: -1: should be a non-negative integer",
             ".status.replicas: Invalid value: 0: .status.replicas accessor error: x is of the type string, expected int64",
             ".status.selector: Invalid value: \"\": .status.selector accessor error: 1 is of the type int64, expected string",
         ]
     );
-    let mut object = json!({});
-    assert!(scale.set_spec_replicas(&mut object, 7));
-    assert_eq!(object, json!({"spec": {"replicas": 7}}));
-    assert!(!scale.set_spec_replicas(&mut json!({"spec": "text"}), 7));
+    assert_eq!(
+        scale.scale_of(&bad),
+        Err(".status.replicas accessor error: x is of the type string, expected int64".to_owned())
+    );
+    let without = json!({"spec": {}});
+    let shown = scale.scale_of(&without).unwrap();
+    assert!(!shown.has_replicas);
+    let unchanged = scale.apply(&shown.for_update(), &without);
+    assert_eq!(unchanged, Err("the spec replicas field \".spec.replicas\" cannot be empty".to_owned()));
+    let three = json!({"spec": {"replicas": 3}});
+    assert_eq!(scale.apply(&three, &json!({})), Ok(json!({"spec": {"replicas": 3}})));
+    assert!(scale.apply(&three, &json!({"spec": "text"})).is_err());
 }
 
 #[test]

@@ -4,10 +4,13 @@
 //! documents suffice for `kubectl` 1.29 and newer: explain, apply, create with validation, edit, diff.
 
 mod custom;
+mod discovery;
+mod gnostic;
 mod operations;
 
 #[cfg(test)]
 mod tests;
+mod v2;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +24,9 @@ use sha2::{Digest as _, Sha512};
 use crate::builtin::{BuiltinKind, REFERENCE_PREFIX, definition_json, list_definition};
 
 pub use custom::custom_definition_name;
+pub use discovery::DiscoveryPath;
+pub use gnostic::encode_open_api_v2;
+pub use v2::open_api_v2;
 
 /// A resource of an OpenAPI document.
 #[derive(Debug, Clone)]
@@ -155,6 +161,19 @@ pub fn open_api_document<'a>(
             paths.insert(path, item);
         }
     }
+    assembled(paths, components)
+}
+
+/// Assembles the document of a path that belongs to no group version.
+#[must_use]
+pub fn discovery_document(path: &DiscoveryPath) -> OpenApiDocument {
+    let mut components = Components::default();
+    let (path, item) = path.path_item();
+    components.add_referenced(&item.to_string());
+    assembled(BTreeMap::from([(path, item)]), components)
+}
+
+fn assembled(paths: BTreeMap<String, Value>, components: Components) -> OpenApiDocument {
     let document = Document {
         openapi: "3.0.0",
         info: json!({"title": "Kubernetes", "version": "1.36"}),

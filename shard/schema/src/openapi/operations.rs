@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{OpenApiBody, OpenApiResource, OpenApiSchema, OpenApiSubresource, open_api_path};
 use crate::builtin::REFERENCE_PREFIX;
+use crate::patch::is_client_scheme_group;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
@@ -235,6 +236,7 @@ impl OperationBuilder<'_> {
         ];
         match self.resource.schema {
             OpenApiSchema::Builtin(_) => TYPES,
+            OpenApiSchema::Custom(_) if is_client_scheme_group(&self.resource.group) => TYPES,
             OpenApiSchema::Custom(_) => &TYPES[..3],
         }
     }
@@ -320,7 +322,7 @@ fn query(name: &str, kind: &str, description: &str) -> Value {
     })
 }
 
-fn response(definition: &str, types: &[&str]) -> Value {
+pub(super) fn response(definition: &str, types: &[&str]) -> Value {
     json!({"description": "OK", "content": content(definition, types)})
 }
 
@@ -333,7 +335,7 @@ fn schema(definition: &str) -> Value {
 }
 
 /// The group version as part of operation names (`RbacAuthorizationV1`) and as a tag (`rbacAuthorization_v1`).
-fn tag_of(group: &str, version: &str) -> (String, String) {
+pub(super) fn tag_of(group: &str, version: &str) -> (String, String) {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     let camel: String = group.split(['.', '-']).map(capitalized).collect();
     let mut letters = camel.chars();

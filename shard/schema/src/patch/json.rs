@@ -71,6 +71,20 @@ impl JsonPatch {
         Ok(Self { operations: patch.0 })
     }
 
+    /// Whether an operation concerns a field, something below it or something above it.
+    pub fn refers_to(&self, field: &[&str]) -> bool {
+        let concerns =
+            |pointer: &Pointer| pointer.tokens().zip(field).all(|(token, name)| token.decoded() == *name);
+        self.operations.iter().any(|operation| {
+            let from = match operation {
+                PatchOperation::Move(moved) => Some(&moved.from),
+                PatchOperation::Copy(copied) => Some(&copied.from),
+                _ => None,
+            };
+            concerns(operation.path()) || from.is_some_and(|from| concerns(from))
+        })
+    }
+
     /// Applies all operations. After an error, `object` is partly patched and must be discarded.
     ///
     /// `max_copied` limits the JSON bytes that `copy` operations add in total; Kubernetes uses the limit of request

@@ -140,3 +140,22 @@ impl<'a> Envelope<'a> {
         Ok(())
     }
 }
+
+/// The fields of a message with their payload as bytes, for tests of encoders: varints have at most two bytes there.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+pub(crate) fn wire_fields(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut reader = wire::Reader::new(bytes);
+    let mut fields = Vec::new();
+    while let Some((number, payload)) = reader.next_field().unwrap() {
+        let payload = match payload {
+            wire::Payload::Varint(value) if value < 0x100 => vec![value.to_le_bytes()[0]],
+            wire::Payload::Varint(value) => value.to_le_bytes()[..2].to_vec(),
+            wire::Payload::Fixed64(value) => value.to_le_bytes().to_vec(),
+            wire::Payload::Fixed32(value) => value.to_le_bytes().to_vec(),
+            wire::Payload::Bytes(bytes) => bytes.to_vec(),
+        };
+        fields.push((number, payload));
+    }
+    fields
+}

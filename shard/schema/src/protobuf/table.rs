@@ -39,6 +39,8 @@ pub(super) enum Kind {
     /// Bytes; base64 in JSON.
     Bytes,
     Message(&'static Message),
+    /// A message whose fields are fields of the object itself (an embedded Go struct). The field has no name.
+    Inline(&'static Message),
     /// Seconds = 1, nanos = 2. JSON has RFC 3339 in whole seconds.
     Time,
     /// Like `Time`. JSON has RFC 3339 in microseconds.
@@ -62,6 +64,7 @@ impl Kind {
     pub(super) const fn nested(self) -> Option<&'static Message> {
         match self {
             Kind::Message(message)
+            | Kind::Inline(message)
             | Kind::SchemaOrList(message)
             | Kind::SchemaOrBool(message)
             | Kind::SchemaOrTexts(message) => Some(message),

@@ -66,6 +66,12 @@ fn add_field(
     budget: &mut Budget,
 ) -> Result<(), ProtobufError> {
     budget.spend_value()?;
+    if let Kind::Inline(message) = field.kind {
+        if let Value::Object(embedded) = decode_message(message, payload.bytes()?, budget)? {
+            object.extend(embedded);
+        }
+        return Ok(());
+    }
     match field.cardinality {
         Cardinality::Plain | Cardinality::KeepZero => {
             let value = decode_value(field.kind, payload, budget)?;
@@ -122,7 +128,7 @@ fn decode_value(kind: Kind, payload: Payload<'_>, budget: &mut Budget) -> Result
         Kind::Int64 => Value::from(payload.integer()?),
         Kind::Double => double(payload.double()?)?,
         Kind::Bytes => Value::String(STANDARD.encode(payload.bytes()?)),
-        Kind::Message(message) => decode_message(message, payload.bytes()?, budget)?,
+        Kind::Message(message) | Kind::Inline(message) => decode_message(message, payload.bytes()?, budget)?,
         Kind::Time => time(payload.bytes()?, 0)?,
         Kind::MicroTime => time(payload.bytes()?, 6)?,
         Kind::WrappedText => match first_payload(payload.bytes()?)? {

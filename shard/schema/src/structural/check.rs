@@ -113,13 +113,13 @@ fn unsupported_keywords(fields: &Map<String, Value>, path: &FieldPath, errors: &
     }
     match text(fields, "type") {
         "" | "array" | "boolean" | "integer" | "number" | "object" | "string" => {}
-        "null" => {
-            let detail = "type cannot be set to null, use nullable as an alternative";
-            errors.push(FieldError::forbidden(path.child("type"), detail));
-        }
         other => {
             let known = ["array", "boolean", "integer", "number", "object", "string"];
             errors.push(FieldError::not_supported(path.child("type"), &Value::from(other), &known));
+            if other == "null" {
+                let detail = "type cannot be set to null, use nullable as an alternative";
+                errors.push(FieldError::forbidden(path.child("type"), detail));
+            }
         }
     }
     if text(fields, "type") == "array" && is_absent(fields, "items") {
@@ -137,9 +137,6 @@ fn additional_properties(
         return;
     };
     let path = path.child("additionalProperties");
-    if additional == &Value::Bool(false) {
-        errors.push(FieldError::forbidden(path.clone(), "additionalProperties cannot be set to false"));
-    }
     if entries(fields, "properties").next().is_some() {
         let detail = "additionalProperties and properties are mutual exclusive";
         errors.push(FieldError::forbidden(path.clone(), detail));
@@ -181,7 +178,7 @@ fn list_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fie
     let list_type_path = path.child("x-kubernetes-list-type");
     if !list_type.is_empty() {
         if !["atomic", "map", "set"].contains(&list_type) {
-            let known = ["atomic", "map", "set"];
+            let known = ["atomic", "set", "map"];
             errors.push(FieldError::not_supported(list_type_path.clone(), &Value::from(list_type), &known));
         }
         expect_type(fields, "array", "must be array if x-kubernetes-list-type is specified", path, errors);
@@ -232,7 +229,7 @@ fn map_list(fields: &Map<String, Value>, keys: &[&str], path: &FieldPath, errors
         let Some(property) = object(items, "properties").and_then(|properties| object(properties, key))
         else {
             let detail = "entries must all be names of item properties";
-            errors.push(FieldError::invalid(keys_path.index(index), &Value::from(*key), detail));
+            errors.push(FieldError::invalid(keys_path.clone(), &Value::from(keys.to_vec()), detail));
             continue;
         };
         let property_path = items_path.child("properties").key(key);
@@ -347,7 +344,7 @@ fn nested_node(
         ("title", "must be empty to be structural"),
         ("description", "must be empty to be structural"),
         ("nullable", "must be false to be structural"),
-        ("x-kubernetes-preserve-unknown-fields", "must be undefined to be structural"),
+        ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
         ("x-kubernetes-embedded-resource", "must be false to be structural"),
         ("x-kubernetes-int-or-string", "must be false to be structural"),
         ("x-kubernetes-list-map-keys", "must be empty to be structural"),
@@ -481,8 +478,7 @@ fn check_default(schema: &Inner, property: &Property, path: &FieldPath, errors: 
             defaults::apply(schema, property.node, &mut completed);
             errors.extend(schema.validate(property.node, &completed, &path));
         } else {
-            let detail = format!("must not have unknown fields: {}", unknown.join(", "));
-            errors.push(FieldError::invalid(path, default, &detail));
+            errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Compiles the JSON of a schema into the arena of a [`Schema`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
@@ -34,6 +34,7 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         dialect: options.dialect,
         hash: hash_of(schema, options.dialect),
         has_embedded_resources,
+        merge_types: OnceLock::new(),
     };
     Ok(Schema { inner: Arc::new(inner), rules: None })
 }
@@ -131,6 +132,7 @@ impl<'a> Compiler<'a> {
             additional: self.additional(fields, path),
             items: None,
             list_type: self.list_type(fields),
+            is_atomic_map: fields.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
             checks: None,
         };
         if let Some(items) = fields.get("items") {

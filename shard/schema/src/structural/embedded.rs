@@ -76,7 +76,7 @@ fn resource(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
 
 fn api_version(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldError>) {
     match value {
-        None => errors.push(FieldError::required(path, "must not be empty")),
+        None => errors.push(FieldError::required(path, "")),
         Some(Value::String(text)) if text.is_empty() => {
             errors.push(FieldError::invalid_str(path, text, "must not be empty"));
         }
@@ -91,7 +91,7 @@ fn api_version(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldErr
 
 fn kind(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldError>) {
     match value {
-        None => errors.push(FieldError::required(path, "must not be empty")),
+        None => errors.push(FieldError::required(path, "")),
         Some(Value::String(text)) if text.is_empty() => {
             errors.push(FieldError::invalid_str(path, text, "must not be empty"));
         }

@@ -1,6 +1,6 @@
 //! `x-kubernetes-list-type`: validates that the items of sets and maps are unique.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
@@ -71,22 +71,40 @@ fn validate_node(
 }
 
 fn check_set(items: &[Value], location: Location<'_>, errors: &mut Vec<FieldError>) {
-    let mut seen = HashSet::new();
+    let mut seen = Occurrences::default();
     for (index, item) in items.iter().enumerate() {
-        if !seen.insert(identity(item)) && errors.len() < MAX_FINDINGS {
+        if seen.is_second(identity(item)) && errors.len() < MAX_FINDINGS {
             errors.push(FieldError::duplicate(Location::Index(&location, index).path(), item));
         }
     }
 }
 
 fn check_map(keys: &[Box<str>], items: &[Value], location: Location<'_>, errors: &mut Vec<FieldError>) {
-    let mut seen = HashSet::new();
+    let not_object = items.iter().position(|item| !item.is_object() && !item.is_null());
+    if let Some(index) = not_object {
+        let detail = "must be an object for an array of list-type map";
+        errors.push(FieldError::invalid(Location::Index(&location, index).path(), &items[index], detail));
+        return;
+    }
+    let mut seen = Occurrences::default();
+    let none = Map::new();
     for (index, item) in items.iter().enumerate() {
-        let Some(fields) = item.as_object() else { continue };
-        let key_fields = key_of(keys, fields);
-        if !seen.insert(identity(&key_fields)) && errors.len() < MAX_FINDINGS {
+        let key_fields = key_of(keys, item.as_object().unwrap_or(&none));
+        if seen.is_second(identity(&key_fields)) && errors.len() < MAX_FINDINGS {
             errors.push(FieldError::duplicate(Location::Index(&location, index).path(), &key_fields));
         }
+    }
+}
+
+/// Counts equal items. As in Kubernetes, only the second of several equal ones is an error.
+#[derive(Default)]
+struct Occurrences(HashMap<String, usize>);
+
+impl Occurrences {
+    fn is_second(&mut self, identity: String) -> bool {
+        let count = self.0.entry(identity).or_default();
+        *count += 1;
+        *count == 2
     }
 }
 

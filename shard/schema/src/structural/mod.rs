@@ -12,13 +12,14 @@ mod equality;
 mod formats;
 mod hash;
 mod list_type;
+mod merge_types;
 mod options;
 mod pattern;
 mod prune;
 mod rules;
 mod validate;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ pub use hash::SchemaHash;
 pub use options::{CompileOptions, Definitions, Dialect};
 pub use rules::RuleFindings;
 
+use crate::apply::{ObjectType, TypeRef, TypeTable};
 use crate::field::{FieldError, FieldErrorKind, FieldPath};
 
 /// A compiled schema. Cloning is cheap.
@@ -46,6 +48,8 @@ struct Inner {
     dialect: Dialect,
     hash: SchemaHash,
     has_embedded_resources: bool,
+    /// The types of server-side apply; built by the first write.
+    merge_types: OnceLock<(TypeTable, TypeRef)>,
 }
 
 /// Whether all defaults were filled in.
@@ -150,6 +154,13 @@ impl Schema {
         rules::evaluate(&self.inner, rules, object, old)
     }
 
+    /// The type by which server-side apply merges objects of the schema. `common` has the types of metadata. Built by the
+    /// first call.
+    pub(crate) fn merge_type<'s>(&'s self, common: &'s TypeTable) -> ObjectType<'s> {
+        let (own, root) = self.inner.merge_types.get_or_init(|| merge_types::merge_types(&self.inner));
+        ObjectType::new(own, common, *root)
+    }
+
     /// The schema of a field by its names from the root (`["spec", "replicas"]`), or `None` if the schema does not
     /// specify it. List items and map entries cannot be named.
     pub fn field(&self, names: &[&str]) -> Option<FieldInfo<'_>> {
@@ -213,6 +224,8 @@ struct Node {
     additional: Additional,
     items: Option<Property>,
     list_type: ListType,
+    /// Whether server-side apply treats the object as one value (`x-kubernetes-map-type: atomic`).
+    is_atomic_map: bool,
     checks: Option<Box<Checks>>,
 }
 

@@ -446,6 +446,7 @@ fn structural_errors_have_a_path() {
         (
             property(json!({"type": "null"})),
             vec![
+                r#"s.properties[x].type: Unsupported value: "null": supported values: "array", "boolean", "integer", "number", "object", "string""#,
                 "s.properties[x].type: Forbidden: type cannot be set to null, use nullable as an alternative",
             ],
         ),
@@ -457,12 +458,6 @@ fn structural_errors_have_a_path() {
             property(json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true})),
             vec![
                 "s.properties[x].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-            ],
-        ),
-        (
-            property(json!({"type": "object", "additionalProperties": false})),
-            vec![
-                "s.properties[x].additionalProperties: Forbidden: additionalProperties cannot be set to false",
             ],
         ),
         (
@@ -542,7 +537,7 @@ fn structural_errors_have_a_path() {
         ),
         (
             property(json!({"type": "object", "default": {"a": 1}})),
-            vec![r#"s.properties[x].default: Invalid value: {"a":1}: must not have unknown fields: a"#],
+            vec![r#"s.properties[x].default: Invalid value: {"a":1}: must not have unknown fields"#],
         ),
         (json!({"type": "object", "default": {}}), vec!["s.default: Forbidden: must not be set at the root"]),
         // Valid schemas.
@@ -591,8 +586,8 @@ fn embedded_resources_are_pruned_and_validated() {
     assert_eq!(object["list"][0]["metadata"], json!({"labels": {"a": "b"}}));
     let found = texts(&schema.validate(&object));
     let starts = [
-        "list[1].apiVersion: Required value: must not be empty",
-        "list[1].kind: Required value: must not be empty",
+        "list[1].apiVersion: Required value",
+        "list[1].kind: Required value",
         "list[1].metadata.labels: Invalid value: \"a b\": name part",
         r#"list[2].apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#,
         r#"list[2].kind: Invalid value: "P od": may have mixed case"#,

@@ -380,11 +380,9 @@ impl<'s> Validator<'s> {
             if let Some(min) = checks.min_properties.filter(|min| fields.len() < *min) {
                 let detail = format!("{} in body should have at least {min} properties", name_of(location));
                 errors.push(FieldError::invalid(self.path_of(location), &Value::from(fields.len()), &detail));
-                return;
             }
             if let Some(max) = checks.max_properties.filter(|max| fields.len() > *max) {
                 errors.push(FieldError::too_many(self.path_of(location), fields.len(), max));
-                return;
             }
         }
         for (name, field) in fields {

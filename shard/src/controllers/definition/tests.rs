@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use fairlead_apiserver::hub::{Delivery, SubscriptionEnd};
+use fairlead_apiserver::registry::ServedResource;
 
 use super::super::testing::{Shard, condition, thing};
 use super::*;
@@ -90,4 +91,49 @@ async fn deleting_a_definition_that_shadows_a_system_resource_keeps_its_objects(
     shard.settle().await;
     let logical_cluster = shard.logical_cluster("abc").unwrap();
     assert!(logical_cluster["metadata"]["deletionTimestamp"].is_null());
+}
+
+/// The resource that a CRD of a logical cluster defines.
+fn served(shard: &Shard, cluster: &str, plural: &str) -> Arc<ServedResource> {
+    let catalog = shard.definitions.catalog(&Scope::new(cluster)).unwrap();
+    let name = ResourceName::new("example.com", plural);
+    catalog.resources.iter().find(|resource| resource.name == name).unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_one_definition_compiles_only_that_one() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    let plurals: Vec<String> = (0..100).map(|index| format!("things{index}")).collect();
+    for plural in &plurals {
+        shard.define("abc", plural, "Cluster").await;
+    }
+    let before: Vec<_> = plurals.iter().map(|plural| served(&shard, "abc", plural)).collect();
+    shard
+        .change("abc", CRDS, None, "things7.example.com", |definition| {
+            definition["spec"]["versions"][0]["subresources"] = json!({"status": {}});
+        })
+        .await;
+    shard.hub.wait(shard.objects.store().revision()).await.unwrap();
+    let changed: Vec<&String> = plurals
+        .iter()
+        .zip(&before)
+        .filter(|(plural, before)| !Arc::ptr_eq(before, &served(&shard, "abc", plural)))
+        .map(|(plural, _)| plural)
+        .collect();
+    assert_eq!(changed, ["things7"]);
+    assert!(served(&shard, "abc", "things7").subresource("v1", "status").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_of_many_workspaces_is_compiled_once() {
+    let shard = Shard::start().await;
+    for cluster in ["abc", "def", "ghi"] {
+        shard.workspace(cluster).await;
+        shard.define(cluster, "things", "Cluster").await;
+    }
+    let [first, others @ ..] = ["abc", "def", "ghi"].map(|cluster| served(&shard, cluster, "things"));
+    for other in others {
+        assert!(Arc::ptr_eq(&first.versions, &other.versions));
+    }
 }

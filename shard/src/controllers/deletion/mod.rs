@@ -36,7 +36,7 @@ use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
 use crate::writes::Writes;
 
 pub(super) use content::{origin_of, visit_all, visit_resource};
-pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
+pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, mark_for_deletion, pause};
 
 use content::FoundObject;
 

@@ -156,7 +156,7 @@ pub(in crate::controllers) fn pause(object: &Value, now: Timestamp) -> Duration 
 }
 
 /// Marks an object for deletion, as a DELETE request does.
-fn mark_for_deletion(object: &mut Value) {
+pub(in crate::controllers) fn mark_for_deletion(object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["deletionTimestamp"] = crate::writes::now().into();
     metadata["deletionGracePeriodSeconds"] = 0.into();
@@ -199,7 +199,7 @@ fn deletion_mark(objects: &ObjectStore, found: &FoundObject<'_>) -> Option<Chang
     if (found.parts.group, found.parts.resource) == ("", "namespaces") {
         tree["status"]["phase"] = "Terminating".into();
     }
-    let encoded = objects.encode(tree, object.schema_hash()).ok()?;
+    let encoded = objects.encode_managed(tree, object.schema_hash(), object.managed_fields()).ok()?;
     Some(Change::Put(encoded.stored().clone()))
 }
 

@@ -2,6 +2,7 @@
 
 mod decide;
 mod graph;
+mod misplaced;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +28,10 @@ use crate::controller_runtime::{Controller, Queue, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
 use decide::{Decision, Dependent, OwnerState, decide};
 use graph::{ObjectKey, OwnerGraphs};
+use misplaced::MisplacedOwners;
 
+/// The manager of the fields that the collector changes; kcp's server has this name.
+const MANAGER: &str = "kcp";
 /// Dependents of one owner that are processed at the same time. Their commits share durable writes.
 const CONCURRENT_DEPENDENTS: usize = 64;
 /// Pause before a foreground deletion looks for remaining dependents again.
@@ -59,6 +63,7 @@ pub(crate) struct GarbageCollector {
     clusters: Arc<ClusterIndex>,
     hub: Hub,
     graphs: OwnerGraphs,
+    misplaced: MisplacedOwners,
     identity: Arc<Identity>,
 }
 
@@ -75,7 +80,8 @@ impl GarbageCollector {
             ..UserInfo::default()
         };
         let identity = Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None));
-        Self { objects, definitions, clusters, hub, graphs: OwnerGraphs::new(), identity }
+        let (graphs, misplaced) = (OwnerGraphs::new(), MisplacedOwners::new());
+        Self { objects, definitions, clusters, hub, graphs, misplaced, identity }
     }
 
     /// Follows all events of the store. An object without owners costs a search in its bytes.
@@ -140,10 +146,10 @@ impl Controller for GarbageCollector {
             return Ok(ReconcileOutcome::Done);
         }
         match &key.task {
-            GarbageTask::Check(object) => self.check(cluster, object).await?,
+            GarbageTask::Check(object) => self.check(cluster, object, None).await?,
             GarbageTask::OwnerDeleted(uid) => {
                 let dependents = self.dependents(cluster, uid).await?;
-                self.check_all(cluster, &dependents).await?;
+                self.check_all(cluster, &dependents, Some(uid)).await?;
             }
             GarbageTask::Finish(object) => return self.finish(cluster, object).await,
         }
@@ -156,11 +162,17 @@ impl GarbageCollector {
         self.graphs.dependents(&self.objects, (&self.definitions, &self.hub), cluster, uid).await
     }
 
-    async fn check_all(&self, cluster: &str, dependents: &[Arc<ObjectKey>]) -> Result<(), Status> {
+    /// Checks objects. `deleted` is the UID of an owner that is known to be gone.
+    async fn check_all(
+        &self,
+        cluster: &str,
+        dependents: &[Arc<ObjectKey>],
+        deleted: Option<&str>,
+    ) -> Result<(), Status> {
         for part in dependents.chunks(CONCURRENT_DEPENDENTS) {
             let mut checks = FuturesUnordered::new();
             for dependent in part {
-                checks.push(self.check(cluster, dependent));
+                checks.push(self.check(cluster, dependent, deleted));
             }
             while let Some(checked) = checks.next().await {
                 checked?;
@@ -170,7 +182,7 @@ impl GarbageCollector {
     }
 
     /// Deletes an object whose owners are all gone, or removes its references to those that are.
-    async fn check(&self, cluster: &str, key: &ObjectKey) -> Result<(), Status> {
+    async fn check(&self, cluster: &str, key: &ObjectKey, deleted: Option<&str>) -> Result<(), Status> {
         let Some((resource, object)) = self.read(cluster, key)? else { return Ok(()) };
         let metadata = &object["metadata"];
         if metadata["deletionTimestamp"].is_string() {
@@ -181,9 +193,16 @@ impl GarbageCollector {
             .iter()
             .map(|reference| {
                 let uid = reference["uid"].as_str().unwrap_or_default().to_owned();
+                // The definition of a deleted owner may be gone as well, so that nothing else would be known about it.
+                if deleted == Some(&*uid) {
+                    return Ok((uid, OwnerState::Absent));
+                }
                 self.owner_state(cluster, key, reference).map(|state| (uid, state))
             })
             .collect::<Result<_, _>>()?;
+        if deleted.is_none() {
+            self.report_misplaced_owners(cluster, key, &object, &owners).await?;
+        }
         let uid = metadata["uid"].as_str().unwrap_or_default();
         let waits = owners.iter().any(|(_, state)| *state == OwnerState::WaitsForDependents);
         let has_dependents = waits && !self.dependents(cluster, uid).await?.is_empty();
@@ -223,7 +242,7 @@ impl GarbageCollector {
             self.remove_finalizer(cluster, key, &resource, ORPHAN_FINALIZER).await?;
             return Ok(ReconcileOutcome::Done);
         }
-        self.check_all(cluster, &dependents).await?;
+        self.check_all(cluster, &dependents, None).await?;
         let mut is_blocked = false;
         for dependent in &dependents {
             let Some((_, object)) = self.read(cluster, dependent)? else { continue };
@@ -327,7 +346,7 @@ impl GarbageCollector {
             Ok(object)
         };
         let target = self.target(cluster, key, resource, Verb::Patch);
-        let options = WriteOptions::default();
+        let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
         absent_is_done(resource.registry.update(&target, &key.name, &changed, &options).await.map(drop))
     }
 
@@ -342,6 +361,7 @@ impl GarbageCollector {
             verb,
             identity: self.identity.clone(),
             spans_origins: false,
+            flags: fairlead_apiserver::request::RequestFlags::default(),
         }
     }
 }

@@ -109,3 +109,56 @@ async fn orphaned_dependents_stay_without_their_reference() {
     assert!(b["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{b}");
     assert!(exists(&shard, "c"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn dependents_are_deleted_with_the_definition_of_their_owner() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.define("abc", "things", "Cluster").await;
+    shard.create("abc", "things.example.com", super::super::testing::thing("owner")).await.unwrap();
+    let owner = shard.get("abc", "things.example.com", None, "owner").unwrap();
+    let mut dependent = config_map("default", "dependent");
+    dependent["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.com/v1", "kind": "Thing", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    shard.create("abc", MAPS, dependent).await.unwrap();
+    shard.delete("abc", "customresourcedefinitions.apiextensions.k8s.io", None, "things.example.com").await;
+    shard.until("it is gone", || !exists(&shard, "dependent")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_in_another_namespace_owns_nothing_and_is_reported() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.create("abc", MAPS, config_map("kube-system", "parent")).await.unwrap();
+    let parent = shard.get("abc", MAPS, Some("kube-system"), "parent").unwrap();
+    let parent_uid = parent["metadata"]["uid"].as_str().unwrap();
+    let mut invalid = owned("invalid", &[("absent", parent_uid, false)]);
+    invalid["metadata"]["ownerReferences"][0]["kind"] = "Secret".into();
+    shard.create("abc", MAPS, invalid).await.unwrap();
+    shard.until("it is gone", || !exists(&shard, "invalid")).await;
+    let events: Vec<String> = shard
+        .keys("abc")
+        .into_iter()
+        .filter(|key| key.contains("/events/") && key.contains("/default/"))
+        .collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let name = events[0].rsplit('/').next().unwrap();
+    let event = shard.get("abc", "events", Some("default"), name).unwrap();
+    assert_eq!(
+        (&event["type"], &event["reason"], &event["source"]["component"], &event["involvedObject"]["name"]),
+        (
+            &json!("Warning"),
+            &json!("OwnerRefInvalidNamespace"),
+            &json!("garbage-collector-controller"),
+            &json!("invalid")
+        )
+    );
+    let message = format!(
+        "ownerRef [v1/Secret, namespace: default, name: absent, uid: {parent_uid}] does not exist in namespace \"default\""
+    );
+    assert_eq!(event["message"], message.as_str());
+    // An owner that exists nowhere is no mistake of a namespace.
+    shard.create("abc", MAPS, owned("lost", &[("nobody", "u-0", false)])).await.unwrap();
+    shard.until("it is gone", || !exists(&shard, "lost")).await;
+    assert_eq!(shard.keys("abc").iter().filter(|key| key.contains("/events/")).count(), 1);
+}

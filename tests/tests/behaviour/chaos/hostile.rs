@@ -98,7 +98,7 @@ async fn invalid_bodies_get_a_status_with_the_position() {
             "Invalid",
         ),
         (&patch, &one, "application/json-patch+json", r#"{"op":"test"}"#, 400, "BadRequest"),
-        (&patch, &one, "application/apply-patch+yaml", good, 415, "not supported"),
+        (&patch, &one, "application/apply-patch+yaml", good, 422, "is required for apply patch"),
         (&patch, &one, "text/plain", "{}", 415, "UnsupportedMediaType"),
     ];
     for server in ["gateway", "root"] {

@@ -85,6 +85,32 @@ async fn objects_are_created_changed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_applied_by_several_managers() {
+    let installation = Installation::start(1).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
+    let configuration = |data: serde_json::Value| {
+        Patch::Apply(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "log"}, "data": data}),
+        )
+    };
+    let one = PatchParams::apply("one");
+    let created = maps.patch("log", &one, &configuration(json!({"a": "1"}))).await.unwrap();
+    let same = maps.patch("log", &one, &configuration(json!({"a": "1"}))).await.unwrap();
+    assert_eq!(same.resource_version(), created.resource_version(), "nothing changed, nothing written");
+    let two = PatchParams::apply("two");
+    let refused = maps.patch("log", &two, &configuration(json!({"a": "2"}))).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 409
+            && status.details.as_ref().is_some_and(|details| details.causes[0].field == ".data.a")),
+        "{refused:?}"
+    );
+    let forced = maps.patch("log", &two.force(), &configuration(json!({"a": "2", "b": "2"}))).await.unwrap();
+    let owners: BTreeSet<String> =
+        forced.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect();
+    assert_eq!(owners, BTreeSet::from(["two".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_receive_all_events_with_every_initial_strategy() {
     let installation = Installation::start(1).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
@@ -161,12 +187,16 @@ async fn definitions_are_established_discovered_and_finalized() {
     let established = await_condition(definitions.clone(), name, conditions::is_crd_established());
     within("the condition", established).await.unwrap();
 
-    let discovery = kube::Discovery::new(client.clone()).run().await.unwrap();
-    let group = discovery.get("sea.example.com").expect("the group is discovered");
-    let (resource, capabilities) = group.recommended_kind("Buoy").unwrap();
-    assert_eq!((resource.plural.as_str(), capabilities.subresources.len()), ("buoys", 1));
-    for group in ["tenancy.kcp.io", "core.kcp.io", "apis.kcp.io", "rbac.authorization.k8s.io"] {
-        assert!(discovery.has_group(group), "{group}");
+    for is_aggregated in [false, true] {
+        let discovery = kube::Discovery::new(client.clone());
+        let discovery = if is_aggregated { discovery.run_aggregated().await } else { discovery.run().await };
+        let discovery = discovery.unwrap();
+        let group = discovery.get("sea.example.com").expect("the group is discovered");
+        let (resource, capabilities) = group.recommended_kind("Buoy").unwrap();
+        assert_eq!((resource.plural.as_str(), capabilities.subresources.len()), ("buoys", 1));
+        for group in ["tenancy.kcp.io", "core.kcp.io", "apis.kcp.io", "rbac.authorization.k8s.io"] {
+            assert!(discovery.has_group(group), "{group}");
+        }
     }
 
     let buoys = api(&client, "sea.example.com", "v1", "Buoy", "buoys");
@@ -249,7 +279,8 @@ async fn spaces_on_an_idle_watch_are_no_events() {
     loop {
         match within("an event", events.try_next()).await.unwrap().expect("the watch ended") {
             WatchEvent::Added(map) if map.name_any() == "late" => break,
-            WatchEvent::Added(_) => {}
+            // The bookmark is at the end of the initial state.
+            WatchEvent::Added(_) | WatchEvent::Bookmark(_) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{collections, remains};
 use crate::installation::{
-    Installation, WORKSPACES, create_workspace, next, until_gone, until_object, until_ready, within,
+    Installation, WORKSPACES, create_workspace, next, until, until_gone, until_object, until_ready, within,
     workspace,
 };
 
@@ -190,4 +190,24 @@ async fn an_initializer_delays_a_workspace_until_it_is_removed() {
         cluster.patch::<Value>(&status, PatchType::Merge, &done, &options).await.unwrap();
         within(&name, until_ready(&root, &name)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_gets_a_home_workspace_at_the_first_request() {
+    let installation = Installation::start(1).await;
+    let root = installation.admin("/clusters/root");
+    let path = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~";
+    // The client repeats a request that gets 429.
+    let home: Value = until("the home workspace is ready", || root.get_json(path)).await;
+    assert_eq!(home["metadata"]["name"], "cluster");
+    assert_eq!(home["status"]["phase"], "Ready", "{home}");
+    let cluster = home["spec"]["cluster"].as_str().unwrap().to_owned();
+    assert_eq!(cluster, "kvdk2spgmbix", "the name follows from that of the user");
+    assert!(home["spec"]["URL"].as_str().unwrap().ends_with(&format!("/clusters/{cluster}")), "{home}");
+    let again: Value = root.get_json(path).await.unwrap();
+    assert_eq!(again, home);
+    let own = installation.admin(&format!("/clusters/{cluster}"));
+    let binding: Value =
+        own.get_json("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin").await.unwrap();
+    assert_eq!(binding["subjects"][0]["name"], "kcp-admin", "{binding}");
 }

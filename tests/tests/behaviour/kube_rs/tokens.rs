@@ -1,10 +1,12 @@
 //! Tokens of service accounts: requested, used, reviewed and withdrawn.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use fairlead_client::{Client, DeleteOptions, WriteOptions};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, until};
+use crate::installation::{Installation, until, until_object};
 use crate::wire::{RawResponse, send};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
@@ -95,4 +97,63 @@ async fn the_issuer_publishes_the_keys_of_its_tokens() {
     let keys: Value = root.get_json("/openid/v1/jwks").await.unwrap();
     assert_eq!(keys["keys"].as_array().unwrap().len(), 1, "{keys}");
     assert_eq!(keys["keys"][0]["use"], "sig");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_of_an_account_contains_a_token_until_it_is_deleted() {
+    let installation = Installation::start(1).await;
+    let path = installation.workspace("root", "shop", "root").await;
+    let shop = installation.admin(&path);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = |account: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "default-token", "annotations": {"kubernetes.io/service-account.name": account}},
+        })
+    };
+    let _: Value = shop.create(secrets, &secret("default"), &WriteOptions::default()).await.unwrap();
+    let made =
+        until_object(&shop, secrets, "default-token", |secret| secret["data"]["token"].is_string()).await;
+    let decoded = |field: &str| {
+        let bytes = STANDARD.decode(made["data"][field].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(decoded("namespace"), "default");
+    assert!(decoded("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    assert!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"].is_string(), "{made}");
+
+    // A client in a pod knows host and port only; its token names the logical cluster.
+    let token = decoded("token");
+    let known = whoami(&installation, "", &token).await;
+    assert_eq!(known.code, 201, "{}", known.text);
+    assert_eq!(known.json()["status"]["userInfo"]["username"], "system:serviceaccount:default:default");
+    shop.delete(&format!("{secrets}/default-token"), &DeleteOptions::default()).await.unwrap();
+    until("the token is rejected", || async {
+        match whoami(&installation, "", &token).await.code {
+            401 => Ok(()),
+            code => Err(code),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_verifies_tokens_of_logical_clusters_on_other_shards() {
+    let installation = Installation::start(2).await;
+    let path = installation.workspace("root", "far", "shard-1").await;
+    let far = installation.admin(&path);
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
+    let _: Value = far.create(ACCOUNTS, &account, &WriteOptions::default()).await.unwrap();
+    let token = request_token(&far, json!({"expirationSeconds": 600})).await;
+    // The account is authenticated in root, to which all authenticated users have access.
+    let known = whoami(&installation, "/clusters/root", &token).await;
+    assert_eq!(known.code, 201, "{}", known.text);
+    far.delete(&format!("{ACCOUNTS}/bot"), &DeleteOptions::default()).await.unwrap();
+    until("the token is rejected", || async {
+        match whoami(&installation, "/clusters/root", &token).await.code {
+            401 => Ok(()),
+            code => Err(code),
+        }
+    })
+    .await;
 }

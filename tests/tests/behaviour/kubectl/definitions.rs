@@ -95,6 +95,129 @@ async fn versions_with_stored_objects_cannot_be_removed() {
     .await;
 }
 
+/// Definitions with the names of Kubernetes kinds, whose lists kubectl patches by their keys.
+const WORKLOADS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: deployments.apps}
+spec:
+  group: apps
+  scope: Namespaced
+  names: {plural: deployments, kind: Deployment, shortNames: [deploy]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+    selectableFields: [{jsonPath: .spec.paused}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-preserve-unknown-fields: true
+            properties: {replicas: {type: integer, minimum: 0}, paused: {type: boolean}}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.test.k8s.io
+  annotations: {api-approved.kubernetes.io: \"unapproved, a test\"}
+spec:
+  group: test.k8s.io
+  scope: Cluster
+  names: {plural: widgets, kind: Widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    deprecated: true
+    schema: {openAPIV3Schema: {type: object}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pods.core}
+spec:
+  group: \"\"
+  scope: Namespaced
+  names: {plural: pods, kind: Pod}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_may_have_the_names_of_kubernetes_kinds() {
+    with_each(|session: Session| async move {
+        session.apply(WORKLOADS).await;
+        session.ok("create namespace harbour").await;
+        let deployment = |containers: &str| {
+            format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: harbour}}\n\
+                 spec: {{replicas: 2, paused: true, template: {{spec: {{containers: {containers}}}}}}}\n"
+            )
+        };
+        session.apply(&deployment("[{name: a, image: one}, {name: b, image: two}]")).await;
+        // kubectl sends a strategic merge patch.
+        session.apply(&deployment("[{name: a, image: three}, {name: b, image: two}]")).await;
+        let images = [
+            "-n",
+            "harbour",
+            "get",
+            "deploy",
+            "web",
+            "-o",
+            "jsonpath={.spec.template.spec.containers[*].image}",
+        ];
+        session.prints(&images, "three two").await;
+
+        session.ok("-n harbour scale deployment web --replicas=5 --current-replicas=2").await;
+        session
+            .prints(&["-n", "harbour", "get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "5")
+            .await;
+        let refused = session
+            .refused(&["-n", "harbour", "scale", "deployment", "web", "--replicas=1", "--current-replicas=2"])
+            .await;
+        assert!(refused.contains("Expected replicas to be 2, was 5"), "{refused}");
+        session
+            .prints(
+                &["-n", "harbour", "get", "deploy", "--field-selector=spec.paused=true", "-o", "name"],
+                "deployment.apps/web",
+            )
+            .await;
+        session
+            .prints(
+                &["-n", "harbour", "get", "deploy", "--field-selector=spec.paused=false", "-o", "name"],
+                "",
+            )
+            .await;
+        assert!(session.ok("explain deployment.spec.replicas").await.contains("FIELD: replicas <integer>"));
+
+        let approval = [
+            "get",
+            "crd",
+            "widgets.test.k8s.io",
+            "-o",
+            "jsonpath={.status.conditions[?(@.type==\"KubernetesAPIApprovalPolicyConformant\")].reason}",
+        ];
+        session.prints(&approval, "UnapprovedAnnotation").await;
+        let warned = session.run(&["get", "widgets"]).await;
+        assert!(warned.stderr.contains("test.k8s.io/v1 Widget is deprecated"), "{warned:?}");
+
+        session
+            .apply("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: harbour}\nspec: {x: 1}\n")
+            .await;
+        session.prints(&["-n", "harbour", "get", "pods", "-o", "name"], "pod/p").await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_can_query_their_identity_and_rights() {
     with_each(|session: Session| async move {

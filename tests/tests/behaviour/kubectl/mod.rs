@@ -1,8 +1,10 @@
 //! kubectl, with all installed versions.
 
 mod definitions;
+mod events;
 mod guide;
 mod objects;
+mod quotas;
 mod readme;
 mod scheduling;
 mod watching;

@@ -28,6 +28,49 @@ fn outcomes(printed: &str) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_are_owned_by_who_applies_them_at_the_server() {
+    with_each(|session: Session| async move {
+        let kubectl = &session.kubectl;
+        let apply = "apply --server-side -f -";
+        let applied = kubectl.ok_with_input(apply, CONFIG).await.unwrap();
+        assert_eq!(outcomes(&applied), ["serverside-applied"; 4]);
+        let version = ["-n", "harbour", "get", "cm", "tides", "-o", "jsonpath={.metadata.resourceVersion}"];
+        let before = session.run(&version).await.stdout;
+        kubectl.ok_with_input(apply, CONFIG).await.unwrap();
+        assert_eq!(session.run(&version).await.stdout, before, "nothing changed, nothing written");
+
+        let changed = CONFIG.replace("06:12", "06:40");
+        let diff = kubectl.run_with_input(["diff", "--server-side", "-f", "-"], &changed).await.unwrap();
+        assert_eq!(diff.status.code(), Some(1), "{diff:?}");
+        let other = ["apply", "--server-side", "--field-manager=other", "-f", "-"];
+        let refused = kubectl.run_with_input(other, &changed).await.unwrap();
+        assert!(!refused.status.success(), "{refused:?}");
+        let conflict = "Apply failed with 1 conflict: conflict with \"kubectl\": .data.high";
+        assert!(refused.stderr.contains(conflict), "{refused:?}");
+        let forced = "apply --server-side --field-manager=other --force-conflicts -f -";
+        kubectl.ok_with_input(forced, &changed).await.unwrap();
+        // A field is removed when its last owner drops it.
+        let without = changed.replace("high: \"06:40\", ", "");
+        kubectl.ok_with_input("apply --server-side --field-manager=other -f -", &without).await.unwrap();
+        session
+            .prints(&["-n", "harbour", "get", "cm", "tides", "-o", "jsonpath={.data}"], r#"{"low":"12:25"}"#)
+            .await;
+        let shown = session.ok("-n harbour get cm tides -o yaml").await;
+        assert!(!shown.contains("managedFields"), "{shown}");
+        let shown = session.ok("-n harbour get cm tides -o yaml --show-managed-fields").await;
+        assert!(shown.contains("manager: other"), "{shown}");
+
+        // Objects of client-side apply are taken over without conflicts.
+        session.apply(&CONFIG.replace("tides", "winds")).await;
+        kubectl.ok_with_input(apply, &changed.replace("tides", "winds")).await.unwrap();
+        session
+            .prints(&["-n", "harbour", "get", "cm", "winds", "-o", "jsonpath={.data.high}"], "06:40")
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_applied_changed_and_applied_again() {
     with_each(|session: Session| async move {
         assert_eq!(outcomes(&session.apply(CONFIG).await), ["created"; 4]);

@@ -49,3 +49,37 @@ async fn cells(lines: &mut Lines<BufReader<ChildStdout>>) -> Vec<String> {
     let line = within("a line of kubectl", lines.next_line()).await.unwrap().expect("kubectl has ended");
     line.split_whitespace().map(str::to_owned).collect()
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inactive_workspace_ends_its_watches_and_refuses_requests() {
+    with_each(|session: Session| async move {
+        let mut watching = session
+            .kubectl
+            .command()
+            .args(["get", "configmaps", "-w"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+        assert_eq!(cells(&mut lines).await[..2], ["NAME", "DATA"]);
+        assert_eq!(cells(&mut lines).await[..2], ["kube-root-ca.crt", "1"]);
+        // The watch is open when it delivers an object that was created after the list.
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "entry" } });
+        let options = WriteOptions::default();
+        session.admin.create::<Value>(CONFIG_MAPS, &object, &options).await.unwrap();
+        assert_eq!(cells(&mut lines).await[..1], ["entry"]);
+        let mark = async |value: Value| {
+            let path = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster";
+            let patch = json!({ "metadata": { "annotations": { "core.kcp.io/inactive": value } } });
+            session.admin.patch::<Value>(path, PatchType::Merge, &patch, &options).await.unwrap();
+        };
+        mark("true".into()).await;
+        assert_eq!(within("the end of the watch", lines.next_line()).await.unwrap(), None);
+        let refused = session.admin.get_json::<Value>(CONFIG_MAPS).await.unwrap_err().to_string();
+        assert!(refused.contains("logical cluster is marked inactive"), "{refused}");
+        mark(Value::Null).await;
+        session.admin.get_json::<Value>(CONFIG_MAPS).await.unwrap();
+        watching.kill().await.unwrap();
+    })
+    .await;
+}

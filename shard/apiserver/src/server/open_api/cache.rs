@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fairlead_schema::openapi::{OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema};
+use fairlead_schema::openapi::{DiscoveryPath, OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema};
 use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -28,10 +28,18 @@ pub(super) struct Index {
 /// A document of an index. The cache may have dropped the document itself.
 #[derive(Clone)]
 pub(super) struct IndexedDocument {
-    pub(super) group: Box<str>,
-    pub(super) version: Box<str>,
+    pub(super) source: DocumentSource,
     pub(super) key: ContentKey,
     pub(super) hash: Arc<str>,
+}
+
+/// The contents of a document.
+#[derive(Clone)]
+pub(super) enum DocumentSource {
+    /// The resources of a group version.
+    GroupVersion { group: Box<str>, version: Box<str> },
+    /// A path outside of group versions.
+    Discovery(DiscoveryPath),
 }
 
 /// Hash of a document's inputs: equal keys mean equal documents.
@@ -39,6 +47,11 @@ pub(super) struct IndexedDocument {
 pub(super) struct ContentKey([u8; 32]);
 
 impl ContentKey {
+    /// The key of the document of a path outside of group versions, which does not depend on resources.
+    pub(super) fn of_discovery(path: &str) -> Self {
+        Self(Sha256::new().chain_update("discovery").chain_update(path).finalize().into())
+    }
+
     /// Costs a serialization of the custom schemas; built-in ones are hashed by name.
     pub(super) fn of(group: &str, version: &str, resources: &[OpenApiResource]) -> Self {
         let mut hash = Sha256::new();

@@ -4,20 +4,33 @@
 //! The order on a write is: normalize, `prepare_create` or `prepare_update`, `default`, admission, `validate` or
 //! `validate_update` (with the rules of `metadata`, which are not part of this module), store.
 
+mod admission_policy;
+mod certificate_signing_request;
 mod data;
-mod lease_event;
+mod event;
+mod lease;
+mod match_conditions;
+mod match_resources;
 mod namespace;
+mod policy_binding;
 mod rbac;
+mod resource_quota;
 mod review;
 mod webhook_configuration;
 
 use serde_json::Value;
 
+pub(super) use admission_policy::{MutatingAdmissionPolicy, ValidatingAdmissionPolicy};
+pub(super) use certificate_signing_request::CertificateSigningRequest;
 pub(super) use data::{ConfigMap, Secret};
-pub(super) use lease_event::{Event, Lease, SchemaOnly};
+pub(super) use event::{CoreEvent, EventsEvent};
+pub use event::{event_to_core_form, event_to_events_form};
+pub(super) use lease::{Lease, SchemaOnly};
 pub use namespace::NAMESPACE_NAME_LABEL;
 pub(super) use namespace::Namespace;
+pub(super) use policy_binding::PolicyBinding;
 pub(super) use rbac::{Role, RoleBinding};
+pub(super) use resource_quota::ResourceQuota;
 pub(super) use review::AccessReview;
 pub(super) use webhook_configuration::WebhookConfiguration;
 
@@ -39,6 +52,11 @@ pub trait Semantics: Sync + std::fmt::Debug {
         keep_all_but_status(object, old);
     }
 
+    /// Restores fields that an update of another subresource may not change.
+    fn prepare_subresource_update(&self, _name: &str, object: &mut Value, old: &Value) {
+        self.prepare_status_update(object, old);
+    }
+
     /// Checks a new object.
     fn validate(&self, _object: &Value) -> Vec<FieldError> {
         Vec::new()
@@ -47,6 +65,11 @@ pub trait Semantics: Sync + std::fmt::Debug {
     /// Checks an updated object, including everything that `validate` checks.
     fn validate_update(&self, object: &Value, _old: &Value) -> Vec<FieldError> {
         self.validate(object)
+    }
+
+    /// Checks an object that was updated through a subresource.
+    fn validate_subresource_update(&self, _name: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update(object, old)
     }
 }
 

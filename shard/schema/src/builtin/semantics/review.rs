@@ -34,6 +34,9 @@ impl Semantics for AccessReview {
             }
             _ => {}
         }
+        if let Some(resource) = resource {
+            validate_selectors(resource, &path.child("resourceAttributes"), &mut errors);
+        }
         if kind != "SelfSubjectAccessReview"
             && text(spec, "user").is_empty()
             && list(spec, "groups").is_empty()
@@ -61,6 +64,49 @@ impl Semantics for AccessReview {
     }
 }
 
+/// A selector is a text, or a list of requirements.
+fn validate_selectors(attributes: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    for field in ["fieldSelector", "labelSelector"] {
+        let Some(selector) = attributes.get(field).filter(|selector| selector.is_object()) else { continue };
+        let own = path.child(field);
+        let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
+        match (raw.is_empty(), requirements.is_empty()) {
+            (false, false) => {
+                let detail = "may not specified at the same time as requirements";
+                errors.push(FieldError::invalid_str(own.child("rawSelector"), raw, detail));
+            }
+            (true, true) => {
+                let detail =
+                    format!("when {} is specified, requirements or rawSelector is required", own.as_str());
+                errors.push(FieldError::required(own.child("requirements"), &detail));
+            }
+            _ => {}
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            validate_requirement(requirement, &own.child("requirements").index(index), errors);
+        }
+    }
+}
+
+/// Unknown operators are accepted: an authorizer ignores their requirements.
+fn validate_requirement(requirement: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let has_values = !list(requirement, "values").is_empty();
+    match text(requirement, "operator") {
+        "In" | "NotIn" if !has_values => {
+            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(FieldError::required(path.child("values"), detail));
+        }
+        "Exists" | "DoesNotExist" if has_values => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(path.child("values"), detail));
+        }
+        _ => {}
+    }
+    if text(requirement, "key").is_empty() {
+        errors.push(FieldError::required(path.child("key"), "must be specified"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -81,6 +127,20 @@ mod tests {
             ),
             (json!({"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {}}}), vec![]),
             (json!({"kind": "SelfSubjectRulesReview", "spec": {}}), vec![]),
+            (
+                json!({"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {
+                    "fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In"}]},
+                    "labelSelector": {},
+                }}}),
+                vec![
+                    "spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same \
+                     time as requirements",
+                    "spec.resourceAttributes.fieldSelector.requirements[0].values: Required value: must be specified when \
+                     `operator` is 'In' or 'NotIn'",
+                    "spec.resourceAttributes.labelSelector.requirements: Required value: when \
+                     spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required",
+                ],
+            ),
             (
                 json!({"kind": "LocalSubjectAccessReview", "metadata": {"namespace": "a"},
                     "spec": {"user": "u", "resourceAttributes": {"namespace": "b"}}}),

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::match_conditions::validate_match_conditions;
+use super::match_resources::validate_rule;
 use super::rbac::validate_label_selector;
 use super::{Semantics, insert_missing_text, list, text};
 use crate::field::{FieldError, FieldPath};
 use crate::names::{dns1035_label, dns1123_subdomain};
+use crate::webhook_client::validate_client_config;
 
 /// Versions of AdmissionReview that the server can send.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -94,10 +97,8 @@ impl WebhookConfiguration {
             validate_label_selector(&webhook[selector], &path.child(selector), errors);
         }
         validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-        if !list(webhook, "matchConditions").is_empty() {
-            let detail = "match conditions of webhooks are not supported yet";
-            errors.push(FieldError::forbidden(path.child("matchConditions"), detail));
-        }
+        let conditions = list(webhook, "matchConditions");
+        validate_match_conditions(conditions, false, &path.child("matchConditions"), errors);
     }
 }
 
@@ -138,137 +139,6 @@ fn validate_review_versions(webhook: &Value, path: &FieldPath, errors: &mut Vec<
     if !REVIEW_VERSIONS.iter().any(|version| seen.contains(version)) {
         let detail = "must include at least one of v1, v1beta1";
         errors.push(FieldError::invalid(path.clone(), &Value::from(versions.to_vec()), detail));
-    }
-}
-
-fn validate_rule(rule: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let operations = list(rule, "operations");
-    for (field, others, may_be_empty) in [
-        ("operations", "operations", false),
-        ("apiGroups", "API groups", true),
-        ("apiVersions", "API versions", false),
-    ] {
-        let values = list(rule, field);
-        if values.is_empty() {
-            errors.push(FieldError::required(path.child(field), ""));
-        }
-        if values.len() > 1 && values.iter().any(|value| value == "*") {
-            let detail = format!("if '*' is present, must not specify other {others}");
-            errors.push(FieldError::invalid(path.child(field), &Value::from(values.to_vec()), &detail));
-        }
-        // Operations have an error of their own.
-        if !may_be_empty && field != "operations" {
-            for (index, _) in values.iter().enumerate().filter(|(_, value)| *value == "") {
-                errors.push(FieldError::required(path.child(field).index(index), ""));
-            }
-        }
-    }
-    for (index, operation) in operations.iter().enumerate() {
-        if !OPERATIONS.contains(&operation.as_str().unwrap_or_default()) {
-            let path = path.child("operations").index(index);
-            errors.push(FieldError::not_supported(path, operation, &OPERATIONS));
-        }
-    }
-    validate_resources(list(rule, "resources"), &path.child("resources"), errors);
-    let scope = &rule["scope"];
-    if !scope.is_null() && !matches!(scope.as_str(), Some("*" | "Cluster" | "Namespaced")) {
-        let supported = ["*", "Cluster", "Namespaced"];
-        errors.push(FieldError::not_supported(path.child("scope"), scope, &supported));
-    }
-}
-
-fn validate_resources(resources: &[Value], path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if resources.is_empty() {
-        errors.push(FieldError::required(path.clone(), ""));
-    }
-    let mut whole_resources = BTreeSet::new();
-    let mut whole_subresources = BTreeSet::new();
-    let mut has_plain_resource = false;
-    let names: Vec<&str> = resources.iter().filter_map(Value::as_str).collect();
-    for (index, name) in names.iter().enumerate() {
-        if name.is_empty() {
-            errors.push(FieldError::required(path.index(index), ""));
-            continue;
-        }
-        let Some((resource, subresource)) = name.split_once('/') else {
-            has_plain_resource = *name != "*";
-            continue;
-        };
-        if whole_resources.contains(resource) {
-            let detail = format!("if '{resource}/*' is present, must not specify {name}");
-            errors.push(FieldError::invalid_str(path.index(index), name, &detail));
-        }
-        if whole_subresources.contains(subresource) {
-            let detail = format!("if '*/{subresource}' is present, must not specify {name}");
-            errors.push(FieldError::invalid_str(path.index(index), name, &detail));
-        }
-        if subresource == "*" {
-            whole_resources.insert(resource);
-        }
-        if resource == "*" {
-            whole_subresources.insert(subresource);
-        }
-    }
-    let all = || Value::from(resources.to_vec());
-    if names.len() > 1 && names.contains(&"*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        errors.push(FieldError::invalid(path.clone(), &all(), detail));
-    }
-    if names.contains(&"*") && has_plain_resource {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path.clone(), &all(), detail));
-    }
-}
-
-fn validate_client_config(config: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let (url, service) = (config["url"].as_str(), &config["service"]);
-    match (url, service.is_null()) {
-        (Some(url), true) => validate_url(url, &path.child("url"), errors),
-        (None, false) => {
-            let path = path.child("service");
-            for field in ["name", "namespace"] {
-                if text(service, field).is_empty() {
-                    errors.push(FieldError::required(path.child(field), ""));
-                }
-            }
-            let port = &service["port"];
-            if !(1..=65535).contains(&port.as_i64().unwrap_or(443)) {
-                let detail = "port is not valid: must be between 1 and 65535, inclusive";
-                errors.push(FieldError::invalid(path.child("port"), port, detail));
-            }
-        }
-        _ => {
-            let detail = "exactly one of url or service is required";
-            errors.push(FieldError::required(path.clone(), detail));
-        }
-    }
-}
-
-fn validate_url(url: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let mut refuse = |value: &str, detail: &str| {
-        errors.push(FieldError::invalid_str(path.clone(), value, detail));
-    };
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    if scheme != "https" {
-        refuse(scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.split('/').next().unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if host.is_empty() {
-        refuse(host, &format!("host must be specified{FORM}"));
-    }
-    if !user.is_empty() {
-        refuse(user, "user information is not permitted in the URL");
-    }
-    if !fragment.is_empty() {
-        refuse(fragment, "fragments are not permitted in the URL");
-    }
-    if !query.is_empty() {
-        refuse(query, "query parameters are not permitted in the URL");
     }
 }
 
@@ -347,8 +217,8 @@ mod tests {
             ),
             (
                 "/matchConditions",
-                json!([{"name": "a", "expression": "true"}]),
-                "webhooks[0].matchConditions: Forbidden: match conditions of webhooks are not supported yet",
+                json!([{"name": "a", "expression": "params.x"}]),
+                "webhooks[0].matchConditions[0].expression: Invalid value: \"params.x\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.x\n | ^",
             ),
             ("/rules/0/resources", json!([]), "webhooks[0].rules[0].resources: Required value"),
             (

@@ -64,6 +64,18 @@ pub(super) static FIELD_SELECTOR_REQUIREMENT: Message = Message {
     fields: &[keep_zero(1, "key", Text), keep_zero(2, "operator", Text), list(3, "values", Text)],
 };
 
+pub(super) static CONDITION: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.Condition",
+    fields: &[
+        keep_zero(1, "type", Text),
+        keep_zero(2, "status", Text),
+        plain(3, "observedGeneration", Int64),
+        keep_zero(4, "lastTransitionTime", Time),
+        keep_zero(5, "reason", Text),
+        keep_zero(6, "message", Text),
+    ],
+};
+
 pub(super) static DELETE_OPTIONS: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
     fields: &[

@@ -2,7 +2,9 @@
 //!
 //! Tests compare them with an independent encoder and with the OpenAPI definitions.
 
+mod admission;
 mod apiextensions;
+mod certificates;
 mod core;
 mod meta;
 mod rbac;
@@ -36,6 +38,7 @@ pub(super) static KINDS: &[Row] = &[
     ("v1", "Event", &core::EVENT),
     ("v1", "ResourceQuota", &core::RESOURCE_QUOTA),
     ("events.k8s.io/v1", "Event", &core::EVENTS_EVENT),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest", &certificates::CERTIFICATE_SIGNING_REQUEST),
     ("coordination.k8s.io/v1", "Lease", &core::LEASE),
     ("rbac.authorization.k8s.io/v1", "Role", &rbac::ROLE),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", &rbac::ROLE_BINDING),
@@ -48,6 +51,28 @@ pub(super) static KINDS: &[Row] = &[
     ("authorization.k8s.io/v1", "LocalSubjectAccessReview", &review::LOCAL_SUBJECT_ACCESS_REVIEW),
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", &review::SELF_SUBJECT_ACCESS_REVIEW),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", &review::SELF_SUBJECT_RULES_REVIEW),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", &admission::MUTATING_ADMISSION_POLICY),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicyBinding",
+        &admission::MUTATING_ADMISSION_POLICY_BINDING,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        &admission::MUTATING_WEBHOOK_CONFIGURATION,
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", &admission::VALIDATING_ADMISSION_POLICY),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        &admission::VALIDATING_ADMISSION_POLICY_BINDING,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        &admission::VALIDATING_WEBHOOK_CONFIGURATION,
+    ),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &apiextensions::CUSTOM_RESOURCE_DEFINITION),
 ];
 

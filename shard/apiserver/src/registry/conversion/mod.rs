@@ -1,0 +1,144 @@
+//! Conversion of objects between the requested version and the stored one.
+//!
+//! A resource without a conversion webhook is converted where it is rendered. The objects of one with a webhook are converted
+//! when they leave the registry: calls take time, so they never happen in a read transaction or while a response is
+//! rendered.
+
+mod converter;
+mod cursor;
+
+use fairlead_process::Status;
+use serde_json::Value;
+
+use super::{Conversion, ServedResource};
+
+pub(crate) use converter::{ConversionBatch, WebhookConverter};
+pub(super) use cursor::ConvertedCursor;
+
+/// The schema hash of objects that get defaults at each read. No structural schema has it.
+const UNKNOWN_SCHEMA: u64 = 0;
+
+/// Converts a tree from the requested version to the stored one, and prunes it by the storage version, as Kubernetes does. Returns it
+/// with the hash of the schema that it complies with: [`UNKNOWN_SCHEMA`] if it lacks a default of the storage version, which readers
+/// get and the store does not.
+///
+/// # Errors
+/// 400 if the object cannot be expressed in the storage version, 500 if the webhook fails.
+pub(crate) async fn to_storage(
+    resource: &ServedResource,
+    from: &str,
+    object: Value,
+) -> Result<(Value, u64), Status> {
+    if let Some(form) = resource.shared_form() {
+        return Ok(((form.store)(object), UNKNOWN_SCHEMA));
+    }
+    let storage = &resource.versions.storage;
+    if from == &*storage.name {
+        return Ok((object, resource.schema_hash));
+    }
+    let mut object = match &resource.conversion {
+        Conversion::Webhook(webhook) => {
+            webhook.convert_one(&resource.api_version(&storage.name), object).await?
+        }
+        Conversion::None | Conversion::Function(_) => {
+            convert(resource, &storage.name, object).map_err(|reason| {
+                Status::bad_request(format!(
+                    "{} cannot be converted from {from} to {}: {reason}",
+                    resource.kind, storage.name
+                ))
+            })?
+        }
+    };
+    storage.shape.prune(&mut object);
+    let mut refreshed = object.clone();
+    storage.shape.refresh(&mut refreshed);
+    let schema_hash = if refreshed == object { resource.schema_hash } else { UNKNOWN_SCHEMA };
+    Ok((object, schema_hash))
+}
+
+/// Converts a tree to a version, and applies defaults that the version's schema got after it was written.
+///
+/// # Errors
+/// 500 if the object cannot be expressed in the version or the webhook fails.
+pub(crate) async fn to_version(
+    resource: &ServedResource,
+    version: &str,
+    object: Value,
+) -> Result<Value, Status> {
+    match &resource.conversion {
+        Conversion::Webhook(webhook) if version_of(&object) != version => {
+            let mut object = webhook.convert_one(&resource.api_version(version), object).await?;
+            if let Some(version) = resource.version(version) {
+                version.shape.refresh(&mut object);
+            }
+            Ok(object)
+        }
+        _ => to_version_in_place(resource, version, object),
+    }
+}
+
+/// As [`to_version`], for objects that need no webhook: those of resources without one, and those that the registry returns.
+///
+/// # Errors
+/// 500 if the object cannot be expressed in the version.
+pub(crate) fn to_version_in_place(
+    resource: &ServedResource,
+    version: &str,
+    object: Value,
+) -> Result<Value, Status> {
+    if let Some(form) = resource.shared_form() {
+        return Ok((form.serve)(object));
+    }
+    let stored_version = version_of(&object).to_owned();
+    let mut object = convert(resource, version, object).map_err(|reason| {
+        Status::internal(format!(
+            "conversion of a stored {} from {stored_version} to {version} failed: {reason}",
+            resource.kind
+        ))
+    })?;
+    if let Some(version) = resource.version(version) {
+        version.shape.refresh(&mut object);
+    }
+    Ok(object)
+}
+
+fn convert(resource: &ServedResource, to: &str, mut object: Value) -> Result<Value, String> {
+    if version_of(&object) == to {
+        return Ok(object);
+    }
+    match &resource.conversion {
+        Conversion::None => {}
+        Conversion::Function(function) => object = function(object, to)?,
+        Conversion::Webhook(_) => return Err("the webhook has not been called".to_owned()),
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".into(), resource.api_version(to).into());
+    }
+    Ok(object)
+}
+
+/// Converts a tree so that the fields of two versions can be compared. A webhook is not called: the owners of fields are
+/// recorded per version, and fields that the versions name alike keep their owners.
+///
+/// # Errors
+/// The reason why the object cannot be expressed in the version.
+pub(super) fn convert_for_ownership(
+    resource: &ServedResource,
+    to: &str,
+    mut object: Value,
+) -> Result<Value, String> {
+    match &resource.conversion {
+        Conversion::Webhook(_) => {
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".into(), resource.api_version(to).into());
+            }
+            Ok(object)
+        }
+        Conversion::None | Conversion::Function(_) => convert(resource, to, object),
+    }
+}
+
+/// The version part of an object's apiVersion.
+fn version_of(object: &Value) -> &str {
+    object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default()
+}

@@ -1,0 +1,64 @@
+//! Limits of requests: number at the same time, and time.
+
+use std::time::Duration;
+
+use fairlead_apiserver::RequestLimits;
+use serde_json::json;
+
+use crate::client::{CONFIG_MAPS, Server};
+
+const ENDLESS: &str = r#"{"metadata": {"name": "a", "labels": {"never": "ends"}}}"#;
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test(start_paused = true)]
+async fn requests_beyond_the_limit_of_their_class_are_refused() {
+    let limits = RequestLimits { mutating: 1, ..RequestLimits::default() };
+    let server = Server::configured(|api, _| api.with_limits(limits)).await;
+    let endless = server.send("POST", CONFIG_MAPS, &[JSON], ENDLESS);
+    tokio::pin!(endless);
+    assert!(futures_util::poll!(&mut endless).is_pending());
+    assert_eq!(server.metric("apiserver_current_inflight_requests{request_kind=\"mutating\"}"), 1.0);
+    let refused = server.post(CONFIG_MAPS, &json!({"metadata": {"name": "b"}})).await;
+    assert_eq!(
+        refused.failure(),
+        (429, "TooManyRequests".into(), "Too many requests, please try again later.".into())
+    );
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(server.get(CONFIG_MAPS).await.code, 200, "reads have a limit of their own");
+    let _watch = server.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
+    assert_eq!(server.metric("apiserver_current_inflight_requests{request_kind=\"readOnly\"}"), 0.0);
+    assert_eq!(endless.await.failure().0, 504);
+    assert_eq!(server.metric("apiserver_current_inflight_requests{request_kind=\"mutating\"}"), 0.0);
+    server.config_map("b", json!({})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_after_its_time() {
+    let server = Server::start().await;
+    for (query, seconds) in
+        [("", 60), ("?timeout=5s", 5), ("?timeout=1m30s", 60), ("?timeout=0s", 60), ("?timeout=500ms", 0)]
+    {
+        let began = tokio::time::Instant::now();
+        let timed_out = server.send("POST", &format!("{CONFIG_MAPS}{query}"), &[JSON], ENDLESS).await;
+        assert_eq!(
+            timed_out.failure(),
+            (504, "Timeout".into(), "Timeout: request did not complete within the allotted timeout".into())
+        );
+        // The clock is paused, so this is exact.
+        assert_eq!(began.elapsed().as_secs(), seconds, "{query}");
+    }
+    let invalid = server.get(&format!("{CONFIG_MAPS}?timeout=soon")).await;
+    assert_eq!(
+        invalid.failure(),
+        (
+            400,
+            "BadRequest".into(),
+            "invalid timeout specified in the request URL - time: invalid duration \"soon\"".into()
+        )
+    );
+    // A watch has a limit of its own.
+    let mut watch = server.watch(&format!("{CONFIG_MAPS}?watch=true&timeout=1s&timeoutSeconds=100")).await;
+    tokio::time::advance(Duration::from_secs(70)).await;
+    server.config_map("later", json!({})).await;
+    assert!(watch.brief().await.starts_with("ADDED later "));
+}

@@ -1,0 +1,50 @@
+//! The host of webhooks and policies: where their configurations come from, and whom they may ask about.
+
+use std::sync::{Arc, LazyLock};
+
+use fairlead_apiserver::registry::Catalog;
+use fairlead_apiserver::{Action, AdmissionHost, AdmissionRequest, Attributes, Scope, ScopeSelector};
+use fairlead_authn::UserInfo;
+use fairlead_names::Origin;
+use fairlead_process::Status;
+
+use crate::host::Authorizer;
+
+/// The logical cluster of the only exports.
+static ROOT: LazyLock<Scope> = LazyLock::new(|| Scope::new("root"));
+
+/// Answers questions of webhooks and policies.
+pub(super) struct ConfigurationHost {
+    pub(super) authorizer: Arc<Authorizer>,
+}
+
+impl AdmissionHost for ConfigurationHost {
+    /// Only the configurations of the export's logical cluster review a bound resource, so that a workspace cannot change
+    /// the API of its provider.
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
+        matches!(write.resource.origin, Origin::Identity(_)).then(|| ROOT.clone())
+    }
+
+    fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        self.authorizer.definitions().catalog(scope)
+    }
+
+    fn is_allowed(&self, scope: &Scope, user: &UserInfo, action: &Action<'_>) -> bool {
+        let scopes = ScopeSelector::One(scope.clone());
+        self.authorizer.is_allowed_locally(&Attributes::new(user, Some(&scopes), *action))
+    }
+
+    fn service_account(&self, scope: &Scope, namespace: &str, name: &str) -> UserInfo {
+        UserInfo {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                fairlead_authn::AUTHENTICATED.to_owned(),
+            ],
+            extra: [("authentication.kcp.io/cluster-name".to_owned(), vec![scope.as_str().to_owned()])]
+                .into(),
+            ..UserInfo::default()
+        }
+    }
+}

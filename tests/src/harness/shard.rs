@@ -1,0 +1,130 @@
+//! One shard without gateway, cache server and other shards, for tests and measurements of the API server itself.
+
+use std::path::{Path, PathBuf};
+
+use fairlead_certs::Client as Role;
+use fairlead_client::{Client, Credentials};
+
+use super::{HarnessError, Pki, Process, Program, free_port};
+
+/// A root shard of its own. It is killed when dropped.
+pub struct Shard {
+    /// The process.
+    pub process: Process,
+    pki: Pki,
+    port: u16,
+    configuration: PathBuf,
+}
+
+/// Settings of the shard that differ from the defaults.
+#[derive(Debug, Clone)]
+pub struct ShardSettings {
+    /// Interval of compaction, such as `5m`.
+    pub compaction_interval: &'static str,
+    /// Whether the store's file is read as a whole at the start.
+    pub verify_at_start: bool,
+}
+
+impl Default for ShardSettings {
+    fn default() -> Self {
+        Self { compaction_interval: "5m", verify_at_start: true }
+    }
+}
+
+impl Shard {
+    /// Starts a shard with an empty store in a directory; returns when it is ready.
+    pub async fn start(directory: &Path, settings: &ShardSettings) -> Result<Self, HarnessError> {
+        let pki = Pki::new(&directory.join("pki"), &["root"])?;
+        let port = free_port()?;
+        let configuration = directory.join("shard.yaml");
+        std::fs::write(&configuration, configuration_text(&pki, port, directory, settings)?)
+            .map_err(HarnessError::system("writing the shard's configuration"))?;
+        let process = program(directory, &configuration)?.start()?;
+        let mut shard = Self { process, pki, port, configuration };
+        shard.until_ready().await?;
+        Ok(shard)
+    }
+
+    /// Waits until it is ready.
+    pub async fn until_ready(&mut self) -> Result<(), HarnessError> {
+        let client = self.client("")?;
+        self.process.until_ready(&client).await
+    }
+
+    /// A client with connections of its own and all rights, at a path such as `/clusters/root`.
+    pub fn client(&self, prefix: &str) -> Result<Client, HarnessError> {
+        Ok(self.pki.client(self.port, self.credentials()?)?.with_prefix(prefix))
+    }
+
+    /// The credentials of an administrator of all logical clusters.
+    pub fn credentials(&self) -> Result<Credentials, HarnessError> {
+        self.pki.credentials(&Role::ShardAdmin)
+    }
+
+    /// The URL of the shard.
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+
+    /// The file of the store.
+    pub fn store(&self) -> PathBuf {
+        self.configuration.with_file_name("store.redb")
+    }
+
+    /// The next start has no limit for the size of a file.
+    pub fn lift_file_limit(&mut self) -> Result<(), HarnessError> {
+        self.process.set_program(program(&self.directory(), &self.configuration)?);
+        Ok(())
+    }
+
+    /// The next start has a limit for the size of every file, in blocks of the shell's `ulimit -f` (512 or 1,024 bytes).
+    /// A write beyond it fails, as on a full disk. The signal that reports it (setrlimit(2)) is ignored, as a disk has none.
+    pub fn limit_files(&mut self, blocks: u64) -> Result<(), HarnessError> {
+        let shard = super::binary("fairlead-shard")?;
+        let script = "trap '' XFSZ; ulimit -f \"$1\"; exec \"$2\" --config \"$3\"";
+        let limited = Program::at(PathBuf::from("/bin/sh"), "shard", &self.directory())
+            .args(["-c", script, "sh"])
+            .args([blocks.to_string()])
+            .args([shard, self.configuration.clone()]);
+        self.process.set_program(limited);
+        Ok(())
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.configuration.parent().map(Path::to_owned).unwrap_or_default()
+    }
+}
+
+fn program(directory: &Path, configuration: &Path) -> Result<Program, HarnessError> {
+    Ok(Program::new("fairlead-shard", directory)?
+        .named("shard")
+        .args(["--config".into(), configuration.to_owned()]))
+}
+
+fn configuration_text(
+    pki: &Pki,
+    port: u16,
+    directory: &Path,
+    settings: &ShardSettings,
+) -> Result<String, HarnessError> {
+    let serving = pki.shard("root")?;
+    let text = |path: &Path| path.display().to_string();
+    let configuration = serde_json::json!({
+        "name": "root",
+        "serving": {
+            "address": format!("127.0.0.1:{port}"),
+            "certificate": text(&serving.certificate),
+            "privateKey": text(&serving.key),
+        },
+        "shardBaseURL": format!("https://localhost:{port}"),
+        "store": {
+            "path": text(&directory.join("store.redb")),
+            "compactionInterval": settings.compaction_interval,
+            "verifyAtStart": settings.verify_at_start,
+        },
+        "trust": { "clientCA": text(&pki.layout().client_ca()) },
+        "drain": { "window": "0s" },
+    });
+    // JSON is YAML.
+    Ok(configuration.to_string())
+}

@@ -1,0 +1,24 @@
+//! Faults of one shard under load: SIGKILL at any time, and a full disk. Clients record what they do and see;
+//! `fairlead_tests::history` judges it.
+//!
+//! `FAULT_ROUNDS` is the number of kills (5; `make faults`: 200), `FAULT_SEED` repeats the choices of a run.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod full_disk;
+mod kill;
+mod recorder;
+mod site;
+mod watchers;
+mod writers;
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+}
+
+/// The seed of a run, printed for a repetition.
+fn seed() -> u64 {
+    let seed = number("FAULT_SEED", fastrand::u64(..));
+    println!("FAULT_SEED={seed}");
+    seed
+}
