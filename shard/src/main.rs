@@ -9,6 +9,9 @@ use fairlead_config::{ConfigError, ShardConfig};
 use fairlead_process::{FatalError, LoggingError, check_open_files, init_logging};
 use fairlead_shard::ShardError;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A shard of an installation: serves its logical clusters and manages the life cycle of workspaces.
 ///
 /// `fairlead-shard start` takes the flags of `kcp start` in place of a configuration file; `fairlead-shard start options`

@@ -135,7 +135,9 @@ pub(crate) fn type_reference(text: &str) -> TypeReference {
 }
 
 fn located(cluster: &str, object: &Value) -> Option<LocatedType> {
-    let spec = WorkspaceTypeSpec::deserialize(&object["spec"])
+    // A type may have no spec: it is a type without further settings.
+    let spec = Option::<WorkspaceTypeSpec>::deserialize(&object["spec"])
+        .map(Option::unwrap_or_default)
         .inspect_err(|error| tracing::warn!(cluster, %error, "a WorkspaceType cannot be read"))
         .ok()?;
     let name = object["metadata"]["name"].as_str()?.to_owned();

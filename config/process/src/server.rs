@@ -362,11 +362,13 @@ fn hyper_service<S: Service>(
         let (head, body) = request.into_parts();
         let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.request_body_timeout.get());
         let request = Request::from_parts(head, body);
-        async move {
+        // Boxed, because hyper's task of a stream lives as long as the response body and reserves memory for the larger of
+        // both. A watch would keep the 9 KiB in which its request was handled.
+        Box::pin(async move {
             let is_head = request.method() == Method::HEAD;
             let response = respond(&shared, info, request, too_slow).await;
             Ok(if is_head { response::without_body(response) } else { response })
-        }
+        })
     })
 }
 

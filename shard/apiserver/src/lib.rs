@@ -43,6 +43,6 @@ pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionRequest, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
-pub use server::{ApiServer, RequestLimits, forbidden};
+pub use server::{ApiServer, RequestLimits, forbidden, forbidden_because};
 pub use version::version_document;
 pub use watch::WatchBody;

@@ -32,7 +32,10 @@ impl ShardAdmission {
             return Ok(());
         }
         let own = self.type_of(write, object)?;
-        object["spec"]["type"] = json!({"name": own.name, "path": own.path});
+        // A path in the request stays as the client wrote it, which may be the name of a logical cluster.
+        let requested = object["spec"]["type"]["path"].as_str().filter(|path| !path.is_empty());
+        let path = requested.unwrap_or(&own.path).to_owned();
+        object["spec"]["type"] = json!({"name": own.name, "path": path});
         for (key, value) in &own.spec.additional_workspace_labels {
             let labels = &mut object["metadata"]["labels"];
             if labels[key].is_null() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fairlead_api::{LOGICAL_CLUSTER_NAME, NewLogicalCluster, TypeReference};
 use fairlead_apiserver::registry::ObjectStore;
-use fairlead_apiserver::{Action, Attributes, Response, Scope, ScopeSelector, content, failure, forbidden};
+use fairlead_apiserver::{
+    Action, Attributes, Response, Scope, ScopeSelector, content, failure, forbidden_because,
+};
 use fairlead_authn::UserInfo;
 use fairlead_names::ClusterName;
 use fairlead_process::{Status, StatusReason};
@@ -84,7 +86,7 @@ impl HomeWorkspaces {
         if authorizer.authorize(&attributes).decided().await.is_allowed() {
             Ok(())
         } else {
-            Err(forbidden(user, &action))
+            Err(forbidden_because(user, &action, "workspace access not permitted"))
         }
     }
 

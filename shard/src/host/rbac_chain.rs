@@ -221,10 +221,8 @@ impl RbacChain {
             let reason = "authorized by the virtual workspace of an initializer or terminator";
             return ContentAccess::Decided(Authorization::allow(CONTENT, reason));
         }
-        if is_service_account(subjects.user)
-            && subjects.user.cluster_name().is_some_and(|own| own == cluster)
-            && is_in_scope(subjects.user, cluster)
-        {
+        // As in kcp, one without a logical cluster is an account of this one: that of an impersonation or of a review.
+        if is_service_account(subjects.user) && is_in_scope(subjects.user, cluster) {
             return ContentAccess::Delegated;
         }
         let access = Action::NonResource { verb: "access", path: "/" };

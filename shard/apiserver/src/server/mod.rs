@@ -451,7 +451,8 @@ pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
     forbidden_because(user, action, "access denied")
 }
 
-fn forbidden_because(user: &UserInfo, action: &Action<'_>, why: &str) -> Status {
+/// A 403 with the message of Kubernetes and a reason that clients may see.
+pub fn forbidden_because(user: &UserInfo, action: &Action<'_>, why: &str) -> Status {
     match *action {
         Action::Resource { verb, group, resource, subresource, namespace, name, .. } => {
             let full = subresource

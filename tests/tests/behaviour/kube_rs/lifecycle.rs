@@ -211,3 +211,29 @@ async fn a_user_gets_a_home_workspace_at_the_first_request() {
         own.get_json("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin").await.unwrap();
     assert_eq!(binding["subjects"][0]["name"], "kcp-admin", "{binding}");
 }
+
+/// Clients compare what they wrote; kcp's own tests do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_keeps_the_path_of_its_type_as_the_client_wrote_it() {
+    let installation = Installation::start(1).await;
+    let path = installation.workspace("root", "types", "root").await;
+    let parent = installation.admin(&path);
+    let kind = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "shop"},
+    });
+    let kind: Value = parent.create(TYPES, &kind, &WriteOptions::default()).await.unwrap();
+    let cluster = kind["metadata"]["annotations"]["kcp.io/cluster"].as_str().unwrap();
+    for (name, given, shown) in [
+        ("by-cluster", json!({"name": "shop", "path": cluster}), cluster),
+        ("by-path", json!({"name": "shop", "path": "root:types"}), "root:types"),
+        ("by-name", json!({"name": "shop"}), "root:types"),
+    ] {
+        let workspace = json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+            "spec": {"type": given},
+        });
+        let created = create_workspace(&parent, &workspace).await;
+        assert_eq!(created["spec"]["type"], json!({"name": "shop", "path": shown}), "{created}");
+        within(name, until_ready(&parent, name)).await;
+    }
+}

@@ -1,4 +1,4 @@
-//! The commands of the gateway's guide for operators run one after the other, and print the documented output.
+//! The commands of the guides for operators run one after the other, and print the documented output.
 
 use std::path::Path;
 
@@ -19,12 +19,21 @@ struct Block {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_the_gateways_guide_work() {
+    commands_print_what_is_documented("docs/gateway.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_shards_guide_work() {
+    commands_print_what_is_documented("docs/shard.md").await;
+}
+
+async fn commands_print_what_is_documented(path: &str) {
     let installation = Installation::start(2).await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     until_object(&installation.admin("/clusters/root"), bindings, "development-user", |_| true).await;
     let Some(kubectl) = versions(&installation).pop() else { return };
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let guide = std::fs::read_to_string(repository.join("docs/gateway.md")).unwrap();
+    let guide = std::fs::read_to_string(repository.join(path)).unwrap();
     let blocks = blocks(&guide);
     assert!(blocks.len() > 5, "{}", blocks.len());
     // After an upgrade the gateway is no child of the shell.
@@ -48,22 +57,18 @@ async fn the_commands_of_the_gateways_guide_work() {
     for block in &blocks {
         let (_, after) = rest.split_once(&format!("### {}\n", block.line)).unwrap();
         let of_block = after.split("\n### ").next().unwrap();
-        expect_in_order(block, of_block);
+        expect_in_order(path, block, of_block);
         rest = after;
     }
 }
 
 /// Each documented line must be in the output, in order. `…` matches any text.
-fn expect_in_order(block: &Block, output: &str) {
+fn expect_in_order(path: &str, block: &Block, output: &str) {
     let mut lines = output.lines();
     for shown in &block.shown {
         let words = shown.split_whitespace().map(|word| regex::escape(word).replace('…', ".*"));
         let pattern = Regex::new(&format!("^\\s*{}\\s*$", words.collect::<Vec<_>>().join("\\s+"))).unwrap();
-        assert!(
-            lines.any(|line| pattern.is_match(line)),
-            "docs/gateway.md:{}: no {shown:?} in\n{output}",
-            block.line
-        );
+        assert!(lines.any(|line| pattern.is_match(line)), "{path}:{}: no {shown:?} in\n{output}", block.line);
     }
 }
 
