@@ -352,7 +352,15 @@ impl DeleteOptions {
             serde_json::Value::Null => WireDeleteOptions::default(),
             // A derived deserializer would also accept an array, by position.
             body if !body.is_object() => return Err(OptionsError::Body("it is no object".to_owned())),
-            body => serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?,
+            body => match body["kind"].as_str().unwrap_or_default() {
+                // An object of another kind is a mistake, and what it names would be deleted.
+                "" | "DeleteOptions" => {
+                    serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?
+                }
+                kind => {
+                    return Err(OptionsError::Body(format!("{kind:?} cannot be converted to DeleteOptions")));
+                }
+            },
         };
         let policy = wire.propagation_policy.as_deref().or_else(|| query.get("propagationPolicy"));
         let orphan =

@@ -101,7 +101,13 @@ async fn preconditions_must_hold() {
 async fn malformed_delete_options_are_rejected() {
     let server = Server::start().await;
     server.config_map("a", json!({})).await;
-    for (body, code) in [("{", 400), ("[]", 400), (r#"{"preconditions":7}"#, 400)] {
+    for (body, code) in [
+        ("{", 400),
+        ("[]", 400),
+        (r#"{"preconditions":7}"#, 400),
+        (r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"other"}}"#, 400),
+        (r#"{"kind":"Foo","apiVersion":"v9"}"#, 400),
+    ] {
         assert_eq!(
             server.send("DELETE", &format!("{CONFIG_MAPS}/a"), JSON, body).await.failure().0,
             code,
