@@ -212,6 +212,7 @@ fn shard(
             key_files: vec![certificates.service_account_keys().verification_keys.into()],
             ..ShardServiceAccountsConfig::default()
         },
+        root_ca: Some(certificates.serving_ca().into()),
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),
         logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),

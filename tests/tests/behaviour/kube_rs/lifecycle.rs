@@ -60,6 +60,11 @@ async fn a_ready_workspace_has_all_its_initial_objects() {
         assert_eq!(cluster["status"]["phase"], "Ready");
         assert_eq!(cluster["metadata"]["annotations"]["kcp.io/path"], format!("root:{name}"));
         assert_eq!(cluster["spec"]["owner"]["uid"], ready["metadata"]["uid"]);
+        // Clients in the workspace verify the gateway by this bundle.
+        let bundle: Value =
+            here.get_json("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").await.unwrap();
+        let authority = std::fs::read_to_string(installation.layout().serving_ca()).unwrap();
+        assert_eq!(bundle["data"]["ca.crt"], authority);
         // The cluster name leads to the same workspace.
         let id = ready["spec"]["cluster"].as_str().unwrap();
         let by_id = installation.admin(&format!("/clusters/{id}"));
