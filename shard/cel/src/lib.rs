@@ -47,6 +47,7 @@ pub use limits::{
 pub use policy::{ExpressionError, ExpressionKind, PolicyEnvironments};
 pub use program::{Program, Session};
 pub use types::{
-    DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, TextFormat, Type, escape, unescape,
+    DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, RESERVED_WORDS, TextFormat, Type, escape,
+    unescape,
 };
 pub use value::{Extension, List, Map, Object, OwnedMap, Text, Value};

@@ -1,7 +1,7 @@
 //! Names of properties as identifiers of expressions, by the rules of Kubernetes.
 
 /// Words that are no identifiers.
-pub(crate) const RESERVED: [&str; 21] = [
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

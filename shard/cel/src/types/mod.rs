@@ -9,8 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use declaration::{DeclKind, DeclType, Field, FieldType, ListKind, ObjectType, TextFormat};
-pub(crate) use escape::RESERVED as RESERVED_WORDS;
-pub use escape::{escape, unescape};
+pub use escape::{RESERVED as RESERVED_WORDS, escape, unescape};
 pub(crate) use unify::{Substitutions, most_general};
 
 /// A type of CEL. Cloning costs at most an increment of a counter.

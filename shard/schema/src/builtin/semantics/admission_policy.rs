@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_cel::{ExpressionKind, PolicyEnvironments};
+use fairlead_cel::{ExpressionKind, PolicyEnvironments, RESERVED_WORDS};
 use serde_json::{Value, json};
 
 use super::match_conditions::{expression_error, validate_match_conditions};
@@ -18,32 +18,6 @@ const REINVOCATION_POLICIES: [&str; 2] = ["Never", "IfNeeded"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
-
-/// Words that no variable of a policy can be named.
-const RESERVED: [&str; 22] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-    "",
-];
 
 /// Policies that refuse writes. Their status has the result of the type check.
 #[derive(Debug)]
@@ -249,7 +223,7 @@ fn is_identifier(name: &str) -> bool {
     let is_start = |c: char| c == '_' || c.is_ascii_alphabetic();
     name.starts_with(is_start)
         && name.chars().all(|c| is_start(c) || c.is_ascii_digit())
-        && !RESERVED.contains(&name)
+        && !RESERVED_WORDS.contains(&name)
 }
 
 /// Checks the expressions of a policy.
