@@ -14,6 +14,7 @@ mod https;
 mod limits;
 mod lists;
 mod metrics;
+mod mutating_policies;
 mod negotiation;
 mod open_api;
 mod patches;
