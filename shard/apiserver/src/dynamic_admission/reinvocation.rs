@@ -13,12 +13,12 @@ pub(super) struct MutationRun {
     pub(super) is_changed: bool,
 }
 
-/// What has run in a write, by a key of webhooks or policies.
+/// The webhooks or policies that were called for one write, by a key.
 #[derive(Debug)]
 pub(super) struct Reinvocations<K> {
-    /// Has run, and may run again.
+    /// Those that were called and may be called again.
     invoked: BTreeSet<K>,
-    /// Has to run again.
+    /// Those that must be called again.
     due: BTreeSet<K>,
     /// The object after the last pass.
     output: Option<Value>,
