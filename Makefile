@@ -107,7 +107,7 @@ pebble: build
 
 ## Fuzz input of clients and administrators, FUZZ_SECONDS (300) per target; FUZZ_TARGET selects one.
 fuzz:
-	@set -e; for folder in gateway shard/cel shard/apiserver; do \
+	@set -e; for folder in gateway shard/cel shard/schema shard/apiserver; do \
 		if [ -z "$(FUZZ_TARGET)" ] || [ -f "$$folder/fuzz/fuzz_targets/$(FUZZ_TARGET).rs" ]; then $$folder/fuzz/run.sh; fi; \
 	done
 

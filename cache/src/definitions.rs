@@ -8,13 +8,13 @@ use fairlead_apiserver::registry::{
     Conversion, Registry, ServedKey, ServedResource, ServedVersion, Versions, built_in_resources,
 };
 use fairlead_apiserver::resource::{PrinterColumns, Shape, Strategy, Verb, Verbs, WriteTarget};
-use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::FieldError;
 use fairlead_schema::builtin::storage_version_hash;
 use fairlead_schema::crd::CrdSpec;
 use fairlead_schema::metadata::Scope;
 use fairlead_schema::names::NameRule;
+use fairlead_schema::version_priority;
 use serde_json::{Value, json};
 
 /// The shard of the cache's definitions.

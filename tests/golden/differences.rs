@@ -339,10 +339,8 @@ pub const LISTED: &[Listed] = &[
     Listed {
         place: "c",
         on: "#76,81",
-        at: &["/body/message", "/body/details"],
-        reason: Deliberate(
-            "The message names the operation of the JSON patch that failed. kcp's is general.",
-        ),
+        at: &["/body/details/causes"],
+        reason: Deliberate("A cause names the operation of the JSON patch that failed. kcp has none."),
     },
     Listed {
         place: "c",
@@ -521,6 +519,6 @@ pub const LISTED: &[Listed] = &[
         at: &["/body/rows*", "/body/items*", "/body/status"],
         reason: Later("Exports: partitions of partition sets."),
     },
-    Listed { place: "g", on: "#87,93", at: &["/status"], reason: Later("Exports of workspaces.") },
+    Listed { place: "g", on: "#87,93,104", at: &["/status"], reason: Later("Exports of workspaces.") },
     Listed { place: "g", on: "#108", at: &["/body/items*"], reason: Later("Exports of workspaces.") },
 ];

@@ -10,6 +10,8 @@ use rustls::crypto::CryptoProvider;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
+use crate::server_certificate::ServerCertificateVerifier;
+
 /// A client's identity and trust, ready for use: the TLS configuration is built once, so that sessions are resumed
 /// across connections. Replace the whole value to rotate; `Debug` shows no secret.
 ///
@@ -201,13 +203,12 @@ impl CredentialsSpec {
         let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(CredentialsError::Identity)?;
+        let verified_by = |verifier| builder.clone().dangerous().with_custom_certificate_verifier(verifier);
         let builder = match &self.roots {
-            TrustRoots::Pem(pem) => builder.with_root_certificates(roots(pem, "certificate authority")?),
-            TrustRoots::System => builder.with_root_certificates(system_roots()?),
+            TrustRoots::Pem(pem) => verified_by(Arc::new(verifier(pem, provider)?)),
+            TrustRoots::System => verified_by(Arc::new(system_verifier(provider)?)),
             TrustRoots::Nothing => builder.with_root_certificates(RootCertStore::empty()),
-            TrustRoots::Unverified => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyServer { provider }))
-            }
+            TrustRoots::Unverified => verified_by(Arc::new(AcceptAnyServer { provider })),
         };
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
@@ -263,15 +264,20 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
     })
 }
 
-fn roots(pem: &[u8], item: &'static str) -> Result<RootCertStore, CredentialsError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(pem, item)? {
-        store.add(certificate).map_err(|error| CredentialsError::Pem { item, reason: error.to_string() })?;
+fn verifier(
+    pem: &[u8],
+    provider: Arc<CryptoProvider>,
+) -> Result<ServerCertificateVerifier, CredentialsError> {
+    let item = "certificate authority";
+    let trusted = certificates(pem, item)?;
+    let refuse = |reason: String| CredentialsError::Pem { item, reason };
+    for certificate in &trusted {
+        RootCertStore::empty().add(certificate.clone()).map_err(|error| refuse(error.to_string()))?;
     }
-    Ok(store)
+    ServerCertificateVerifier::new(trusted, provider).ok_or_else(|| refuse("it cannot be parsed".to_owned()))
 }
 
-fn system_roots() -> Result<RootCertStore, CredentialsError> {
+fn system_verifier(provider: Arc<CryptoProvider>) -> Result<ServerCertificateVerifier, CredentialsError> {
     const BUNDLES: [&str; 4] = [
         "/etc/ssl/certs/ca-certificates.crt",
         "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -285,10 +291,9 @@ fn system_roots() -> Result<RootCertStore, CredentialsError> {
         .chain(BUNDLES)
         .find_map(|path| std::fs::read(path).ok())
         .ok_or(CredentialsError::NoSystemRoots)?;
-    let mut store = RootCertStore::empty();
     // A system bundle may hold old roots that this library does not parse; the others are still trusted.
-    store.add_parsable_certificates(certificates(&pem, "system's root bundle")?);
-    Ok(store)
+    ServerCertificateVerifier::new(certificates(&pem, "system's root bundle")?, provider)
+        .ok_or(CredentialsError::NoSystemRoots)
 }
 
 /// Checks that the server has the key of the certificate it presents, and nothing else.

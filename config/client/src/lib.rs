@@ -28,6 +28,7 @@ mod reflector;
 mod resolver;
 mod resource;
 mod retry;
+mod server_certificate;
 mod watch;
 
 pub use backoff::Backoff;

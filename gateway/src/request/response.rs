@@ -97,10 +97,10 @@ impl LocalResponse {
         Self::status(&Status::too_many_requests(message, seconds), reason)
     }
 
-    /// 502: the shard's response is invalid or incomplete.
+    /// 502: the shard's response is invalid or incomplete. The reason is that of clients of Kubernetes for a 5xx without one.
     pub(crate) fn bad_gateway() -> Self {
         let message = "the shard closed the connection before it responded";
-        Self::status(&Status::new(502, StatusReason::Unknown, message), "bad_gateway")
+        Self::status(&Status::new(502, StatusReason::InternalError, message), "bad_gateway")
     }
 
     /// 504: the shard did not respond in time.
@@ -137,7 +137,7 @@ impl LocalResponse {
     /// 508: mounts form a cycle.
     pub(crate) fn loop_detected() -> Self {
         let message = "the workspace is mounted, and its mounts form a cycle";
-        Self::status(&Status::new(508, StatusReason::Unknown, message), "mount_loop")
+        Self::status(&Status::new(508, StatusReason::InternalError, message), "mount_loop")
     }
 
     /// 307 to a clean path, with the HTML page that Go adds for a GET. `location` is percent-encoded.

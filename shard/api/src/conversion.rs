@@ -121,7 +121,9 @@ fn convert_claims(object: &mut Value, list: &ClaimList, direction: Direction) {
             (list.to_v1alpha2, to_v1alpha1, list.v1alpha2_annotation, list.v1alpha1_annotation)
         }
     };
-    let saved: Vec<Value> = take_annotation(object, read_annotation);
+    let mut saved: Vec<Value> = take_annotation(object, read_annotation);
+    // A client may have written anything.
+    saved.retain(Value::is_object);
     let Some(claims) =
         object.get_mut(list.part).and_then(|part| part.get_mut(list.field)).and_then(Value::as_array_mut)
     else {
@@ -406,6 +408,24 @@ mod tests {
         });
         assert_eq!(apis_to_v1alpha1(v1alpha2.clone()), v1alpha1);
         assert_eq!(apis_to_v1alpha2(v1alpha1).unwrap(), v1alpha2);
+    }
+
+    #[test]
+    fn saved_claims_that_are_no_objects_are_ignored() {
+        // The text is equal to that of a claim without values.
+        let binding = json!({
+            "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
+            "metadata": {"name": "a", "annotations": {
+                "apis.v1alpha2.kcp.io/acceptable-permission-claims": "[1]",
+                "apis.v1alpha2.kcp.io/v1alpha1-permission-claims": "[[],null]",
+            }},
+            "spec": {"permissionClaims": [{"resource": "", "state": "Accepted"}]},
+        });
+        for direction in [Direction::ToV1alpha1, Direction::ToV1alpha2] {
+            let mut converted = binding.clone();
+            convert_claims(&mut converted, &BINDING_CLAIMS[0], direction);
+            assert_eq!(converted["spec"]["permissionClaims"][0]["state"], "Accepted");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The entry points of the fuzz targets: what clients send before anything else has checked it.
+//! The entry points of the fuzz targets: what clients and webhooks send before anything else has checked it.
 
 use fairlead_schema::builtin::builtin_kinds;
 use fairlead_schema::{decode_json, decode_protobuf, decode_yaml, depth_of};
 use serde_json::Value;
 
-use crate::registry::Continuation;
+use crate::dynamic_admission::admission_response;
+use crate::registry::{Continuation, conversion_response};
 use crate::request::{FieldSelector, LabelSelector, ListOptions, Query};
 
 /// The largest body, as of requests.
@@ -53,6 +54,12 @@ pub fn continuation(token: &str) {
     assert_eq!(Continuation::parse(&page.token()), Some(page));
 }
 
+/// The response of an admission webhook, or of a conversion webhook.
+pub fn webhook(body: &[u8]) {
+    admission_response(body);
+    conversion_response(body);
+}
+
 fn normalize(object: &Value) {
     for kind in builtin_kinds() {
         let mut object = object.clone();
@@ -81,6 +88,7 @@ mod tests {
     fn found_input_neither_panics_nor_leaves_its_bounds() {
         corpus("body").iter().for_each(|input| super::body(input));
         corpus("protobuf").iter().for_each(|input| super::protobuf(input));
+        corpus("webhook").iter().for_each(|input| super::webhook(input));
         corpus("selector").iter().for_each(|input| super::selector(&String::from_utf8_lossy(input)));
         corpus("continuation").iter().for_each(|input| super::continuation(&String::from_utf8_lossy(input)));
     }

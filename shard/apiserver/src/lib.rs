@@ -32,7 +32,6 @@ mod version;
 mod watch;
 mod webhook_client;
 
-pub use discovery::version_priority;
 pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
 
 pub use host::{
@@ -40,7 +39,7 @@ pub use host::{
     InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
 };
 pub use metrics::RequestMetrics;
-pub use registry::{Admission, AdmissionRequest, Selection};
+pub use registry::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
 pub use server::{ApiServer, RequestLimits, forbidden, forbidden_because};

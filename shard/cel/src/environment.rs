@@ -1,9 +1,11 @@
 //! Environments: what expressions can use, and their compilation.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::check::{CompileError, Declarations, NAMED, NAMED_TYPE, Variable};
 use crate::evaluate::Inputs;
+use crate::limits::MAX_CONSTANT_PATTERNS;
 use crate::plan::NamedPlan;
 use crate::program::Program;
 use crate::types::Type;
@@ -19,6 +21,8 @@ const OLDEST_MINOR: u32 = 29;
 pub struct Environment {
     declarations: Declarations,
     named: Arc<Vec<NamedPlan>>,
+    /// What the constant patterns of all expressions together may take; otherwise each expression has the budget.
+    shared_patterns: Option<Arc<AtomicUsize>>,
 }
 
 impl Default for Environment {
@@ -31,7 +35,19 @@ impl Environment {
     /// The environment of Kubernetes 1.`minor`, without variables. Versions before 1.29 get the libraries of 1.29.
     #[must_use]
     pub fn kubernetes(minor: u32) -> Self {
-        Self { declarations: Declarations::kubernetes(minor.max(OLDEST_MINOR)), named: Arc::default() }
+        Self {
+            declarations: Declarations::kubernetes(minor.max(OLDEST_MINOR)),
+            named: Arc::default(),
+            shared_patterns: None,
+        }
+    }
+
+    /// Limits the size of the constant patterns of all expressions that this environment and its clones compile: they take
+    /// memory as long as their programs exist, and a definition may have thousands of them.
+    #[must_use]
+    pub fn with_shared_patterns(mut self) -> Self {
+        self.shared_patterns = Some(Arc::new(AtomicUsize::new(MAX_CONSTANT_PATTERNS)));
+        self
     }
 
     /// Adds the macro `cel.bind`, which Kubernetes does not have.
@@ -93,7 +109,14 @@ impl Environment {
     /// # Errors
     /// If the expression is invalid.
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
-        Program::new(&self.declarations, &self.named, self.declarations.check(source)?)
+        let checked = self.declarations.check(source)?;
+        let shared = self.shared_patterns.as_deref();
+        let mut patterns = shared.map_or(MAX_CONSTANT_PATTERNS, |shared| shared.load(Ordering::Relaxed));
+        let program = Program::new(&self.declarations, &self.named, checked, &mut patterns);
+        if let Some(shared) = shared {
+            shared.store(patterns, Ordering::Relaxed);
+        }
+        program
     }
 
     /// The fields that an expression selects of a variable, as in `claims.email`, `has(claims.email)` and

@@ -38,7 +38,7 @@ pub use failure::EvaluationError;
 pub use fuzzing::fuzz;
 pub use library::{
     Authorizer, AuthorizerValue, Cidr, Decision, Duration, NamedFormat, Quantity, ResourceAttributes,
-    SemanticVersion, Timestamp, Url,
+    SemanticVersion, Timestamp, Url, rust_pattern,
 };
 pub use limits::{
     MATCH_CONDITIONS_COST_BUDGET, MAX_MESSAGE_SIZE, MAX_REQUEST_SIZE, PER_CALL_LIMIT, RUNTIME_COST_BUDGET,

@@ -46,11 +46,14 @@ pub(crate) const MAX_FORMAT_PRECISION: usize = 1_000;
 /// Comprehension steps between two looks at the clock.
 pub(crate) const DEADLINE_CHECK_INTERVAL: u32 = 100;
 
-/// Maximum number of patterns that one evaluation compiles because they are not constant.
-pub(crate) const MAX_COMPILED_PATTERNS: usize = 1_000;
+/// Limits in bytes of a compiled pattern, tried in order; the engine runs in linear time, so the size bounds the work.
+pub(crate) const PATTERN_SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
-/// Maximum size in bytes of a compiled pattern; the engine runs in linear time, so the size bounds the work.
-pub(crate) const MAX_PATTERN_SIZE: usize = 1 << 20;
+/// Size in bytes of all patterns that one evaluation compiles because they are not constant: a thousand small ones.
+pub(crate) const MAX_COMPILED_PATTERNS: usize = 1_000 * PATTERN_SIZES[0];
+
+/// Size in bytes of the constant patterns of an expression, or of all expressions of a definition or policy.
+pub(crate) const MAX_CONSTANT_PATTERNS: usize = 32 << 20;
 
 /// Cost of one step of a field path or of reading a variable.
 pub(crate) const SELECT_COST: u64 = 1;

@@ -78,11 +78,12 @@ impl PolicyEnvironments {
     pub fn new(has_params: bool) -> Self {
         let [without, with] = &*BASES;
         let base = if has_params { with } else { without };
+        let base = base.clone().with_shared_patterns();
         Self {
             conditions: base.clone(),
             expressions: base.clone(),
-            messages: hidden(base),
-            patches: base.clone().with_patch_types_of(&PATCHING),
+            messages: hidden(&base),
+            patches: base.with_patch_types_of(&PATCHING),
             variables: 0,
         }
     }

@@ -58,15 +58,15 @@ pub enum DecodeError {
 
 /// Reads a JSON body of at most `max_bytes`.
 ///
-/// Integers stay integers (`i64`, else `u64`); other numbers are `f64`. A whole number that was written with a
-/// fraction or an exponent becomes an integer, as Go's encoder writes it.
+/// Integers stay integers (`i64`, else `u64`). Numbers that are written with a fraction or an exponent are `f64`, even if
+/// they are whole: Go refuses them for the integers of built-in kinds. [`whole_numbers_to_integers`] is for other fields.
 pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeError> {
     check_size(body, max_bytes)?;
     let mut state = DecodeState::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let result = TreeSeed { state: &mut state, depth: 0 }.deserialize(&mut deserializer);
     match result.and_then(|value| deserializer.end().map(|()| value)) {
-        Ok(value) => Ok(state.finish(value)),
+        Ok(value) => Ok(DecodedBody { value, duplicate_fields: state.duplicate_fields }),
         Err(error) if state.is_too_deep || error.to_string().starts_with("recursion limit exceeded") => {
             Err(too_deep())
         }
@@ -81,7 +81,7 @@ pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
 /// Reads a YAML body of at most `max_bytes`, which must be one document. Anchors and aliases are expanded within a
 /// budget.
 ///
-/// Scalars follow YAML 1.1 as Kubernetes' decoder does: `yes` and `on` are booleans, `010` is eight.
+/// Scalars follow YAML 1.1 as Kubernetes' decoder does: `yes` and `on` are booleans, `010` is eight, `1.0` is one.
 pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeError> {
     check_size(body, max_bytes)?;
     let text = std::str::from_utf8(body).map_err(|error| DecodeError::Yaml { message: error.to_string() })?;
@@ -91,7 +91,10 @@ pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
             TreeSeed { state: &mut state, depth: 0 }.deserialize(deserializer)
         });
     match result {
-        Ok(value) => Ok(state.finish(value)),
+        Ok(mut value) => {
+            whole_numbers_to_integers(&mut value);
+            Ok(DecodedBody { value, duplicate_fields: state.duplicate_fields })
+        }
         Err(_) if state.is_too_deep => Err(too_deep()),
         Err(error) => {
             let message = error.to_string();
@@ -101,6 +104,36 @@ pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
                 Err(DecodeError::Yaml { message })
             }
         }
+    }
+}
+
+/// The type of a value in the errors of Go's decoder.
+pub fn go_type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Turns whole numbers that are `f64` into integers, as Go's encoder writes them.
+pub fn whole_numbers_to_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Beyond 2^53 an `f64` no longer holds every integer; the number stays as the client wrote it.
+            if let Some(float) = number.as_f64().filter(|_| number.is_f64())
+                && float.fract() == 0.0
+                && float.abs() <= 9_007_199_254_740_992.0
+            {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers_to_integers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers_to_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -190,12 +223,6 @@ struct DecodeState {
     is_too_deep: bool,
 }
 
-impl DecodeState {
-    fn finish(self, value: Value) -> DecodedBody {
-        DecodedBody { value, duplicate_fields: self.duplicate_fields }
-    }
-}
-
 struct TreeSeed<'w> {
     state: &'w mut DecodeState,
     depth: usize,
@@ -247,10 +274,6 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        // Beyond 2^53 an `f64` no longer holds every integer; the number stays as the client wrote it.
-        if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 {
-            return Ok(Value::from(value as i64));
-        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number must be finite"))
     }
 
@@ -319,7 +342,9 @@ mod tests {
     #[test]
     fn numbers_keep_their_kind() {
         let body = br#"{"i":1,"n":-5,"f":1.0,"e":1e3,"h":1.5,"big":9007199254740993,"huge":18446744073709551615,"over":1e19}"#;
-        let value = decode_json(body, MAX).unwrap().value;
+        let mut value = decode_json(body, MAX).unwrap().value;
+        assert!(value["f"].is_f64() && value["e"].is_f64());
+        whole_numbers_to_integers(&mut value);
         assert_eq!(value["i"].as_i64(), Some(1));
         assert_eq!(value["n"].as_i64(), Some(-5));
         assert_eq!((value["f"].as_i64(), value["e"].as_i64()), (Some(1), Some(1000)), "whole numbers");

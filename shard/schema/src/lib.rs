@@ -9,6 +9,10 @@ mod certificate_request;
 pub mod crd;
 mod decode;
 mod field;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod go_time;
 mod jsonpath;
 pub mod metadata;
 pub mod names;
@@ -19,14 +23,15 @@ mod policy_types;
 mod printer_column;
 mod protobuf;
 mod structural;
+mod version_order;
 mod webhook_client;
 
 pub use certificate_request::{CertificateDataError, CertificateRequest};
 pub use fairlead_cel::Quantity;
 
 pub use decode::{
-    DecodeError, DecodedBody, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,
-    strict_findings,
+    DecodeError, DecodedBody, MAX_DEPTH, decode_json, decode_yaml, depth_of, go_type_of, looks_like_json,
+    strict_error, strict_findings, whole_numbers_to_integers,
 };
 pub use field::{FieldError, FieldErrorKind, FieldPath, aggregate_message};
 pub use jsonpath::{JsonPath, JsonPathError};
@@ -38,3 +43,4 @@ pub use structural::{
     CompileOptions, DefaultingResult, Definitions, Dialect, FieldInfo, RuleFindings, Schema, SchemaHash,
     check_structural,
 };
+pub use version_order::version_priority;

@@ -17,7 +17,7 @@ pub enum Scope {
     Cluster,
 }
 
-/// Decodes a `metadata` in place: removes unknown fields and nulls, and writes timestamps in their canonical form
+/// Decodes a `metadata` in place: removes unknown and absent fields, and writes timestamps in their canonical form
 /// (UTC, whole seconds).
 ///
 /// Returns the paths of removed fields (`metadata.bogus`), for `fieldValidation`. The errors are fields of the wrong
@@ -27,7 +27,24 @@ pub fn coerce(metadata: &mut Value, path: &FieldPath) -> Result<Vec<String>, Vec
     let mut unknown = Vec::new();
     let mut errors = Vec::new();
     coerce_object(metadata, OBJECT_META, path, &mut unknown, &mut errors);
+    if let Value::Object(fields) = metadata {
+        remove_absent(fields);
+    }
     if errors.is_empty() { Ok(unknown) } else { Err(errors) }
+}
+
+/// Removes the fields whose value means "absent": null, an empty text, list or map, and generation 0. Kubernetes never
+/// writes them, and a field that is not there has no owner.
+pub fn remove_absent(metadata: &mut Map<String, Value>) {
+    metadata.retain(|name, value| match value {
+        Value::Null => false,
+        // An empty list of a request resets the owners of all fields.
+        Value::Array(items) => !items.is_empty() || name == "managedFields",
+        Value::Object(entries) => !entries.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => name != "generation" || number.as_i64() != Some(0),
+        Value::Bool(_) => true,
+    });
 }
 
 /// Validates the `metadata` of a new object, or of an object after an update.
@@ -197,12 +214,12 @@ fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError
 
 fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut controller: Option<&str> = None;
-    for (index, owner) in owners.iter().enumerate() {
+    let mut controller: Option<String> = None;
+    for owner in owners {
         if errors.len() >= MAX_FINDINGS {
             break;
         }
-        let path = path.index(index);
+        // Kubernetes does not say which of the references is meant.
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
         if version.is_empty() || text("apiVersion").matches('/').count() > 1 {
@@ -217,22 +234,21 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldErr
             }
         }
         if text("apiVersion") == "v1" && text("kind") == "Event" {
-            errors.push(FieldError::invalid_str(
-                path.clone(),
-                "/v1, Kind=Event",
-                "/v1, Kind=Event is disallowed from being an owner",
-            ));
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid_quoted(path.clone(), &owner_text(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             match controller {
-                None => controller = Some(text("name")),
+                None => controller = Some(format!("{}/{}", text("kind"), text("name"))),
                 Some(first) => {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
-                         and {}",
+                         and {}/{}",
+                        text("kind"),
                         text("name")
                     );
-                    errors.push(FieldError::invalid(path, &Value::Array(owners.to_vec()), &detail));
+                    let all = owners.iter().map(owner_text).collect::<Vec<_>>().join(",");
+                    errors.push(FieldError::invalid_quoted(path.clone(), &format!("[{all}]"), &detail));
                     // One error is enough, because each quotes the whole list.
                     break;
                 }
@@ -240,6 +256,17 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldErr
         }
     }
     errors
+}
+
+/// An owner reference as Go's encoder writes it.
+fn owner_text(owner: &Value) -> String {
+    let always = ["apiVersion", "kind", "name", "uid"];
+    let set = ["controller", "blockOwnerDeletion"].into_iter().filter(|field| !owner[*field].is_null());
+    let fields = always.into_iter().chain(set).map(|field| match &owner[field] {
+        Value::Null => format!("{field:?}:\"\""),
+        value => format!("{field:?}:{value}"),
+    });
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
 fn metadata_integer(metadata: &Value, field: &str) -> i64 {
@@ -406,7 +433,7 @@ fn wrong_type(path: &FieldPath, value: &Value, expected: &str) -> FieldError {
 
 /// RFC 3339 in UTC without fractions, as `metav1.Time` is written.
 fn canonical_time(text: &str) -> Option<String> {
-    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    let timestamp = crate::go_time::TimeLayout::Seconds.parse(text).ok()?;
     let seconds = jiff::Timestamp::from_second(timestamp.as_second()).ok()?;
     Some(seconds.to_string())
 }
@@ -444,6 +471,16 @@ mod tests {
         );
         assert_eq!(coerce(&mut metadata, &path()).unwrap(), Vec::<String>::new());
         assert_eq!(coerce(&mut Value::Null, &path()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn empty_fields_are_absent() {
+        let mut metadata = json!({
+            "name": "n", "generateName": "", "namespace": null, "generation": 0, "labels": {}, "annotations": {},
+            "finalizers": [], "ownerReferences": [], "managedFields": [], "deletionGracePeriodSeconds": 0,
+        });
+        coerce(&mut metadata, &path()).unwrap();
+        assert_eq!(metadata, json!({"name": "n", "managedFields": [], "deletionGracePeriodSeconds": 0}));
     }
 
     #[test]
@@ -539,14 +576,25 @@ mod tests {
         assert_eq!(
             check(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "", "uid": ""}]})),
             [
-                r#"metadata.ownerReferences[0].name: Invalid value: "": must not be empty"#,
-                r#"metadata.ownerReferences[0].uid: Invalid value: "": must not be empty"#,
+                r#"metadata.ownerReferences.name: Invalid value: "": must not be empty"#,
+                r#"metadata.ownerReferences.uid: Invalid value: "": must not be empty"#,
+            ]
+        );
+        assert_eq!(
+            check(json!({"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Event", "name": "o", "uid": "u", "blockOwnerDeletion": true}]})),
+            [
+                r#"metadata.ownerReferences: Invalid value: {"apiVersion":"v1","kind":"Event","name":"o","uid":"u","blockOwnerDeletion":true}: /v1, Kind=Event is disallowed from being an owner"#
             ]
         );
         let controller = |name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
         let errors = check(json!({"ownerReferences": [controller("a"), controller("b")]}));
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].ends_with(r#"Found "true" in references for a and b"#), "{errors:?}");
+        assert_eq!(
+            errors,
+            [
+                r#"metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","kind":"K","name":"a","uid":"u","controller":true},{"apiVersion":"v1","kind":"K","name":"b","uid":"u","controller":true}]: Only one reference can have Controller set to true. Found "true" in references for K/a and K/b"#
+            ]
+        );
         assert_eq!(
             check(json!({"annotations": {"a": "x".repeat(MAX_ANNOTATIONS_SIZE)}})),
             ["metadata.annotations: Too long: may not be more than 262144 bytes"]

@@ -6,8 +6,8 @@
 use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::FieldError;
-use fairlead_schema::crd::{CrdSpec, apply_defaults, has_condition, next_stored_versions};
-use fairlead_schema::crd::{approval_condition, validate_approval, validate_stored_versions};
+use fairlead_schema::crd::{CrdSpec, apply_defaults, approval_condition, next_stored_versions};
+use fairlead_schema::crd::{validate_create, validate_status, validate_update};
 use fairlead_store::Mutation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,26 +25,16 @@ impl ShardAdmission {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
-        apply_defaults(object);
-        let spec = CrdSpec::parse(object).map_err(|errors| invalid(write, &errors))?;
-        let unapproved = validate_approval(&spec, object, old);
-        if !unapproved.is_empty() {
-            return Err(invalid(write, &unapproved));
-        }
-        if let Some(old) = old {
-            let established = has_condition(old, "Established");
-            // If the stored definition no longer parses, only the new one is validated.
-            if let Ok(before) = CrdSpec::parse(old) {
-                let errors = fairlead_schema::crd::validate_update(&spec, &before, established);
-                if !errors.is_empty() {
-                    return Err(invalid(write, &errors));
-                }
-            }
-        }
         if write.subresource.is_some() {
-            let errors = validate_stored_versions(&spec, &stored_versions(&object["status"]));
+            let errors = validate_status(object);
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(invalid(write, &errors)) };
         }
+        apply_defaults(object);
+        let validated = match old {
+            Some(old) => validate_update(object, old),
+            None => validate_create(object),
+        };
+        let spec = validated.map_err(|errors| invalid(write, &errors))?;
         let finalizers = &mut object["metadata"]["finalizers"];
         let deleting = old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_string());
         let has = finalizers.as_array().is_some_and(|all| all.iter().any(|one| one == CLEANUP_FINALIZER));
@@ -72,11 +62,7 @@ impl ShardAdmission {
         };
         let decision = decide_names(&self.objects, self.authorizer()?.definitions(), &definition)?;
         let before = old.map_or(&Value::Null, |old| &old["status"]);
-        let stored = next_stored_versions(spec, &stored_versions(before));
-        let errors = validate_stored_versions(spec, &stored);
-        if !errors.is_empty() {
-            return Err(invalid(write, &errors));
-        }
+        let stored = next_stored_versions(object, old);
         object["status"] = json!({
             "acceptedNames": null,
             "conditions": before["conditions"].as_array().cloned().unwrap_or_default(),
@@ -87,11 +73,6 @@ impl ShardAdmission {
         write_conditions(&mut object["status"], approval.as_slice(), Timestamp::now());
         Ok(decision.mutations)
     }
-}
-
-fn stored_versions(status: &Value) -> Vec<String> {
-    let listed = status["storedVersions"].as_array().into_iter().flatten();
-    listed.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn invalid(write: &AdmissionRequest<'_>, errors: &[FieldError]) -> Status {

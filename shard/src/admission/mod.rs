@@ -125,6 +125,12 @@ impl Admission for ShardAdmission {
                 let message = "publishing APIs from workspaces is not supported yet";
                 return Err(forbidden(write, message));
             }
+            // Without virtual workspaces it would never get endpoints.
+            ("apis.kcp.io", "apiexportendpointslices")
+                if old.is_none_or(|old| old["spec"] != object["spec"]) =>
+            {
+                return Err(forbidden(write, "endpoints of APIExports are not supported yet"));
+            }
             ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old).await?,
             ("certificates.k8s.io", "certificatesigningrequests") => {
                 self.validate_certificate_signing_request(write, object, old).await?;

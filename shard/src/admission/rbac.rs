@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use fairlead_apiserver::authz::{RoleReference, Rule};
+use fairlead_apiserver::authz::{Missing, RoleReference, Rule, missing_permissions};
 use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde::Deserialize as _;
@@ -62,11 +62,18 @@ impl ShardAdmission {
             }
         }
         let own = self.authorizer()?.rules(write.user, write.scope.as_str(), write.namespace)?;
-        let missing = Rule::missing(&rules, &own);
+        let missing = match missing_permissions(&rules, &own) {
+            Missing::Rules(missing) => missing,
+            Missing::TooComplex => {
+                let message = "the rules have too many combinations of verbs, groups, resources and names to compare \
+                               them with the permissions of the user; write fewer into one role";
+                return Err(forbidden(write, message));
+            }
+        };
         if missing.is_empty() {
             // An aggregation rule collects rules of roles that do not exist yet.
             let aggregates = has_aggregation_rule(object) || old.is_some_and(has_aggregation_rule);
-            let has_all = || FULL_AUTHORITY.iter().all(|rule| rule.is_covered_by(&own));
+            let has_all = || missing_permissions(&*FULL_AUTHORITY, &own) == Missing::Rules(Vec::new());
             if resource == "clusterroles" && aggregates && !has_all() {
                 let message = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(forbidden(write, message));

@@ -28,7 +28,7 @@ impl ShardAdmission {
         if let Some(required) = parent.as_ref().and_then(|parent| parent.required_groups.as_deref()) {
             object["metadata"]["annotations"][annotation::REQUIRED_GROUPS] = required.into();
         }
-        if object["spec"]["mount"].is_object() {
+        if !takes_type(&object["spec"]) {
             return Ok(());
         }
         let own = self.type_of(write, object)?;
@@ -167,5 +167,37 @@ impl ShardAdmission {
 
     fn aliases_of(&self, write: &AdmissionRequest<'_>, own: LocatedType) -> Result<Vec<LocatedType>, Status> {
         self.types.aliases(own)?.map_err(|error| forbidden(write, error))
+    }
+}
+
+/// Whether admission sets the type: not beside a mount, and not in a spec that is no object, which validation refuses
+/// later.
+fn takes_type(spec: &Value) -> bool {
+    match spec {
+        Value::Null => true,
+        Value::Object(fields) => !fields.get("mount").is_some_and(Value::is_object),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_specs_that_can_have_a_type_get_one() {
+        for (spec, expected) in [
+            (json!(null), true),
+            (json!({"type": "x"}), true),
+            (json!({"mount": {}}), false),
+            (json!("x"), false),
+            (json!([{}]), false),
+        ] {
+            assert_eq!(takes_type(&spec), expected, "{spec}");
+            let mut object = json!({"spec": spec});
+            if expected {
+                object["spec"]["type"] = json!({});
+            }
+        }
     }
 }

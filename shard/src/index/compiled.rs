@@ -6,10 +6,10 @@ use fairlead_apiserver::registry::{
     Conversion, ConversionCache, ConversionWebhook, SelectableField, ServedVersion, Subresource, Versions,
 };
 use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, SCALE, Shape, Verb, Verbs};
-use fairlead_apiserver::version_priority;
 use fairlead_schema::FieldPath;
 use fairlead_schema::crd::{self, CrdNames, CrdSpec, CrdVersion};
 use fairlead_schema::metadata::Scope;
+use fairlead_schema::version_priority;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::Value;

@@ -6,10 +6,10 @@ use fairlead_api::ResourceDefinition;
 use fairlead_apiserver::registry::Registry;
 use fairlead_apiserver::registry::{Conversion, ServedKey, ServedResource, ServedVersion, Versions};
 use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
-use fairlead_apiserver::version_priority;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::builtin::storage_version_hash;
 use fairlead_schema::names::NameRule;
+use fairlead_schema::version_priority;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, FieldPath, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
 

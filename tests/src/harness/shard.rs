@@ -23,11 +23,13 @@ pub struct ShardSettings {
     pub compaction_interval: &'static str,
     /// Whether the store's file is read as a whole at the start.
     pub verify_at_start: bool,
+    /// Size of the store's page cache, if it is not the default.
+    pub cache_size: Option<&'static str>,
 }
 
 impl Default for ShardSettings {
     fn default() -> Self {
-        Self { compaction_interval: "5m", verify_at_start: true }
+        Self { compaction_interval: "5m", verify_at_start: true, cache_size: None }
     }
 }
 
@@ -109,7 +111,7 @@ fn configuration_text(
 ) -> Result<String, HarnessError> {
     let serving = pki.shard("root")?;
     let text = |path: &Path| path.display().to_string();
-    let configuration = serde_json::json!({
+    let mut configuration = serde_json::json!({
         "name": "root",
         "serving": {
             "address": format!("127.0.0.1:{port}"),
@@ -125,6 +127,9 @@ fn configuration_text(
         "trust": { "clientCA": text(&pki.layout().client_ca()) },
         "drain": { "window": "0s" },
     });
+    if let Some(size) = settings.cache_size {
+        configuration["store"]["cacheSize"] = size.into();
+    }
     // JSON is YAML.
     Ok(configuration.to_string())
 }

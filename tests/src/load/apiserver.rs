@@ -98,6 +98,12 @@ impl Measurement {
         }
     }
 
+    /// The size of the store's page cache, if it is not the default. A large CRD's own bytes would fill the default one
+    /// during the measurement.
+    fn cache_size(self) -> Option<&'static str> {
+        (self == Self::Definition).then_some("1MiB")
+    }
+
     /// Runs it with a fresh server, whose files are in a new folder of `directory`.
     ///
     /// # Errors
@@ -109,7 +115,7 @@ impl Measurement {
         scale: Scale,
     ) -> Result<Vec<Figure>, LoadError> {
         let folder = directory.join(format!("{}-{}", kind.name(), self.name()));
-        let mut server = Server::start(kind, &folder).await?;
+        let mut server = Server::start(kind, &folder, self.cache_size()).await?;
         let size = Size(scale);
         let figures = match self {
             Self::Get => requests::get(&server, size).await,

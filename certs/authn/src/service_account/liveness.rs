@@ -60,29 +60,32 @@ impl LivenessChecker {
             LookupPolicy::Bound(lookup) if !legacy => lookup,
             LookupPolicy::Nothing | LookupPolicy::Bound(_) => return Ok(()),
         };
-        let exists = async |kind, name: &str, gone: &'static str| {
+        let exists = async |kind, name: &str, uid: Option<&str>, gone: &'static str| {
             let namespace = match kind {
                 ReferencedKind::Node => String::new(),
                 _ => account.namespace.clone(),
             };
             let object =
                 ObjectReference { cluster: account.cluster.clone(), kind, namespace, name: name.to_owned() };
-            let found = self.find(lookup, object, now).await?;
+            let found = self.find(lookup, object, uid, now).await?;
             let in_time = |found: &FoundObject| match found.deleted {
                 None => true,
                 Some(deleted) => !legacy && now < deleted + GRACE_AFTER_DELETION,
             };
             found.filter(in_time).ok_or(Reason::from(TokenError::Revoked(gone)))
         };
-        let is = async |kind, named: &NamedObject, gone| match exists(kind, &named.name, gone).await? {
-            found if found.uid == named.uid => Ok(()),
-            _ => Err(Reason::from(TokenError::Revoked(gone))),
-        };
+        let is =
+            async |kind, named: &NamedObject, gone| match exists(kind, &named.name, Some(&*named.uid), gone)
+                .await?
+            {
+                found if found.uid == named.uid => Ok(()),
+                _ => Err(Reason::from(TokenError::Revoked(gone))),
+            };
         match &account.secret {
             SecretBinding::None => {}
             SecretBinding::Bound(secret) => is(ReferencedKind::Secret, secret, "its secret is gone").await?,
             SecretBinding::Containing(name) => {
-                let secret = exists(ReferencedKind::Secret, name, "its secret is gone").await?;
+                let secret = exists(ReferencedKind::Secret, name, None, "its secret is gone").await?;
                 if secret.token.as_ref() != Some(token.digest()) {
                     return Err(TokenError::Revoked("its secret contains another token").into());
                 }
@@ -101,9 +104,10 @@ impl LivenessChecker {
         &self,
         lookup: &Arc<dyn ServiceAccountLookup>,
         object: ObjectReference,
+        uid: Option<&str>,
         now: SystemTime,
     ) -> Result<Option<FoundObject>, LookupError> {
-        let key = object.digest();
+        let key = object.digest(uid.unwrap_or_default());
         if let Some(known) = self.cache.get(&key, now) {
             return Ok(known);
         }
@@ -117,7 +121,8 @@ impl LivenessChecker {
             .boxed()
         };
         let found = self.in_flight.join(key, call).await?;
-        let ttl = if found.is_some() { FOUND_TTL } else { MISSING_TTL };
+        let is_found = found.as_ref().is_some_and(|found| uid.is_none_or(|uid| found.uid == uid));
+        let ttl = if is_found { FOUND_TTL } else { MISSING_TTL };
         self.cache.insert(key, found.clone(), now, ttl, None);
         Ok(found)
     }

@@ -82,12 +82,17 @@ impl ObjectReference {
         format!("/api/v1/namespaces/{}/{resource}/{name}", escape(&self.namespace))
     }
 
-    /// The digest of the reference, the key of the cache.
-    pub(crate) fn digest(&self) -> [u8; 32] {
+    /// The digest of the reference and of the UID that is expected, the key of the cache. An object that replaces another
+    /// one of its name is looked up anew.
+    pub(crate) fn digest(&self, uid: &str) -> [u8; 32] {
         let mut digest = Sha256::new();
-        for part in
-            [self.cluster.as_deref().unwrap_or_default(), &self.kind.to_string(), &self.namespace, &self.name]
-        {
+        for part in [
+            self.cluster.as_deref().unwrap_or_default(),
+            &self.kind.to_string(),
+            &self.namespace,
+            &self.name,
+            uid,
+        ] {
             // With its length, so that different references have different digests.
             digest.update(part.len().to_be_bytes());
             digest.update(part);

@@ -397,3 +397,23 @@ async fn look_ups_are_cached_but_failures_are_not() {
     assert_eq!(ask_later(10).await, (true, 0));
     assert_eq!(ask_later(11).await, (false, 1));
 }
+
+#[tokio::test]
+async fn an_account_that_replaces_another_one_is_looked_up_at_once() {
+    let signer = Signer::elliptic_curve("P-256", "");
+    let alone = json!({ "pod": null, "node": null });
+    let old = with(bound(), json!({ "kubernetes.io": alone }));
+    let new = with(old.clone(), json!({ "kubernetes.io": { "serviceaccount": { "uid": "u-4" } } }));
+    let objects = Arc::new(Objects::default());
+    let authenticator = authenticator(&signer, LookupPolicy::Bound(objects.clone()));
+    let ask_later = async |claims: &Value, seconds: u64| {
+        let verdict = ask_at(&authenticator, &signer.sign(claims), at(NOW + seconds)).await;
+        (matches!(verdict, Verdict::Accepted(_)), objects.asked().len())
+    };
+    objects.put(ReferencedKind::ServiceAccount, "robot", "u-1");
+    assert_eq!(ask_later(&old, 0).await, (true, 1));
+    objects.put(ReferencedKind::ServiceAccount, "robot", "u-4");
+    assert_eq!(ask_later(&new, 0).await, (true, 1));
+    assert_eq!(ask_later(&old, 10).await, (false, 1));
+    assert_eq!(ask_later(&old, 10).await, (false, 0), "no look-up for each request with a revoked token");
+}

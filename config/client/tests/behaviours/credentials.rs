@@ -1,8 +1,12 @@
+use std::sync::Arc;
+
 use fairlead_client::{
     Client, ClientOptions, Credentials, Endpoint, Impersonation, Request, Token, TrustRoots,
 };
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls_pki_types::PrivateKeyDer;
 
 use crate::support::{Pki, Protocols, Server, client, trust};
 
@@ -92,6 +96,46 @@ async fn without_verification_any_certificate_is_accepted() {
     let request = tokio::spawn(async move { client.get("/").await });
     server.call().await.reply(200, "");
     request.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_trusted_authority_serves_with_its_own_certificate_and_only_with_its_key() {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let trust = Credentials::new(TrustRoots::Pem(certificate.pem().into_bytes())).unwrap();
+    for (key, is_accepted) in [(key, true), (KeyPair::generate().unwrap(), false)] {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let mut server = Server::serving(serving_with(&certificate, &key, version)).await;
+            let endpoint = Endpoint::parse(&format!("https://localhost:{}", server.port)).unwrap();
+            let client = Client::new(endpoint, trust.clone(), ClientOptions::default());
+            let request = tokio::spawn(async move { client.get("/").await });
+            if is_accepted {
+                server.call().await.reply(200, "");
+            }
+            assert_eq!(request.await.unwrap().is_ok(), is_accepted, "{version:?}");
+        }
+    }
+}
+
+/// A server with this certificate and a key that need not be its own.
+fn serving_with(
+    certificate: &rcgen::Certificate,
+    key: &KeyPair,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> rustls::ServerConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let certified = rustls::sign::CertifiedKey::new(
+        vec![certificate.der().clone()],
+        provider.key_provider.load_private_key(key).unwrap(),
+    );
+    rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)))
 }
 
 #[test]

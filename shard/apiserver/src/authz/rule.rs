@@ -41,86 +41,6 @@ impl Rule {
             }
         }
     }
-
-    /// Whether `rules` permit everything that this rule permits (the escalation check). As in Kubernetes,
-    /// each combination of verb, group, resource and name must be permitted by one rule.
-    pub fn is_covered_by(&self, rules: &[Self]) -> bool {
-        self.combinations().all(|combination| combination.is_permitted_by(rules))
-    }
-
-    /// The permissions in `wanted` that `own` does not permit: one rule for each group, resource and name, with all its
-    /// verbs, and one for each URL and verb.
-    pub fn missing(wanted: &[Self], own: &[Self]) -> Vec<Self> {
-        let mut missing: Vec<Self> = Vec::new();
-        let combinations = wanted.iter().flat_map(Self::combinations);
-        for combination in combinations.filter(|combination| !combination.is_permitted_by(own)) {
-            let rule = combination.to_rule();
-            let same = missing.iter_mut().find(|known| {
-                known.non_resource_urls.is_empty()
-                    && (&known.api_groups, &known.resources, &known.resource_names)
-                        == (&rule.api_groups, &rule.resources, &rule.resource_names)
-            });
-            match same {
-                Some(known) if rule.non_resource_urls.is_empty() => known.verbs.extend(rule.verbs),
-                _ => missing.push(rule),
-            }
-        }
-        missing
-    }
-
-    fn combinations(&self) -> impl Iterator<Item = Combination<'_>> {
-        let names = || {
-            let all = self.resource_names.is_empty().then_some(None);
-            all.into_iter().chain(self.resource_names.iter().map(|name| Some(&**name)))
-        };
-        let resources = self.api_groups.iter().flat_map(move |group| {
-            self.resources.iter().flat_map(move |resource| {
-                names().flat_map(move |name| {
-                    self.verbs.iter().map(move |verb| Combination::Resource { verb, group, resource, name })
-                })
-            })
-        });
-        let paths = self.non_resource_urls.iter();
-        let urls = paths.flat_map(|path| self.verbs.iter().map(move |verb| Combination::Path { verb, path }));
-        resources.chain(urls)
-    }
-}
-
-/// One permission of a rule.
-enum Combination<'r> {
-    Resource { verb: &'r str, group: &'r str, resource: &'r str, name: Option<&'r str> },
-    Path { verb: &'r str, path: &'r str },
-}
-
-impl Combination<'_> {
-    fn is_permitted_by(&self, rules: &[Rule]) -> bool {
-        let action = match *self {
-            Self::Path { verb, path } => Action::NonResource { verb, path },
-            Self::Resource { verb, group, resource, name } => {
-                let (resource, subresource) = resource
-                    .split_once('/')
-                    .map_or((resource, None), |(resource, subresource)| (resource, Some(subresource)));
-                Action::Resource { verb, group, version: "", resource, subresource, namespace: None, name }
-            }
-        };
-        rules.iter().any(|rule| rule.permits(&action))
-    }
-
-    fn to_rule(&self) -> Rule {
-        let list = |text: &str| vec![text.to_owned()];
-        match *self {
-            Self::Path { verb, path } => {
-                Rule { verbs: list(verb), non_resource_urls: list(path), ..Rule::default() }
-            }
-            Self::Resource { verb, group, resource, name } => Rule {
-                verbs: list(verb),
-                api_groups: list(group),
-                resources: list(resource),
-                resource_names: name.map(list).unwrap_or_default(),
-                ..Rule::default()
-            },
-        }
-    }
 }
 
 /// Whether a list of names contains `wanted` or `*`.
@@ -144,10 +64,10 @@ fn covers_path(rule: &str, path: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
+    pub(in crate::authz) fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
         let split = |text: &str| -> Vec<String> {
             if text.is_empty() {
                 Vec::new()
@@ -202,37 +122,5 @@ mod tests {
         {
             assert_eq!(rule.permits(&Action::NonResource { verb, path }), permitted, "{verb} {path}");
         }
-    }
-
-    #[test]
-    fn escalation_needs_every_combination() {
-        let own = [rule("get,list", "core", "secrets,configmaps", ""), rule("get", "apps", "*", "")];
-        for (wanted, covered) in [
-            (rule("get", "core", "secrets", ""), true),
-            (rule("get,list", "core", "secrets,configmaps", "a"), true),
-            (rule("get", "core,apps", "secrets", ""), true),
-            (rule("list", "core,apps", "secrets", ""), false),
-            (rule("*", "core", "secrets", ""), false),
-        ] {
-            assert_eq!(wanted.is_covered_by(&own), covered, "{wanted:?}");
-        }
-    }
-
-    #[test]
-    fn missing_permissions_are_listed_by_resource() {
-        let own = [rule("get", "core", "secrets", "")];
-        let wanted = [
-            rule("get,list,watch", "core", "secrets,configmaps", ""),
-            rule("get", "core", "configmaps", "a"),
-            Rule { verbs: vec!["get".into()], non_resource_urls: vec!["/x".into()], ..Rule::default() },
-        ];
-        let expected = [
-            rule("list,watch", "core", "secrets", ""),
-            rule("get,list,watch", "core", "configmaps", ""),
-            rule("get", "core", "configmaps", "a"),
-            wanted[2].clone(),
-        ];
-        assert_eq!(Rule::missing(&wanted, &own), expected);
-        assert!(Rule::missing(&own, &own).is_empty());
     }
 }

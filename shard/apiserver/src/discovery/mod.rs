@@ -17,8 +17,6 @@ use serde_json::Value;
 
 use crate::registry::{Catalog, CatalogKey};
 
-pub use order::version_priority;
-
 /// Number of cached documents.
 const CACHED_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 

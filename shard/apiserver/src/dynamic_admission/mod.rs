@@ -21,6 +21,9 @@ use fairlead_process::Status;
 use serde_json::Value;
 
 pub use self::host::AdmissionHost;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::webhooks::fuzzing::admission_response;
+
 use self::matching::{NamespaceReader, Operation};
 use self::policies::{PolicyIndex, PolicyReinvocations, PolicyReview, check_permissions};
 use self::reinvocation::MutationRun;

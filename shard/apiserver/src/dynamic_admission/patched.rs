@@ -1,10 +1,12 @@
 //! Accepts an object that a webhook or policy has changed.
 
 use fairlead_process::Status;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::object::ScopeAnnotations;
-use crate::registry::{AdmissionRequest, to_version};
+use crate::registry::{
+    AdmissionRequest, managed_fields_of, set_managed_fields, take_managed_fields, to_version,
+};
 use crate::resource::WriteTarget;
 
 /// The largest object that a patch may build by copying.
@@ -43,7 +45,7 @@ impl PatchedObject<'_> {
                 return Err(IdentityChanged { field: pointer.trim_start_matches('/').replace('/', ".") });
             }
         }
-        let Some(metadata) = self.after["metadata"].as_object_mut() else { return Ok(()) };
+        let Some(metadata) = metadata_of(&mut self.after) else { return Ok(()) };
         for field in SERVER_FIELDS {
             match self.before["metadata"].get(field) {
                 Some(value) => metadata.insert(field.to_owned(), value.clone()),
@@ -53,22 +55,27 @@ impl PatchedObject<'_> {
         Ok(())
     }
 
-    /// The object in the requested version, without the annotations of its scope, and with defaults.
+    /// Removes the annotations of the scope, which the client does not see.
+    pub(super) fn remove_annotations(&mut self, annotations: ScopeAnnotations) {
+        let Some(metadata) = metadata_of(&mut self.after) else { return };
+        let Some(own) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+        for annotation in annotations {
+            own.remove(*annotation);
+        }
+        if own.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+
+    /// The object in the requested version, without the annotations of its scope, and with defaults. It has managedFields
+    /// only if they are not those that the write leaves.
     pub(super) async fn into_requested(
         mut self,
         annotations: ScopeAnnotations,
         write: &AdmissionRequest<'_>,
     ) -> Result<Value, Status> {
-        for annotation in annotations {
-            if let Some(own) = self.after["metadata"]["annotations"].as_object_mut() {
-                own.remove(*annotation);
-                if own.is_empty()
-                    && let Some(metadata) = self.after["metadata"].as_object_mut()
-                {
-                    metadata.remove("annotations");
-                }
-            }
-        }
+        self.remove_annotations(annotations);
+        let managed = take_managed_fields(&mut self.after);
         let mut changed = to_version(write.resource, write.version, self.after).await?;
         if let Some(served) = write.resource.version(write.version) {
             served.shape.admit(&mut changed)?;
@@ -81,6 +88,15 @@ impl PatchedObject<'_> {
             }
             None => strategy.prepare_create(&mut changed),
         }
+        if managed != managed_fields_of(write.managed_fields.new)? {
+            let managed = managed.unwrap_or_else(|| Value::Array(Vec::new()));
+            set_managed_fields(&mut changed, Some(managed));
+        }
         Ok(changed)
     }
+}
+
+/// The metadata, which a patch may have replaced by a value of another type.
+fn metadata_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.get_mut("metadata")?.as_object_mut()
 }

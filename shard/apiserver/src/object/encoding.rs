@@ -14,6 +14,7 @@
 //! An object without managedFields is written in format 1.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use fairlead_schema::metadata::remove_absent;
 use fairlead_store::Revision;
 use serde_json::{Map, Value};
 
@@ -146,8 +147,8 @@ impl EncodedObject {
         ObjectBytes(&self.0)
     }
 
-    /// Removes the fields that are not in the JSON: resourceVersion, the scope annotations, selfLink, and
-    /// `managedFields`, which are stored behind it.
+    /// Removes the metadata that is not in the JSON: resourceVersion, the scope annotations, selfLink, `managedFields`,
+    /// which are stored behind it, and empty fields.
     pub fn strip(object: &mut Value, scope_annotations: ScopeAnnotations) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
@@ -159,10 +160,8 @@ impl EncodedObject {
             for key in scope_annotations {
                 annotations.remove(*key);
             }
-            if annotations.is_empty() {
-                metadata.remove("annotations");
-            }
         }
+        remove_absent(metadata);
     }
 }
 
@@ -469,9 +468,9 @@ mod tests {
     }
 
     #[test]
-    fn stripping_removes_the_resource_version_and_the_scope_annotations() {
+    fn stripping_removes_the_resource_version_the_scope_annotations_and_empty_fields() {
         let mut object = json!({"metadata": {"name": "a", "resourceVersion": "3", "managedFields": [],
-            "annotations": {"kcp.io/cluster": "root"}}});
+            "annotations": {"kcp.io/cluster": "root"}, "labels": {}, "ownerReferences": [], "finalizers": []}});
         EncodedObject::strip(&mut object, CLUSTER);
         assert_eq!(object, json!({"metadata": {"name": "a"}}));
     }

@@ -8,7 +8,7 @@ use fairlead_store::Mutation;
 use serde_json::Value;
 
 use super::{Reservations, ServedResource};
-use crate::request::{AuditAnnotations, DryRun, Warnings};
+use crate::request::{AuditAnnotations, DeleteOptions, DryRun, Warnings, WriteOptions};
 use crate::resource::{SCALE, Verb};
 use crate::scope::Scope;
 
@@ -16,7 +16,8 @@ use crate::scope::Scope;
 /// conflicts.
 #[async_trait]
 pub trait Admission: Send + Sync {
-    /// Changes the object. Returns mutations of other objects for the same commit: changes that belong to the write, and
+    /// Changes the object. Its `metadata.managedFields`, if there are any afterwards, replace those that the write leaves.
+    /// Returns mutations of other objects for the same commit: changes that belong to the write, and
     /// fences on what the changes depend on.
     ///
     /// # Errors
@@ -48,6 +49,48 @@ impl<'r> AdmissionRequest<'r> {
     }
 }
 
+/// The options of the request.
+#[derive(Clone, Copy)]
+pub enum AdmissionOptions<'r> {
+    /// Those of a create, update or patch.
+    Write(&'r WriteOptions),
+    /// Those of a delete.
+    Delete(&'r DeleteOptions),
+}
+
+impl<'r> AdmissionOptions<'r> {
+    pub(super) fn dry_run(self) -> DryRun {
+        match self {
+            Self::Write(options) => options.dry_run,
+            Self::Delete(options) => options.dry_run,
+        }
+    }
+
+    pub(super) fn warnings(self) -> &'r Warnings {
+        match self {
+            Self::Write(options) => &options.warnings,
+            Self::Delete(options) => &options.warnings,
+        }
+    }
+
+    pub(super) fn audit_annotations(self) -> &'r AuditAnnotations {
+        match self {
+            Self::Write(options) => &options.audit_annotations,
+            Self::Delete(options) => &options.audit_annotations,
+        }
+    }
+}
+
+/// `metadata.managedFields` of the objects of a write, as JSON; empty for none. Webhooks and policies see them, so they are
+/// parsed only if one of these reviews the write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReviewedManagedFields<'r> {
+    /// Those that the write leaves, unless admission has set others in the object.
+    pub new: &'r [u8],
+    /// Those of the old object.
+    pub old: &'r [u8],
+}
+
 /// The write that is to be admitted.
 #[derive(Clone, Copy)]
 pub struct AdmissionRequest<'r> {
@@ -67,6 +110,10 @@ pub struct AdmissionRequest<'r> {
     pub name: &'r str,
     /// The user who writes.
     pub user: &'r UserInfo,
+    /// The options of the request.
+    pub options: AdmissionOptions<'r>,
+    /// `metadata.managedFields`, which the objects do not have.
+    pub managed_fields: ReviewedManagedFields<'r>,
     /// Whether the write is committed.
     pub dry_run: DryRun,
     /// Holds what is reserved for a create until its outcome is known; `None` for other writes.

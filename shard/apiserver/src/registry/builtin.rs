@@ -114,7 +114,14 @@ impl Strategy for BuiltInStrategy {
                 let finalizers = new["spec"]["finalizers"].take();
                 let resource_version = new["metadata"]["resourceVersion"].take();
                 *new = old.clone();
-                new["spec"]["finalizers"] = if finalizers.is_array() { finalizers } else { json!([]) };
+                match finalizers.as_array() {
+                    Some(all) if !all.is_empty() => new["spec"]["finalizers"] = finalizers,
+                    _ => {
+                        if let Some(spec) = new["spec"].as_object_mut() {
+                            spec.remove("finalizers");
+                        }
+                    }
+                }
                 if resource_version.is_string() {
                     new["metadata"]["resourceVersion"] = resource_version;
                 }

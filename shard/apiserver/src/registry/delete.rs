@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use serde_json::{Value, json};
 
+use super::admission::{AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
 use super::conversion::to_storage;
 use super::join::join;
 use super::objects::put;
@@ -39,8 +40,11 @@ impl StoreRegistry {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = self.tree_in_version(target, &current).await?;
             check_preconditions(target, options, &old, name)?;
-            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
-            let request = self.admission_request(target, scope, name, Verb::Delete, sinks);
+            let request =
+                self.admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));
+            let managed_fields =
+                ReviewedManagedFields { new: b"", old: current.object.as_object().managed_fields() };
+            let request = AdmissionRequest { managed_fields, ..request };
             let mut mutations = self.admission.validate(&request, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
             let marked = match self.authority {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::apply::{
-    self, Applied, ApplyError, ConversionFailure, FieldSet, ManagedFields, Manager, ObjectType,
-    ObjectVersions, PathElement,
+    self, Applied, ApplyError, ConversionFailure, FieldSet, InvalidManagedFields, ManagedFields, Manager,
+    ObjectType, ObjectVersions, PathElement,
 };
 use serde_json::{Map, Value};
 
@@ -14,6 +14,7 @@ use super::metadata::now;
 use super::read::group_resource;
 use super::{ServedResource, Target};
 use crate::object::ScopeAnnotations;
+use crate::request::Warnings;
 use crate::resource::WriteTarget;
 
 /// The ownership of one write.
@@ -193,8 +194,23 @@ fn type_text(api_version: &str, kind: &str) -> String {
     format!("{separator}{api_version}, Kind={kind}")
 }
 
-/// Removes managedFields from an object of a request. `None`: it has none.
-pub(super) fn take_managed_fields(object: &mut Value) -> Option<Value> {
+/// The owners after admission: those that it has set in the object, if they are valid.
+pub(super) fn admitted<'o>(owners: &'o [u8], object: &mut Value, warnings: &Warnings) -> Cow<'o, [u8]> {
+    let Some(set) = take_managed_fields(object) else { return Cow::Borrowed(owners) };
+    match ManagedFields::of_value(&set) {
+        Ok(managed) => Cow::Owned(managed.to_json()),
+        Err(InvalidManagedFields(fault)) => {
+            warnings.add(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {fault}"
+            ));
+            Cow::Borrowed(owners)
+        }
+    }
+}
+
+/// Removes managedFields from an object. `None`: it has none.
+pub(crate) fn take_managed_fields(object: &mut Value) -> Option<Value> {
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
     metadata.remove("managedFields").filter(|managed| !managed.is_null())
 }
@@ -205,13 +221,28 @@ pub(super) fn take_managed_fields(object: &mut Value) -> Option<Value> {
 /// 500 if they are malformed.
 pub(super) fn with_managed_fields(object: &Value, stored: &[u8]) -> Result<Value, Status> {
     let mut object = object.clone();
-    if !stored.is_empty()
+    set_managed_fields(&mut object, managed_fields_of(stored)?);
+    Ok(object)
+}
+
+/// Stored managedFields as a tree. `None`: there are none.
+///
+/// # Errors
+/// 500 if they are malformed.
+pub(crate) fn managed_fields_of(stored: &[u8]) -> Result<Option<Value>, Status> {
+    if stored.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(stored).map(Some).map_err(Status::internal)
+}
+
+/// Sets managedFields of an object, if there are any.
+pub(crate) fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
+    if let Some(managed) = managed
         && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
     {
-        let managed = serde_json::from_slice(stored).map_err(Status::internal)?;
         metadata.insert("managedFields".into(), managed);
     }
-    Ok(object)
 }
 
 /// Copies the scope annotations of the old state, so that the new one does not appear to remove them.

@@ -1,6 +1,7 @@
 //! Object metadata: fields that the server sets, and fields that must not change.
 
 use fairlead_process::Status;
+use fairlead_schema::metadata::remove_absent;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -51,7 +52,7 @@ pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) ->
         _ => return Ok(String::new()),
     };
     metadata.insert("name".into(), name.clone().into());
-    metadata.retain(|_, value| !value.is_null());
+    remove_absent(metadata);
     Ok(name)
 }
 
@@ -140,7 +141,7 @@ pub(super) fn restore_immutable(
     for field in ["selfLink", "managedFields"] {
         metadata.remove(field);
     }
-    metadata.retain(|_, value| !value.is_null());
+    remove_absent(metadata);
     Ok(())
 }
 

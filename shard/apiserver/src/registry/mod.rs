@@ -39,7 +39,7 @@ use crate::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
 use crate::resource::{SCALE, Verb};
 use crate::scope::{Scope, ScopeSelector};
 
-pub use admission::{Admission, AdmissionRequest};
+pub use admission::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
 pub use builtin::{built_in_resources, is_built_in};
 pub use conversion_webhook::{ConversionCache, ConversionWebhook};
 pub use cursor::ListCursor;
@@ -57,6 +57,9 @@ pub use store_backed::StoreRegistry;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use continuation::Continuation;
 pub(crate) use conversion::{ConversionBatch, WebhookConverter, to_version, to_version_in_place};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use conversion_webhook::fuzzing::conversion_response;
+pub(crate) use managed_fields::{managed_fields_of, set_managed_fields, take_managed_fields};
 pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;

@@ -4,17 +4,19 @@
 //! starts the pipeline again from the state that was found.
 
 use fairlead_process::{Status, StatusCause, StatusReason};
-use fairlead_schema::metadata::{Scope as ObjectScope, validate_object_meta, validate_object_meta_update};
+use fairlead_schema::metadata::{
+    Scope as ObjectScope, remove_absent, validate_object_meta, validate_object_meta_update,
+};
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{FieldError, FieldPath};
 use fairlead_store::{CommitError, Expect, Mutation};
 use serde_json::Value;
 
-use super::admission::AdmissionRequest;
+use super::admission::{AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
 use super::conversion::to_storage;
 use super::join::join;
 use super::managed_fields::{
-    Owners, Ownership, check_created, keep_scope, take_managed_fields, with_managed_fields,
+    Owners, Ownership, admitted, check_created, keep_scope, take_managed_fields, with_managed_fields,
 };
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -23,7 +25,7 @@ use super::store_backed::Authority;
 use super::{Proposal, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
 use crate::registry::ServedResource;
-use crate::request::{AuditAnnotations, DryRun, Warnings, WriteOptions};
+use crate::request::{DryRun, Warnings, WriteOptions};
 use crate::resource::{Verb, WriteTarget};
 use crate::scope::Scope;
 
@@ -47,7 +49,7 @@ impl StoreRegistry {
     }
 
     fn ownership<'w>(&self, target: &'w Target, options: &'w WriteOptions) -> Ownership<'w> {
-        Ownership::new(target, &options.field_manager, self.objects.annotations())
+        Ownership::new(target, options.manager(), self.objects.annotations())
     }
 
     /// Creates an object whose owners are known.
@@ -75,15 +77,19 @@ impl StoreRegistry {
                 version.shape.refresh(&mut object);
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
-            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
-            let request = self.admission_request(target, scope, &name, Verb::Create, sinks);
+            let write = AdmissionOptions::Write(options);
+            let request = self.admission_request(target, scope, &name, Verb::Create, write);
             let reservations = Reservations::default();
-            let request = AdmissionRequest { reservations: Some(&reservations), ..request };
+            let managed_fields = ReviewedManagedFields { new: managed, old: b"" };
+            let request = AdmissionRequest { reservations: Some(&reservations), managed_fields, ..request };
             let mut mutations = self.admission.mutate(&request, &mut object, None).await?;
+            let managed = admitted(managed, &mut object, &options.warnings);
+            let managed_fields = ReviewedManagedFields { new: &managed, old: b"" };
+            let request = AdmissionRequest { managed_fields, ..request };
             self.validate_create(target, &object, &name)?;
             mutations.extend(self.admission.validate(&request, Some(&object), None).await?);
             let (stored, schema_hash) = to_storage(resource, &target.version, object).await?;
-            let encoded = self.objects.encode_managed(stored, schema_hash, managed)?;
+            let encoded = self.objects.encode_managed(stored, schema_hash, &managed)?;
             let key = self.objects.key(
                 resource.storage_name(),
                 &resource.origin,
@@ -164,9 +170,15 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = WriteTarget::of(target.subresource.as_deref());
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
-            let sinks = (options.dry_run, &options.warnings, &options.audit_annotations);
-            let request = self.admission_request(target, scope, name, target.verb, sinks);
+            let request =
+                self.admission_request(target, scope, name, target.verb, AdmissionOptions::Write(options));
+            let before = current.object.as_object();
+            let managed_fields = ReviewedManagedFields { new: &owners.0, old: before.managed_fields() };
+            let request = AdmissionRequest { managed_fields, ..request };
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
+            let owners = Owners(admitted(&owners.0, &mut new, &options.warnings).into_owned());
+            let managed_fields = ReviewedManagedFields { new: &owners.0, ..managed_fields };
+            let request = AdmissionRequest { managed_fields, ..request };
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
             if counts_generation && write == WriteTarget::Main {
@@ -177,7 +189,6 @@ impl StoreRegistry {
             let is_deleted = self.finishes_deletion(target, &new);
             let (stored, schema_hash) = to_storage(resource, &target.version, new).await?;
             let encoded = self.objects.encode_managed(stored, schema_hash, &owners.0)?;
-            let before = current.object.as_object();
             if !is_deleted && encoded.as_object().is_same(before) && owners.are_same(before.managed_fields())
             {
                 return Ok(WriteResult::Updated(current));
@@ -265,6 +276,9 @@ impl StoreRegistry {
         if self.authority == Authority::Replica {
             return Ok((new, Owners(stored.to_vec())));
         }
+        if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+            remove_absent(metadata);
+        }
         keep_scope(self.objects.annotations(), old, &mut new);
         let owners = self.ownership(target, options).of_updated(stored, requested.as_ref(), old, &new);
         Ok((new, owners))
@@ -284,7 +298,7 @@ impl StoreRegistry {
         scope: &'a Scope,
         name: &'a str,
         verb: Verb,
-        (dry_run, warnings, audit_annotations): (DryRun, &'a Warnings, &'a AuditAnnotations),
+        options: AdmissionOptions<'a>,
     ) -> AdmissionRequest<'a> {
         AdmissionRequest {
             verb,
@@ -295,10 +309,12 @@ impl StoreRegistry {
             namespace: target.namespace.as_deref(),
             name,
             user: target.identity.user(),
-            dry_run,
+            options,
+            managed_fields: ReviewedManagedFields::default(),
+            dry_run: options.dry_run(),
             reservations: None,
-            warnings,
-            audit_annotations,
+            warnings: options.warnings(),
+            audit_annotations: options.audit_annotations(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Requests, parsed once into types: path, query, options, selectors, content negotiation.
 
 mod audit_annotations;
+mod delete_options;
 mod duration;
+mod label_syntax;
 mod negotiation;
 mod options;
 mod path;
@@ -9,14 +11,15 @@ mod selector;
 mod warnings;
 
 pub use audit_annotations::AuditAnnotations;
+pub use delete_options::{DeleteOptions, Propagation};
 pub use duration::{DurationError, parse_duration};
+pub use label_syntax::{LabelTerm, Operator};
 pub use negotiation::{BodyFormat, Form, NegotiationError, PatchKind, ResponseFormat};
 pub use options::{
-    DeleteOptions, DryRun, FieldValidation, InitialEvents, ListOptions, OptionsError, Propagation, Query,
-    VersionMatch, WriteOptions,
+    DryRun, FieldValidation, InitialEvents, ListOptions, OptionsError, Query, VersionMatch, WriteOptions,
 };
 pub use path::{PathError, RequestKind, RequestPath, ResourcePath};
-pub use selector::{FieldSelector, FieldTerm, LabelSelector, LabelTerm, Operator, SelectorError};
+pub use selector::{FieldSelector, FieldTerm, LabelSelector, SelectorError};
 pub use warnings::Warnings;
 
 /// Flags of a request that only the host sets and reads. The API server passes them to the host's own registries.

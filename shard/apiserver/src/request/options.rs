@@ -1,10 +1,9 @@
-//! The options of a request: its query, and the body of a DELETE.
+//! The options of a request, in its query.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use fairlead_store::Revision;
-use serde::Deserialize;
 
 use super::{AuditAnnotations, FieldSelector, LabelSelector, SelectorError, Warnings};
 
@@ -200,12 +199,14 @@ fn is_negative(number: &str) -> bool {
 pub struct WriteOptions {
     /// `dryRun`.
     pub dry_run: DryRun,
-    /// `fieldValidation`.
-    pub field_validation: FieldValidation,
+    /// `fieldValidation`; `None`: the default.
+    pub field_validation: Option<FieldValidation>,
     /// `force` of an apply patch.
     pub force: bool,
-    /// The manager of the fields that the write changes: `fieldManager`, or the program in the User-Agent. Empty: unknown.
+    /// `fieldManager`; empty: none.
     pub field_manager: String,
+    /// The program in the User-Agent, which manages the changed fields if there is no `fieldManager`. Empty: unknown.
+    pub program: String,
     /// Whether a change reads or writes `metadata.managedFields`.
     pub uses_managed_fields: bool,
     /// Receives what the registry has to tell the client.
@@ -236,6 +237,17 @@ pub enum FieldValidation {
     Warn,
 }
 
+impl FieldValidation {
+    /// Its name in requests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Strict => "Strict",
+            Self::Warn => "Warn",
+        }
+    }
+}
+
 impl WriteOptions {
     /// Reads and checks the options.
     ///
@@ -243,9 +255,10 @@ impl WriteOptions {
     /// [`OptionsError`]: a client error.
     pub fn parse(query: &Query<'_>) -> Result<Self, OptionsError> {
         let field_validation = match query.get("fieldValidation") {
-            None | Some("Warn") => FieldValidation::Warn,
-            Some("Ignore") => FieldValidation::Ignore,
-            Some("Strict") => FieldValidation::Strict,
+            None => None,
+            Some("Warn") => Some(FieldValidation::Warn),
+            Some("Ignore") => Some(FieldValidation::Ignore),
+            Some("Strict") => Some(FieldValidation::Strict),
             Some(other) => {
                 return Err(OptionsError::NotSupported {
                     field: "fieldValidation",
@@ -266,6 +279,7 @@ impl WriteOptions {
             field_validation,
             force: query.flag("force"),
             field_manager: field_manager.to_owned(),
+            program: String::new(),
             uses_managed_fields: false,
             warnings: Warnings::default(),
             audit_annotations: AuditAnnotations::default(),
@@ -277,15 +291,20 @@ impl WriteOptions {
     pub fn with_user_agent(mut self, user_agent: &str) -> Self {
         if self.field_manager.is_empty() {
             for character in user_agent.split('/').next().unwrap_or_default().chars() {
-                if self.field_manager.len() + character.len_utf8() > MAX_FIELD_MANAGER {
+                if self.program.len() + character.len_utf8() > MAX_FIELD_MANAGER {
                     break;
                 }
                 if is_printable(character) {
-                    self.field_manager.push(character);
+                    self.program.push(character);
                 }
             }
         }
         self
+    }
+
+    /// The manager of the fields that the write changes. Empty: unknown.
+    pub fn manager(&self) -> &str {
+        if self.field_manager.is_empty() { &self.program } else { &self.field_manager }
     }
 }
 
@@ -298,7 +317,7 @@ fn is_printable(character: char) -> bool {
 }
 
 impl DryRun {
-    fn parse<'q>(values: impl Iterator<Item = &'q str>) -> Result<Self, OptionsError> {
+    pub(super) fn parse<'q>(values: impl Iterator<Item = &'q str>) -> Result<Self, OptionsError> {
         let mut dry_run = Self::Off;
         for value in values.filter(|value| !value.is_empty()) {
             if value != "All" {
@@ -312,105 +331,6 @@ impl DryRun {
         }
         Ok(dry_run)
     }
-}
-
-/// The options of a delete or deletecollection.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// `preconditions.uid`.
-    pub uid: Option<String>,
-    /// `preconditions.resourceVersion`.
-    pub resource_version: Option<String>,
-    /// `propagationPolicy`; `None`: the finalizers of the object decide, and by default its dependents are deleted afterwards.
-    pub propagation: Option<Propagation>,
-    /// `dryRun`.
-    pub dry_run: DryRun,
-    /// Receives what the registry has to tell the client.
-    pub warnings: Warnings,
-    /// Receives the audit annotations of admission.
-    pub audit_annotations: AuditAnnotations,
-}
-
-/// The treatment of the dependents of a deleted object.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Propagation {
-    /// The garbage collector deletes them afterwards.
-    Background,
-    /// The garbage collector deletes them first.
-    Foreground,
-    /// The garbage collector removes the owner reference; they stay.
-    Orphan,
-}
-
-impl DeleteOptions {
-    /// Reads the options from the query and the body (already decoded to a tree; `null` for none).
-    ///
-    /// # Errors
-    /// [`OptionsError`]: a client error.
-    pub fn parse(query: &Query<'_>, body: serde_json::Value) -> Result<Self, OptionsError> {
-        let wire: WireDeleteOptions = match body {
-            serde_json::Value::Null => WireDeleteOptions::default(),
-            // A derived deserializer would also accept an array, by position.
-            body if !body.is_object() => return Err(OptionsError::Body("it is no object".to_owned())),
-            body => match body["kind"].as_str().unwrap_or_default() {
-                // An object of another kind is a mistake, and what it names would be deleted.
-                "" | "DeleteOptions" => {
-                    serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?
-                }
-                kind => {
-                    return Err(OptionsError::Body(format!("{kind:?} cannot be converted to DeleteOptions")));
-                }
-            },
-        };
-        let policy = wire.propagation_policy.as_deref().or_else(|| query.get("propagationPolicy"));
-        let orphan =
-            wire.orphan_dependents.or_else(|| query.get("orphanDependents").map(|text| text == "true"));
-        let propagation = match (policy, orphan) {
-            (Some(_), Some(_)) => {
-                return Err(OptionsError::Invalid {
-                    field: "propagationPolicy",
-                    value: policy.unwrap_or_default().to_owned(),
-                    message: "orphanDependents and deletionPropagation cannot be both set",
-                });
-            }
-            (Some("Orphan"), None) | (None, Some(true)) => Some(Propagation::Orphan),
-            (Some("Foreground"), None) => Some(Propagation::Foreground),
-            (Some("Background"), None) | (None, Some(false)) => Some(Propagation::Background),
-            (None, None) => None,
-            (Some(other), None) => {
-                return Err(OptionsError::NotSupported {
-                    field: "propagationPolicy",
-                    value: format!("{other:?}"),
-                    supported: "\"Background\", \"Foreground\", \"Orphan\"",
-                });
-            }
-        };
-        let preconditions = wire.preconditions.unwrap_or_default();
-        Ok(Self {
-            uid: preconditions.uid.filter(|uid| !uid.is_empty()),
-            resource_version: preconditions.resource_version.filter(|version| !version.is_empty()),
-            propagation,
-            dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
-            warnings: Warnings::default(),
-            audit_annotations: AuditAnnotations::default(),
-        })
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireDeleteOptions {
-    preconditions: Option<WirePreconditions>,
-    propagation_policy: Option<String>,
-    orphan_dependents: Option<bool>,
-    dry_run: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePreconditions {
-    uid: Option<String>,
-    resource_version: Option<String>,
 }
 
 /// Invalid options; a client error, a retry does not help.
@@ -526,8 +446,6 @@ impl OptionsError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     #[test]
@@ -558,23 +476,5 @@ mod tests {
         assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
         assert!(query.flag("watch") && query.has("x") && query.flag("x"));
         assert!(!Query::parse("watch=0").flag("watch"));
-    }
-
-    #[test]
-    fn delete_options_come_from_query_and_body() {
-        let parse = |query: &str, body: Value| DeleteOptions::parse(&Query::parse(query), body);
-        assert_eq!(
-            parse("propagationPolicy=Foreground", Value::Null).unwrap().propagation,
-            Some(Propagation::Foreground)
-        );
-        assert_eq!(parse("", Value::Null).unwrap().propagation, None);
-        assert_eq!(
-            parse("", json!({"orphanDependents": true})).unwrap().propagation,
-            Some(Propagation::Orphan)
-        );
-        assert_eq!(parse("", json!({"dryRun": ["All"]})).unwrap().dry_run, DryRun::All);
-        let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
-        assert!(parse("", both).unwrap_err().is_invalid());
-        assert!(parse("", json!({"preconditions": 1})).is_err());
     }
 }

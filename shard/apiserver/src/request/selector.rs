@@ -5,51 +5,19 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::label_syntax::{self, LabelTerm, Operator};
+
 /// A parsed label selector; empty selects everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LabelSelector(Vec<LabelTerm>);
 
-/// A requirement of a label selector.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LabelTerm {
-    /// The label's key.
-    pub key: String,
-    /// The comparison.
-    pub operator: Operator,
-    /// The values to compare with.
-    pub values: BTreeSet<String>,
-}
-
-/// The comparison of a label selector's term.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Operator {
-    /// The key is absent.
-    Absent,
-    /// The key is present, and its value is an integer above the one value.
-    Above,
-    /// The key is present, and its value is an integer below the one value.
-    Below,
-    /// The key is present and its value is one of the values.
-    In,
-    /// The key is absent or its value is none of the values.
-    NotIn,
-    /// The key is present.
-    Present,
-}
-
 impl LabelSelector {
-    /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a>1`, `a<1`, `a in (b,c)`, `a notin (b,c)`,
-    /// joined by commas. An empty text selects everything, but an empty term between commas is an error, so that
-    /// `kubectl delete -l "$A,$B"` with empty variables does not delete everything.
+    /// Parses the text form, such as `a=b,c in (d,e)`. An empty text selects everything.
     ///
     /// # Errors
-    /// [`SelectorError`] with the invalid term.
+    /// [`SelectorError::Labels`].
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        if text.trim().is_empty() {
-            return Ok(Self::default());
-        }
-        let terms = split_outside_parentheses(text).map(LabelTerm::parse).collect::<Result<_, _>>()?;
-        Ok(Self(terms))
+        label_syntax::parse(text).map(Self).map_err(SelectorError::Labels)
     }
 
     /// Reads a `LabelSelector` object: `matchLabels` and `matchExpressions`. An empty object selects everything.
@@ -59,7 +27,7 @@ impl LabelSelector {
     pub fn of_object(object: &Value) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for (key, value) in object["matchLabels"].as_object().into_iter().flatten() {
-            let value = value.as_str().ok_or_else(|| SelectorError::Term(format!("{key}={value}")))?;
+            let value = value.as_str().ok_or_else(|| SelectorError::Requirement(format!("{key}={value}")))?;
             terms.push(LabelTerm {
                 key: key.clone(),
                 operator: Operator::In,
@@ -67,7 +35,7 @@ impl LabelSelector {
             });
         }
         for requirement in object["matchExpressions"].as_array().into_iter().flatten() {
-            let error = || SelectorError::Term(requirement.to_string());
+            let error = || SelectorError::Requirement(requirement.to_string());
             let key = requirement["key"].as_str().ok_or_else(error)?.to_owned();
             let values: BTreeSet<String> = requirement["values"]
                 .as_array()
@@ -129,88 +97,6 @@ impl LabelSelector {
     }
 }
 
-impl LabelTerm {
-    fn parse(text: &str) -> Result<Self, SelectorError> {
-        let text = text.trim();
-        let error = || SelectorError::Term(text.to_owned());
-        let term = |key: &str, operator, values: BTreeSet<String>| {
-            let key = key.trim();
-            if is_label_key(key) && values.iter().all(|value| is_label_value(value)) {
-                Ok(Self { key: key.to_owned(), operator, values })
-            } else {
-                Err(error())
-            }
-        };
-        let one = |value: &str| BTreeSet::from([value.trim().to_owned()]);
-        if let Some(key) = text.strip_prefix('!') {
-            return term(key, Operator::Absent, BTreeSet::new());
-        }
-        if let Some((head, list)) = text.split_once('(') {
-            let list = list.strip_suffix(')').ok_or_else(error)?;
-            if list.trim().is_empty() {
-                return Err(error());
-            }
-            let values = list.split(',').map(|value| value.trim().to_owned()).collect();
-            let head = head.trim_end();
-            return match head.rsplit_once(char::is_whitespace) {
-                Some((key, "in")) => term(key, Operator::In, values),
-                Some((key, "notin")) => term(key, Operator::NotIn, values),
-                _ => Err(error()),
-            };
-        }
-        for (symbol, operator) in [("!=", Operator::NotIn), ("==", Operator::In), ("=", Operator::In)] {
-            if let Some((key, value)) = text.split_once(symbol) {
-                return term(key, operator, one(value));
-            }
-        }
-        for (symbol, operator) in [('>', Operator::Above), ('<', Operator::Below)] {
-            if let Some((key, value)) = text.split_once(symbol) {
-                value.trim().parse::<i64>().map_err(|_| error())?;
-                return term(key, operator, one(value));
-            }
-        }
-        term(text, Operator::Present, BTreeSet::new())
-    }
-
-    /// Compares the label with the value of the term; `None` if either is not an integer.
-    fn compare(&self, label: Option<&str>) -> Option<Ordering> {
-        let label: i64 = label?.parse().ok()?;
-        Some(label.cmp(&self.values.first()?.parse().ok()?))
-    }
-}
-
-fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_u32;
-    text.split(move |character| {
-        match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        character == ',' && depth == 0
-    })
-}
-
-fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let prefix_valid = prefix.is_none_or(|prefix| {
-        !prefix.is_empty()
-            && prefix.len() <= 253
-            && prefix
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
-    });
-    prefix_valid && !name.is_empty() && is_label_value(name)
-}
-
-fn is_label_value(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    bytes.len() <= 63
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-        && bytes.first().is_none_or(u8::is_ascii_alphanumeric)
-        && bytes.last().is_none_or(u8::is_ascii_alphanumeric)
-}
-
 /// A parsed field selector; empty selects everything. Which fields exist depends on the resource.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FieldSelector(Vec<FieldTerm>);
@@ -227,24 +113,18 @@ pub struct FieldTerm {
 }
 
 impl FieldSelector {
-    /// Parses `a=b,c!=d`. A backslash escapes `\`, `,` and `=` in values.
+    /// Parses `a=b,c==d,e!=f`. A backslash escapes `\`, `,` and `=` in values.
     ///
     /// # Errors
     /// [`SelectorError`] with the invalid term.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
-        for raw in split_unescaped(text) {
-            if raw.is_empty() {
-                continue;
-            }
-            let at = raw.find('=').ok_or_else(|| SelectorError::Term(raw.to_owned()))?;
-            let (field, value) = raw.split_at(at);
-            let value = value.trim_start_matches('=');
+        for raw in split_unescaped(text).filter(|raw| !raw.is_empty()) {
+            let malformed = || SelectorError::Fields { selector: text.to_owned(), term: raw.to_owned() };
+            let (field, value) = raw.split_once('=').ok_or_else(malformed)?;
             let (field, must_equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
-            if field.is_empty() {
-                return Err(SelectorError::Term(raw.to_owned()));
-            }
-            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), must_equal });
+            let value = if must_equal { value.strip_prefix('=').unwrap_or(value) } else { value };
+            terms.push(FieldTerm { field: field.to_owned(), value: unescape(value)?, must_equal });
         }
         Ok(Self(terms))
     }
@@ -293,21 +173,45 @@ fn split_unescaped(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn unescape(value: &str) -> String {
+fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
-        out.push(if character == '\\' { characters.next().unwrap_or('\\') } else { character });
+        out.push(match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => escaped,
+                other => return Err(SelectorError::Escape(other.map(String::from).unwrap_or_default())),
+            },
+            ',' | '=' => return Err(SelectorError::Unescaped(u32::from(character))),
+            other => other,
+        });
     }
-    out
+    Ok(out)
 }
 
 /// A malformed selector; a client error.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectorError {
-    /// The term is malformed.
+    /// The text of a label selector is malformed; this is Kubernetes' error.
+    #[error("{0}")]
+    Labels(String),
+    /// A term of a field selector has no operator.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Fields {
+        /// The whole selector.
+        selector: String,
+        /// The term.
+        term: String,
+    },
+    /// A backslash in the value of a field selector escapes something else than `\`, `,` and `=`.
+    #[error("invalid field selector: invalid escape sequence: \\{0}")]
+    Escape(String),
+    /// A comma or equals sign in the value of a field selector; the number is its code point, as in Kubernetes.
+    #[error("invalid field selector: unescaped character in value: {0}")]
+    Unescaped(u32),
+    /// A requirement of a `LabelSelector` object is malformed.
     #[error("unable to parse requirement: {0:?}")]
-    Term(String),
+    Requirement(String),
     /// The operator of a `LabelSelector` object is unknown.
     #[error("{0:?} is not a valid label selector operator")]
     Operator(String),
@@ -333,6 +237,8 @@ mod tests {
             ("!app", false),
             ("!other", true),
             ("app=web", true),
+            ("a.io/tier in ()", true),
+            ("app in (,web)", true),
             ("app==web,a.io/tier=", true),
             ("app!=web", false),
             ("other!=web", true),
@@ -347,31 +253,6 @@ mod tests {
             ("other<1", false),
         ] {
             assert_eq!(LabelSelector::parse(selector).unwrap().selects(labels), selected, "{selector}");
-        }
-    }
-
-    #[test]
-    fn malformed_label_selectors_are_refused() {
-        for selector in [
-            "a in b",
-            "a in (b",
-            "=b",
-            "a=b c",
-            "a=-b",
-            "/a=b",
-            "a within (b)",
-            ",",
-            ",,",
-            "a,",
-            ",a",
-            "a,,b",
-            "a in ()",
-            "a notin ()",
-            "a>",
-            "a>b",
-            "a<1.5",
-        ] {
-            assert!(LabelSelector::parse(selector).is_err(), "{selector}");
         }
     }
 
@@ -395,7 +276,15 @@ mod tests {
         ] {
             assert_eq!(FieldSelector::parse(selector).unwrap().selects(fields), selected, "{selector}");
         }
-        assert!(FieldSelector::parse("metadata.name").is_err());
+        for (selector, expected) in [
+            ("metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
+            ("a=b,zz", "invalid selector: 'a=b,zz'; can't understand 'zz'"),
+            (r"a=b\", r"invalid field selector: invalid escape sequence: \"),
+            (r"a=b\x", r"invalid field selector: invalid escape sequence: \x"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+        ] {
+            assert_eq!(FieldSelector::parse(selector).unwrap_err().to_string(), expected);
+        }
         assert_eq!(FieldSelector::parse("metadata.name=x").unwrap().exact("metadata.name"), Some("x"));
     }
 

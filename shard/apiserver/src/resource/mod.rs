@@ -7,6 +7,6 @@ mod verb;
 
 pub(crate) use columns::scale_columns;
 pub use columns::{Column, Columns, PrinterColumns};
-pub use shape::Shape;
+pub use shape::{Shape, ShapeError, Undecodable};
 pub use strategy::{CustomStrategy, Deferral, SCALE, Strategy, WriteTarget};
 pub use verb::{Verb, Verbs};

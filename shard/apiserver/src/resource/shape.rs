@@ -2,12 +2,66 @@
 
 use std::sync::Arc;
 
-use fairlead_process::Status;
+use fairlead_process::{Status, StatusCause};
 use fairlead_schema::apply::ObjectType;
 use fairlead_schema::builtin::BuiltinKind;
-use fairlead_schema::{DefaultingResult, FieldError, FieldPath, Schema, metadata};
+use fairlead_schema::{DefaultingResult, FieldError, FieldPath, Schema, metadata, whole_numbers_to_integers};
 use fairlead_store::MAX_COMMIT_BYTES;
 use serde_json::Value;
+
+/// An object that does not have the shape of its version; the client is at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ShapeError {
+    /// An object of a built-in kind: 400.
+    #[error(transparent)]
+    Kind(Undecodable),
+    /// The metadata of another object: 400.
+    #[error("{0}")]
+    Metadata(String),
+    /// Defaults make the object too large: 413.
+    #[error("the object with its defaults is too large")]
+    TooLarge,
+}
+
+/// A body that is no object of a kind.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind} in version {version:?} cannot be handled as a {kind}: {message}")]
+pub struct Undecodable {
+    kind: String,
+    version: String,
+    /// The error of the decoder alone.
+    pub message: String,
+}
+
+impl Undecodable {
+    /// The error of the decoder of a kind.
+    pub fn new(kind: &str, version: &str, message: String) -> Self {
+        Self { kind: kind.to_owned(), version: version.to_owned(), message }
+    }
+}
+
+impl ShapeError {
+    /// The response to a patch whose result does not have the shape: 422, which quotes the result.
+    pub fn of_patch(&self, patched: &Value) -> Status {
+        let message = match self {
+            Self::Kind(undecodable) => &undecodable.message,
+            Self::Metadata(message) => message,
+            Self::TooLarge => return Status::request_entity_too_large(MAX_COMMIT_BYTES as u64),
+        };
+        let error = FieldError::invalid_str(FieldPath::new("patch"), &patched.to_string(), message);
+        let cause = StatusCause::field(error.reason(), error.path.to_string(), error.message);
+        Status::invalid("", "", "", vec![cause])
+    }
+}
+
+impl From<ShapeError> for Status {
+    fn from(error: ShapeError) -> Self {
+        match error {
+            ShapeError::Kind(_) | ShapeError::Metadata(_) => Self::bad_request(error.to_string()),
+            ShapeError::TooLarge => Self::request_entity_too_large(MAX_COMMIT_BYTES as u64),
+        }
+    }
+}
 
 /// The shape of a version's objects.
 #[derive(Clone)]
@@ -24,29 +78,28 @@ impl Shape {
     /// Drops unknown fields of a decoded object, applies defaults, and returns the paths of the dropped fields.
     ///
     /// # Errors
-    /// 400 for a value of the wrong type; for structural schemas [`validate`](Self::validate) finds it
-    /// instead. 413 when defaults make the object too large.
-    pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+    /// A value has the wrong type; for structural schemas [`validate`](Self::validate) finds it instead. Defaults may
+    /// make the object too large.
+    pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, ShapeError> {
         match self {
-            Self::Anything => admit_metadata(object),
+            Self::Anything => {
+                whole_numbers_to_integers(object);
+                admit_metadata(object)
+            }
             Self::BuiltIn(kind) => {
                 let unknown = kind.normalize(object).map_err(|error| {
-                    Status::bad_request(format!(
-                        "{} in version {:?} cannot be handled as a {}: {error}",
-                        kind.kind, kind.version, kind.kind
-                    ))
+                    ShapeError::Kind(Undecodable::new(kind.kind, kind.version, error.to_string()))
                 })?;
                 kind.semantics().default(object);
                 Ok(unknown)
             }
             Self::Structural(schema) => {
+                whole_numbers_to_integers(object);
                 let mut unknown = schema.prune(object);
                 unknown.extend(admit_metadata(object)?);
                 match schema.apply_defaults(object) {
                     DefaultingResult::Complete => Ok(unknown),
-                    DefaultingResult::LimitReached => {
-                        Err(Status::request_entity_too_large(MAX_COMMIT_BYTES as u64))
-                    }
+                    DefaultingResult::LimitReached => Err(ShapeError::TooLarge),
                 }
             }
         }
@@ -113,10 +166,10 @@ impl Shape {
 }
 
 /// Checks the metadata, whose fields do not depend on the schema.
-fn admit_metadata(object: &mut Value) -> Result<Vec<String>, Status> {
+fn admit_metadata(object: &mut Value) -> Result<Vec<String>, ShapeError> {
     let Some(own) = object.get_mut("metadata") else {
         return Ok(Vec::new());
     };
     metadata::coerce(own, &FieldPath::new("metadata"))
-        .map_err(|errors| Status::bad_request(fairlead_schema::aggregate_message(&errors)))
+        .map_err(|errors| ShapeError::Metadata(fairlead_schema::aggregate_message(&errors)))
 }

@@ -6,7 +6,7 @@ use fairlead_process::Status;
 use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::{
     decode_json, decode_protobuf, decode_yaml, has_protobuf_form, looks_like_json, strict_error,
-    strict_findings,
+    strict_findings, whole_numbers_to_integers,
 };
 use http::HeaderMap;
 use http_body::Body;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::negotiation_status;
 use crate::registry::Target;
 use crate::request::{BodyFormat, FieldValidation};
+use crate::resource::{ShapeError, Undecodable};
 
 /// The largest request body.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -76,7 +77,9 @@ pub(super) fn decode_configuration(
 ) -> Result<Value, Status> {
     let decoded =
         if looks_like_json(bytes) { decode_json(bytes, MAX_BODY) } else { decode_yaml(bytes, MAX_BODY) };
-    let decoded = decoded.map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    let mut decoded =
+        decoded.map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    whole_numbers_to_integers(&mut decoded.value);
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Strict => {
@@ -147,13 +150,13 @@ pub(super) fn expected_kind(target: &Target) -> (String, String) {
 /// ignored by `validation`.
 ///
 /// # Errors
-/// 400 with `strict decoding error: …`.
+/// Among others, `strict decoding error: …`.
 pub(super) fn apply_schema(
     target: &Target,
     document: &mut Document,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
-) -> Result<(), Status> {
+) -> Result<(), ShapeError> {
     let Some(version) = target.resource.version(&target.version) else {
         return Ok(());
     };
@@ -164,11 +167,8 @@ pub(super) fn apply_schema(
         Some((group, version, kind)) => {
             let family = group.split('.').next().unwrap_or(group);
             let definition = format!("io.k8s.api.{family}.{version}.{kind}");
-            normalize_definition(&definition, &mut document.value).map_err(|error| {
-                Status::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-                ))
-            })?
+            normalize_definition(&definition, &mut document.value)
+                .map_err(|error| ShapeError::Kind(Undecodable::new(kind, version, error.to_string())))?
         }
     };
     match validation {
@@ -177,9 +177,7 @@ pub(super) fn apply_schema(
             if let Some(message) = strict_error(&document.duplicates, &unknown) {
                 let own = (&*target.version, &*target.resource.kind);
                 let (version, kind) = own_kind.map_or(own, |(_, version, kind)| (version, kind));
-                return Err(Status::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: {message}"
-                )));
+                return Err(ShapeError::Kind(Undecodable::new(kind, version, message)));
             }
         }
         FieldValidation::Warn => warnings.extend(strict_findings(&document.duplicates, &unknown)),

@@ -51,6 +51,7 @@ pub struct ApiServer<H> {
     metrics: RequestMetrics,
     audit: Option<Arc<AuditLog>>,
     limits: RequestLimits,
+    scope_counts: limits::ScopeCounts,
 }
 
 impl<H: Host> ApiServer<H> {
@@ -70,6 +71,7 @@ impl<H: Host> ApiServer<H> {
             metrics,
             audit: None,
             limits: RequestLimits::default(),
+            scope_counts: limits::ScopeCounts::default(),
         }
     }
 
@@ -189,7 +191,8 @@ impl<H: Host> ApiServer<H> {
         }
         let is_long_running =
             matches!(&requested, RequestKind::Resource(wanted) if wanted.verb == Verb::Watch);
-        let _in_flight = self.enter(&parts.method, is_long_running, identity.user())?;
+        let scope = scopes.as_ref().and_then(ScopeSelector::one).map(|scope| scope.as_str());
+        let _place = self.enter(&parts.method, is_long_running, identity.user(), scope)?;
         let audit_annotations =
             if record.is_some() { AuditAnnotations::kept() } else { AuditAnnotations::default() };
         let context = Context {

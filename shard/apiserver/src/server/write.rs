@@ -4,7 +4,7 @@ use core::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fairlead_process::{Status, StatusDetails, StatusReason};
+use fairlead_process::{Status, StatusCause, StatusDetails, StatusReason};
 use fairlead_schema::builtin::{BuiltinKind, builtin_by_kind};
 use fairlead_schema::patch::{
     JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
@@ -101,7 +101,9 @@ impl<H: Host> ApiServer<H> {
             let mut document = Document { value: patch.apply(old)?, duplicates: patch.duplicates.clone() };
             body::check_kind(target, &mut document.value)?;
             let mut warnings = Vec::new();
-            body::apply_schema(target, &mut document, options.field_validation, &mut warnings)?;
+            let validation = options.field_validation.unwrap_or_default();
+            body::apply_schema(target, &mut document, validation, &mut warnings)
+                .map_err(|error| error.of_patch(&document.value))?;
             *found.lock() = warnings;
             Ok(document.value)
         };
@@ -126,7 +128,8 @@ impl<H: Host> ApiServer<H> {
         if own_kind.is_some() {
             return Err(Status::unsupported_media_type(&SUPPORTED[..2]));
         }
-        let configuration = body::decode_configuration(bytes, options.field_validation, warnings)?;
+        let configuration =
+            body::decode_configuration(bytes, options.field_validation.unwrap_or_default(), warnings)?;
         let authorize_create = || -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>> {
             Box::pin(self.authorize_create(context, target, name))
         };
@@ -269,7 +272,7 @@ where
     let bytes = body::read(body).await?;
     let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
     body::check_kind(target, &mut document.value)?;
-    body::apply_schema(target, &mut document, options.field_validation, warnings)?;
+    body::apply_schema(target, &mut document, options.field_validation.unwrap_or_default(), warnings)?;
     if let Some(record) = context.record {
         record.request_object(&document.value);
     }
@@ -342,7 +345,8 @@ impl PatchDocument {
         let resource = &target.resource;
         let built_in = builtin_by_kind(&resource.name.group, &target.version, &resource.kind)
             .filter(|_| resource.origin == fairlead_names::Origin::BuiltIn);
-        let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
+        let mut decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
+        fairlead_schema::whole_numbers_to_integers(&mut decoded.value);
         let patch = match (kind, built_in) {
             (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),
@@ -356,7 +360,11 @@ impl PatchDocument {
                 Patch::Merge(decoded.value)
             }
             (PatchKind::Merge | PatchKind::Apply, _) => {
-                return Err(Status::bad_request("the merge patch is not a JSON object"));
+                let found = fairlead_schema::go_type_of(&decoded.value);
+                let expected = "map[string]interface {}";
+                return Err(undecodable(format!(
+                    "json: cannot unmarshal {found} into Go value of type {expected}"
+                )));
             }
         };
         Ok(Self { patch, duplicates: decoded.duplicate_fields })
@@ -394,10 +402,24 @@ fn undecodable(error: impl core::fmt::Display) -> Status {
     Status::bad_request(format!("error decoding patch: {error}"))
 }
 
+/// The message of Kubernetes does not say what is wrong. The cause does, and kubectl shows it.
 fn json_patch_status(error: JsonPatchError) -> Status {
     match error {
         JsonPatchError::Malformed(_) => Status::bad_request(error.to_string()),
-        _ => Status::new(422, StatusReason::Invalid, error.to_string()),
+        JsonPatchError::TooManyOperations(_) => {
+            let message = format!("Request entity too large: {error}");
+            Status::new(413, StatusReason::RequestEntityTooLarge, message)
+        }
+        _ => {
+            let message = "the server rejected our request due to an error in our request";
+            let cause = StatusCause {
+                reason: "UnexpectedServerResponse".into(),
+                message: error.to_string(),
+                ..StatusCause::default()
+            };
+            let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+            Status::new(422, StatusReason::Invalid, message).with_details(details)
+        }
     }
 }
 

@@ -11,12 +11,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// A server with a certificate of its own.
+/// A server with a certificate that is its own authority, as `openssl req -x509` makes it.
 pub(crate) struct HttpsServer {
     url: String,
     ca_bundle: String,
@@ -29,14 +30,17 @@ impl HttpsServer {
     where
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let private = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![key.cert.der().clone()], private)
+            .with_single_cert(vec![certificate.der().clone()], private)
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,7 +69,7 @@ impl HttpsServer {
                 });
             }
         });
-        Self { url, ca_bundle: STANDARD.encode(key.cert.pem()), _accepting: accepting }
+        Self { url, ca_bundle: STANDARD.encode(certificate.pem()), _accepting: accepting }
     }
 
     /// The `clientConfig` of a webhook at a path.

@@ -33,6 +33,21 @@ async fn requests_beyond_the_limit_of_their_class_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_of_one_scope_leave_places_to_others() {
+    let limits = RequestLimits { mutating: 4, ..RequestLimits::default() };
+    let server = Server::configured(|api, _| api.with_limits(limits)).await;
+    let mut endless: Vec<_> =
+        (0..3).map(|_| Box::pin(server.send("POST", CONFIG_MAPS, &[JSON], ENDLESS))).collect();
+    for request in &mut endless {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    let object = json!({"metadata": {"name": "b"}});
+    assert_eq!(server.post(CONFIG_MAPS, &object).await.code, 429, "the scope has three of four places");
+    server.create("//clusters/d/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    server.create(&format!("//clusters/d{CONFIG_MAPS}"), &object).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_ends_after_its_time() {
     let server = Server::start().await;
     for (query, seconds) in

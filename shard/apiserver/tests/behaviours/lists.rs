@@ -215,8 +215,13 @@ async fn resource_versions_of_lists() {
         ("continue=garbage", 400, "continue key is not valid".to_owned()),
         ("resourceVersion=abc", 400, "resourceVersion: Invalid value: \"abc\"".to_owned()),
         ("limit=abc", 400, "abc".to_owned()),
-        ("labelSelector=%3D%3D%3D", 400, "unable to parse requirement".to_owned()),
-        ("fieldSelector=a", 400, "unable to parse".to_owned()),
+        (
+            "labelSelector=%3D%3D%3D",
+            400,
+            "found '==', expected: !, identifier, or 'end of string'".to_owned(),
+        ),
+        ("labelSelector=a+b", 400, "unable to parse requirement: found 'b', expected: in, ".to_owned()),
+        ("fieldSelector=a", 400, "invalid selector: 'a'; can't understand 'a'".to_owned()),
         (
             "resourceVersion=99999999",
             504,

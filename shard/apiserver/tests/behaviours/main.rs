@@ -2,6 +2,7 @@
 //! at random. The clock is paused: waiting costs nothing and times are exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admission_requests;
 mod apply;
 mod audit;
 mod client;

@@ -46,6 +46,8 @@ async fn refused_patches_state_the_reason() {
             "Invalid",
         ),
         (&map, "application/json-patch+json", r#"[{"op":"remove","path":"/data/zz"}]"#, 422, "Invalid"),
+        (&map, "application/json-patch+json", r#"[{"op":"jump","path":"/data/zz"}]"#, 422, "Invalid"),
+        (&map, "application/merge-patch+json", r#"{"data":{"a":1}}"#, 422, "Invalid"),
         (&map, "application/json-patch+json", r#"{"op":"x"}"#, 400, "BadRequest"),
         (&map, "application/merge-patch+json", "{bad", 400, "BadRequest"),
         (&map, "application/merge-patch+json", "[]", 400, "BadRequest"),
@@ -75,6 +77,78 @@ async fn refused_patches_state_the_reason() {
         if body == "{bad" || body == r#"{"op":"x"}"# {
             assert!(failure.2.starts_with("error decoding patch: "), "{failure:?}");
             assert_eq!(failure.2.matches("error decoding patch").count(), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_patches_have_the_texts_of_kubernetes() {
+    let server = Server::start().await;
+    server.config_map("a", json!({})).await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"color": "red"}})).await;
+    let (map, widget) = (format!("{CONFIG_MAPS}/a"), format!("{WIDGETS}/w"));
+    let strict = format!("{map}?fieldValidation=Strict");
+    let generic = "the server rejected our request due to an error in our request";
+    let operations = vec![json!({"op": "test", "path": "/a", "value": 1}); 10_001];
+    for (path, kind, patch, code, start, end) in [
+        (&map, "json", json!([{"op": "test", "path": "/data/c", "value": "4"}]), 422, generic, ""),
+        (&map, "json", json!([{"op": "remove", "path": "/data/zz"}]), 422, generic, ""),
+        (
+            &map,
+            "json",
+            json!({"op": "x"}),
+            400,
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            "",
+        ),
+        (
+            &map,
+            "json",
+            json!(operations),
+            413,
+            "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
+            "",
+        ),
+        (
+            &map,
+            "merge",
+            json!([]),
+            400,
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+            "",
+        ),
+        (
+            &map,
+            "merge",
+            json!({"data": {"a": 1}}),
+            422,
+            " \"\" is invalid: patch: Invalid value: \"{",
+            "}\": json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            &strict,
+            "merge",
+            json!({"date": {}}),
+            422,
+            " \"\" is invalid: patch: Invalid value: \"{",
+            "}\": strict decoding error: unknown field \"date\"",
+        ),
+        (
+            &widget,
+            "merge",
+            json!({"metadata": {"labels": 1}}),
+            422,
+            " \"\" is invalid: patch: Invalid value: \"{",
+            "",
+        ),
+    ] {
+        let response = server.patch(path, kind, &patch).await;
+        let message = response.json()["message"].as_str().unwrap().to_owned();
+        assert_eq!(response.code.as_u16(), code, "{patch}: {message}");
+        assert!(message.starts_with(start) && message.ends_with(end), "{message}");
+        if code == 422 && start == generic {
+            let details = &response.json()["details"];
+            assert_eq!(details["causes"][0]["reason"], "UnexpectedServerResponse", "{details}");
         }
     }
 }

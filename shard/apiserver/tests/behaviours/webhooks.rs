@@ -16,13 +16,13 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A server of webhooks, one per path. It keeps the requests of the reviews.
-struct Webhooks {
+pub(crate) struct Webhooks {
     server: HttpsServer,
     reviews: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Webhooks {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let reviews = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&reviews);
         let server = HttpsServer::start(move |path, body| reply(path, body, Arc::clone(&seen))).await;
@@ -30,7 +30,7 @@ impl Webhooks {
     }
 
     /// A webhook for creates, updates and deletes of config maps.
-    fn webhook(&self, path: &str, changes: &Value) -> Value {
+    pub(crate) fn webhook(&self, path: &str, changes: &Value) -> Value {
         let mut webhook = json!({
             "name": format!("{path}.example.com"),
             "clientConfig": self.server.client_config(&format!("/{path}")),
@@ -47,7 +47,7 @@ impl Webhooks {
         webhook
     }
 
-    fn take_reviews(&self) -> Vec<Value> {
+    pub(crate) fn take_reviews(&self) -> Vec<Value> {
         std::mem::take(&mut self.reviews.lock().unwrap())
     }
 }
@@ -66,6 +66,13 @@ async fn reply(path: String, review: Value, seen: Arc<Mutex<Vec<Value>>>) -> Res
             let text = review["request"]["object"]["data"]["text"].as_str().unwrap_or_default();
             patched(json!([{"op": "add", "path": "/data/text", "value": format!("{text}+")}]))
         }
+        "/take-over/a" => patched(json!([
+            {"op": "replace", "path": "/metadata/managedFields/0/manager", "value": "webhook"}
+        ])),
+        "/release/a" => patched(json!([{"op": "remove", "path": "/metadata/managedFields"}])),
+        "/spoil/a" => patched(json!([
+            {"op": "replace", "path": "/metadata/managedFields/0/apiVersion", "value": ""}
+        ])),
         "/rename/a" => patched(json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
         "/deny/a" => {
             json!({"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "not today"}})
@@ -91,7 +98,7 @@ fn config_map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"text": "x"}})
 }
 
-async fn configure(server: &Server, kind: &str, name: &str, webhooks: Vec<Value>) {
+pub(crate) async fn configure(server: &Server, kind: &str, name: &str, webhooks: Vec<Value>) {
     let resource = format!("{CONFIGURATIONS}/{kind}webhookconfigurations");
     server.create(&resource, &json!({"metadata": {"name": name}, "webhooks": webhooks})).await;
 }

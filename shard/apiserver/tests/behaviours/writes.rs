@@ -32,6 +32,87 @@ async fn a_create_fills_in_the_server_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn empty_metadata_is_not_stored() {
+    let server = Server::start().await;
+    let empty =
+        json!({"name": "w", "generateName": "", "labels": {}, "finalizers": [], "ownerReferences": []});
+    let check = |response: Value| {
+        for absent in ["generateName", "labels", "finalizers", "ownerReferences"] {
+            assert_eq!(response["metadata"].get(absent), None, "{absent}");
+        }
+        let owned = response["metadata"]["managedFields"][0]["fieldsV1"].get("f:metadata");
+        assert_eq!(owned, None);
+        response
+    };
+    for path in [WIDGETS, CONFIG_MAPS] {
+        check(server.create(path, &json!({"metadata": empty, "spec": {}, "data": {}})).await);
+        let object = format!("{path}/w");
+        let full = json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["e.io/f"]}});
+        assert_eq!(
+            server.patch(&object, "merge", &full).await.json()["metadata"]["labels"],
+            json!({"a": "b"})
+        );
+        check(
+            server
+                .patch(&object, "merge", &json!({"metadata": {"labels": {"a": null}, "finalizers": []}}))
+                .await
+                .json(),
+        );
+        let mut replaced = check(server.get(&object).await.json());
+        replaced["metadata"]["ownerReferences"] = json!([]);
+        check(server.put(&object, &replaced).await.json());
+    }
+    let namespace = json!({"metadata": {"name": "more", "finalizers": ["e.io/f"]}});
+    let namespace = server.create("/api/v1/namespaces", &namespace).await;
+    assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
+    let mut finalized = namespace;
+    finalized["spec"]["finalizers"] = json!([]);
+    let finalized = server.put("/api/v1/namespaces/more/finalize", &finalized).await.json();
+    assert_eq!(finalized["spec"], json!({}));
+}
+
+/// Kubernetes stores roles in a form that has no empty lists, and its JSON always has the field.
+#[tokio::test(start_paused = true)]
+async fn roles_without_rules_have_null() {
+    let server = Server::start().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    for (name, role) in [
+        ("empty", json!({"metadata": {"name": "empty"}, "rules": []})),
+        ("null", json!({"metadata": {"name": "null"}, "rules": null})),
+        ("absent", json!({"metadata": {"name": "absent"}})),
+    ] {
+        let created = server.create(roles, &role).await;
+        assert_eq!(created.get("rules"), Some(&Value::Null), "{name}");
+        assert_eq!(created["metadata"]["managedFields"][0]["fieldsV1"]["f:rules"], json!({}), "{name}");
+        let path = format!("{roles}/{name}");
+        assert_eq!(server.get(&path).await.json(), created);
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        assert_eq!(server.patch(&path, "merge", &json!({"rules": rules})).await.json()["rules"], rules);
+        let emptied = server.patch(&path, "merge", &json!({"rules": []})).await.json();
+        assert_eq!(emptied.get("rules"), Some(&Value::Null), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_numbers_with_a_fraction_are_refused_for_integers_of_built_in_kinds_only() {
+    let server = Server::start().await;
+    let event = r#"{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"count":1.0}"#;
+    let refused = server.send("POST", "/api/v1/namespaces/default/events", JSON, event).await;
+    assert_eq!(
+        (refused.code.as_u16(), refused.json()["message"].as_str().unwrap().to_owned()),
+        (
+            400,
+            "Event in version \"v1\" cannot be handled as a Event: json: cannot unmarshal number 1.0 into Go struct \
+             field Event.count of type int32"
+                .to_owned()
+        )
+    );
+    let widget = r#"{"metadata":{"name":"w"},"spec":{"size":1.0}}"#;
+    let created = server.send("POST", WIDGETS, JSON, widget).await;
+    assert_eq!((created.code.as_u16(), created.json()["spec"]["size"].to_string()), (201, "1".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_creates_state_the_reason() {
     let server = Server::start().await;
     server.config_map("taken", json!({})).await;
@@ -293,7 +374,7 @@ async fn unknown_and_duplicate_fields_are_refused_warned_of_or_ignored() {
     server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
     let patch = json!({"spec": {"bogus": 1, "color": "red"}});
     let strict = server.patch(&format!("{WIDGETS}/w?fieldValidation=Strict"), "merge", &patch).await;
-    assert_eq!(strict.failure().0, 400);
+    assert_eq!(strict.failure().0, 422);
     let warned = server.patch(&format!("{WIDGETS}/w"), "merge", &patch).await;
     assert_eq!(warned.warnings(), ["299 - \"unknown field \\\"spec.bogus\\\"\""]);
     assert_eq!(warned.json()["spec"], json!({"color": "red", "size": 1}));

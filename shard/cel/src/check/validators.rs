@@ -144,7 +144,7 @@ fn is_valid_argument(function: &str, literal: &Literal) -> bool {
             Timestamp::parse(text).is_some_and(|timestamp| timestamp.in_range().is_some())
         }
         ("timestamp", Literal::Int(seconds)) => Timestamp::from_seconds(*seconds).is_some(),
-        ("matches", Literal::String(pattern)) => Pattern::new(pattern).is_ok(),
+        ("matches", Literal::String(pattern)) => Pattern::is_valid(pattern),
         _ => true,
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn evaluate<'a>(
         deadline: budget.deadline(),
         steps: 0,
         patterns: FxHashMap::default(),
+        pattern_budget: MAX_COMPILED_PATTERNS,
     };
     evaluator.slots.resize_with(plan.slots, || Slot::Empty);
     let result = evaluator.node(&plan.root);
@@ -62,6 +63,7 @@ pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
         deadline: None,
         steps: 0,
         patterns: FxHashMap::default(),
+        pattern_budget: MAX_COMPILED_PATTERNS,
     };
     let value = evaluator.node(node).map_err(|failure| failure.to_string())?;
     into_static(value).ok_or_else(|| "the value is not constant".to_owned())
@@ -121,6 +123,8 @@ struct Evaluator<'a> {
     steps: u32,
     /// Patterns that are not constant.
     patterns: FxHashMap<Box<str>, Result<Pattern, Box<str>>>,
+    /// Bytes that further ones of them may take.
+    pattern_budget: usize,
 }
 
 impl<'a> Evaluator<'a> {
@@ -305,16 +309,16 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A pattern that is not constant. Compiling costs more than what Kubernetes charges for it, so the number is
-    /// limited.
+    /// A pattern that is not constant. Compiling costs more than what Kubernetes charges for it, so the
+    /// size of all is limited.
     fn pattern(&mut self, source: &str) -> Result<Pattern, Failure> {
         if let Some(known) = self.patterns.get(source) {
             return known.clone().map_err(|message| Failure::error(String::from(message)));
         }
-        if self.patterns.len() >= MAX_COMPILED_PATTERNS {
+        let compiled = Pattern::within(source, &mut self.pattern_budget).map_err(String::into_boxed_str);
+        if self.pattern_budget == 0 {
             return Err(Failure::Abort(Abort::CostLimit));
         }
-        let compiled = Pattern::new(source).map_err(String::into_boxed_str);
         self.patterns.insert(source.into(), compiled.clone());
         compiled.map_err(|message| Failure::error(String::from(message)))
     }

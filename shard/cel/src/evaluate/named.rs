@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Evaluator, Slot};
 use crate::failure::{Abort, EvaluationError, Failure};
+use crate::limits::MAX_COMPILED_PATTERNS;
 use crate::value::Outcome;
 
 /// The values of named expressions by their place, as far as they are evaluated.
@@ -41,6 +42,7 @@ impl<'a> Evaluator<'a> {
             deadline: self.deadline,
             steps: 0,
             patterns: FxHashMap::default(),
+            pattern_budget: MAX_COMPILED_PATTERNS,
         };
         evaluator.slots.resize_with(plan.slots, || Slot::Empty);
         let result = evaluator.node(&plan.root);

@@ -18,6 +18,7 @@ pub use net::Cidr;
 pub(crate) use net::{parse_cidr, parse_ip};
 pub use quantity::Quantity;
 pub(crate) use regex::Pattern;
+pub use regex::rust_pattern;
 pub use semver::SemanticVersion;
 pub(crate) use time::Getter;
 pub use time::{Duration, Timestamp};

@@ -7,7 +7,7 @@ use std::str::CharIndices;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::limits::MAX_PATTERN_SIZE;
+use crate::limits::PATTERN_SIZES;
 
 /// Largest number of repetitions, as in Go.
 const MAX_REPETITIONS: u32 = 1_000;
@@ -20,20 +20,49 @@ const MAX_DEPTH: usize = 1_000;
 pub(crate) struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles a pattern.
+    #[cfg(test)]
+    fn new(source: &str) -> Result<Self, String> {
+        let mut budget = usize::MAX;
+        Self::within(source, &mut budget)
+    }
+
+    /// Compiles a pattern within a budget in bytes, from which the limit of the pattern's size is taken: time and memory are
+    /// in proportion to it, also of a pattern that is too large.
     ///
     /// # Errors
-    /// In the words of Go, if the syntax is wrong, or if the pattern is too large.
-    pub(crate) fn new(source: &str) -> Result<Self, String> {
-        let translated = Translator::new(source).translate()?;
-        let built = RegexBuilder::new(&translated)
-            .size_limit(MAX_PATTERN_SIZE)
-            .dfa_size_limit(MAX_PATTERN_SIZE)
-            .nest_limit(MAX_DEPTH as u32)
-            .build();
-        built.map(Self).map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => "error parsing regexp: expression too large".to_owned(),
-            other => format!("error parsing regexp: {}", last_line(&other.to_string())),
+    /// In the words of Go, if the syntax is wrong, or if the pattern is larger than the largest limit or the budget.
+    pub(crate) fn within(source: &str, budget: &mut usize) -> Result<Self, String> {
+        let translated = rust_pattern(source)?;
+        for limit in PATTERN_SIZES {
+            if limit > *budget {
+                break;
+            }
+            let built = RegexBuilder::new(&translated)
+                .size_limit(limit)
+                .dfa_size_limit(limit)
+                .nest_limit(MAX_DEPTH as u32)
+                .build();
+            match built {
+                Ok(regex) => {
+                    *budget -= limit;
+                    return Ok(Self(regex));
+                }
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(other) => {
+                    return Err(format!("error parsing regexp: {}", last_line(&other.to_string())));
+                }
+            }
+        }
+        *budget = budget.saturating_sub(PATTERN_SIZES.iter().sum());
+        Err("error parsing regexp: expression too large".to_owned())
+    }
+
+    /// Whether the syntax is right. The size is not checked: the smallest limit ends the compilation, whose cost is then
+    /// that of parsing.
+    pub(crate) fn is_valid(source: &str) -> bool {
+        rust_pattern(source).is_ok_and(|translated| {
+            let built = RegexBuilder::new(&translated).size_limit(1).nest_limit(MAX_DEPTH as u32).build();
+            matches!(built, Ok(_) | Err(regex::Error::CompiledTooBig(_)))
         })
     }
 
@@ -48,6 +77,14 @@ impl Pattern {
     pub(crate) fn find_all<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
         self.0.find_iter(text).map(|found| found.as_str())
     }
+}
+
+/// Translates a pattern with the syntax of Go into that of the crate `regex`.
+///
+/// # Errors
+/// In the words of Go, if the syntax is wrong.
+pub fn rust_pattern(source: &str) -> Result<String, String> {
+    Translator::new(source).translate()
 }
 
 fn last_line(text: &str) -> &str {
@@ -546,5 +583,22 @@ mod tests {
             assert_eq!(error, format!("error parsing regexp: {message}"), "{pattern}");
         }
         assert!(Pattern::new("(?:(?:a{1000}){1000}){1000}").is_err());
+        assert!(Pattern::is_valid("(?:(?:a{1000}){1000}){1000}") && !Pattern::is_valid("("));
+    }
+
+    #[test]
+    fn small_and_refused_patterns_use_up_a_budget() {
+        let whole = PATTERN_SIZES.iter().sum::<usize>();
+        for (pattern, cost) in [(r"^\d+$", PATTERN_SIZES[0]), (r"^\pL{300}$", whole)] {
+            let mut budget = 10 * whole;
+            let attempts = std::iter::from_fn(|| {
+                let before = budget;
+                let _ = Pattern::within(pattern, &mut budget);
+                (before >= PATTERN_SIZES[0]).then(|| before - budget)
+            });
+            let charged: Vec<usize> = attempts.take_while(|charged| *charged == cost).collect();
+            assert_eq!(charged.len(), 10 * whole / cost, "{pattern}");
+            assert!(Pattern::within(r"a", &mut budget).is_err(), "{pattern}");
+        }
     }
 }

@@ -29,9 +29,11 @@ impl Program {
         declarations: &Declarations,
         named: &Arc<Vec<NamedPlan>>,
         checked: Checked,
+        pattern_budget: &mut usize,
     ) -> Result<Self, CompileError> {
         let variables = Arc::clone(declarations.variable_list());
-        let plan = planner::plan(&checked, &variables, named).map_err(CompileError::Constant)?;
+        let plan =
+            planner::plan(&checked, &variables, named, pattern_budget).map_err(CompileError::Constant)?;
         let mut references = vec![false; variables.len()];
         for reference in checked.references() {
             if let Reference::Variable(place) = reference

@@ -25,9 +25,17 @@ pub(super) fn plan(
     checked: &Checked,
     variables: &[Declared],
     named: &Arc<Vec<NamedPlan>>,
+    pattern_budget: &mut usize,
 ) -> Result<Plan, String> {
-    let mut planner =
-        Planner { checked, variables, named, slots: 0, scopes: Vec::new(), used: FxHashSet::default() };
+    let mut planner = Planner {
+        checked,
+        variables,
+        named,
+        slots: 0,
+        scopes: Vec::new(),
+        used: FxHashSet::default(),
+        pattern_budget,
+    };
     let root = planner.node(checked.tree.root)?;
     let below = planner.used.iter().filter_map(|place| Some(named.get(*place)?.plan.depth)).max();
     let depth = checked.tree.depth() + below.unwrap_or(0);
@@ -46,6 +54,8 @@ struct Planner<'p> {
     slots: usize,
     /// Variables of comprehensions with their slots, the innermost last. Each variable has a slot of its own.
     scopes: Vec<(Arc<str>, usize)>,
+    /// Bytes that further constant patterns may take.
+    pattern_budget: &'p mut usize,
 }
 
 type Planned = Result<Node, String>;
@@ -169,7 +179,7 @@ impl Planner<'_> {
         if function.has_pattern()
             && let Some(Node::Constant(Value::String(pattern))) = call.arguments.get(1)
         {
-            call.pattern = Some(Pattern::new(pattern.as_str())?);
+            call.pattern = Some(Pattern::within(pattern.as_str(), self.pattern_budget)?);
             call.is_variadic = true;
         }
         Ok(Node::Call(Box::new(call)))

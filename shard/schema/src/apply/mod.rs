@@ -5,6 +5,8 @@
 
 mod configuration;
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod ownership;
 mod typed;
 mod types;

@@ -21,4 +21,4 @@ pub use table::{ColumnFormat, TableColumn};
 
 pub(crate) use definitions::{builtin_merge_type, builtin_merge_types, builtin_shapes, list_definition};
 pub(crate) use reference::REFERENCE_PREFIX;
-pub(crate) use shape::{ListMerge, Shape, ShapeTable, shape_table};
+pub(crate) use shape::{FieldShape, ListMerge, PATCH_STRATEGY, Shape, ShapeTable, shape_table};

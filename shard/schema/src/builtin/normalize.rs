@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use super::definitions::builtin_shapes;
 use super::kind::BuiltinKind;
 use super::shape::{ObjectShape, Scalar, Shape, ShapeTable};
+use crate::decode::{go_type_of, whole_numbers_to_integers};
+use crate::go_time::TimeLayout;
 
 /// A value whose type its field cannot hold; the client is at fault (400). The text is Go's, without the prefix
 /// `<Kind> in version "v1" cannot be handled as a <Kind>: `.
@@ -66,7 +68,10 @@ impl Normalizer<'_> {
         position: &Position<'_>,
     ) -> Result<(), NormalizeError> {
         match (self.shapes.resolve(shape), value) {
-            (Shape::Any | Shape::Definition(_), _) => Ok(()),
+            (Shape::Any | Shape::Definition(_), value) => {
+                whole_numbers_to_integers(value);
+                Ok(())
+            }
             (Shape::Scalar(scalar), value) => self.scalar(*scalar, value, position),
             (Shape::Object(object), Value::Object(fields)) => self.object(object, fields, position),
             (Shape::Map(values), Value::Object(entries)) => {
@@ -151,10 +156,12 @@ impl Normalizer<'_> {
         position: &Position<'_>,
     ) -> Result<(), NormalizeError> {
         let fits = match (scalar, &mut *value) {
-            (Scalar::Text, Value::String(_))
-            | (Scalar::Bool, Value::Bool(_))
-            | (Scalar::Number, Value::Number(_)) => true,
-            (Scalar::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
+            (Scalar::Text, Value::String(_)) | (Scalar::Bool, Value::Bool(_)) => true,
+            (Scalar::Number, value @ Value::Number(_)) => {
+                whole_numbers_to_integers(value);
+                true
+            }
+            (Scalar::Quantity, value) => {
                 let text = value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
                 let canonical = Quantity::canonical(&text);
                 *value = canonical.map_err(|error| NormalizeError(error.to_owned()))?.into();
@@ -169,12 +176,19 @@ impl Normalizer<'_> {
                 true
             }
             (Scalar::Time, Value::String(text)) => {
-                *text = canonical_time(text, 0)?;
+                *text = canonical_time(text, TimeLayout::Seconds)?;
                 true
             }
             (Scalar::MicroTime, Value::String(text)) => {
-                *text = canonical_time(text, 6)?;
+                *text = canonical_time(text, TimeLayout::Microseconds)?;
                 true
+            }
+            // Go reads the text of a time on its own, without the field.
+            (Scalar::Time | Scalar::MicroTime, value) => {
+                let found = go_type_of(value);
+                return Err(NormalizeError(format!(
+                    "json: cannot unmarshal {found} into Go value of type string"
+                )));
             }
             _ => false,
         };
@@ -186,15 +200,10 @@ impl Normalizer<'_> {
 
     fn mismatch(&self, shape: &Shape, value: &Value, position: &Position<'_>) -> NormalizeError {
         let found = match value {
-            Value::Null => "null".to_owned(),
-            Value::Bool(_) => "bool".to_owned(),
             Value::Number(number) if matches!(shape, Shape::Scalar(Scalar::Int32 | Scalar::Int64)) => {
                 format!("number {number}")
             }
-            Value::Number(_) => "number".to_owned(),
-            Value::String(_) => "string".to_owned(),
-            Value::Array(_) => "array".to_owned(),
-            Value::Object(_) => "object".to_owned(),
+            other => go_type_of(other).to_owned(),
         };
         let wanted = self.go_type(shape);
         let field = match position.go_field {
@@ -280,17 +289,12 @@ fn canonical_base64(text: &str) -> Result<String, NormalizeError> {
     }
 }
 
-fn canonical_time(text: &str, digits: usize) -> Result<String, NormalizeError> {
-    let instant = if text.contains('T') { text.parse::<jiff::Timestamp>().ok() } else { None };
-    let Some(instant) = instant else {
-        let layout =
-            if digits == 0 { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
-        let quoted = crate::field::go_quote(text);
-        return Err(NormalizeError(format!(
-            "parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""
-        )));
+fn canonical_time(text: &str, layout: TimeLayout) -> Result<String, NormalizeError> {
+    let instant = layout.parse(text).map_err(NormalizeError)?;
+    let (unit, digits) = match layout {
+        TimeLayout::Seconds => (jiff::Unit::Second, 0),
+        TimeLayout::Microseconds => (jiff::Unit::Microsecond, 6),
     };
-    let unit = if digits == 0 { jiff::Unit::Second } else { jiff::Unit::Microsecond };
     let cut = jiff::TimestampRound::new().smallest(unit).mode(jiff::RoundMode::Trunc);
     let instant = instant.round(cut).unwrap_or(instant);
     Ok(format!("{instant:.digits$}"))
@@ -346,7 +350,7 @@ mod tests {
                 "coordination.k8s.io",
                 "leases",
                 json!({"spec": {"holderIdentity": "", "leaseTransitions": 0,
-                    "renewTime": "2026-01-02T03:04:05.1234567+01:00"}}),
+                    "renewTime": "2026-01-02T03:04:05.123456+01:00"}}),
                 json!({"spec": {"holderIdentity": "", "leaseTransitions": 0,
                     "renewTime": "2026-01-02T02:04:05.123456Z"}}),
             ),
@@ -413,7 +417,37 @@ mod tests {
             (
                 "resourcequotas",
                 json!({"spec": {"hard": {"secrets": true}}}),
-                "json: cannot unmarshal bool into Go struct field ResourceQuotaSpec.spec.hard of type resource.Quantity",
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            ),
+            (
+                "events",
+                json!({"count": 1.0}),
+                "json: cannot unmarshal number 1.0 into Go struct field Event.count of type int32",
+            ),
+            (
+                "events",
+                json!({"count": 2147483648_i64}),
+                "json: cannot unmarshal number 2147483648 into Go struct field Event.count of type int32",
+            ),
+            (
+                "events",
+                json!({"count": "1"}),
+                "json: cannot unmarshal string into Go struct field Event.count of type int32",
+            ),
+            (
+                "events",
+                json!({"metadata": {"generation": 18446744073709551615_u64}}),
+                "json: cannot unmarshal number 18446744073709551615 into Go struct field ObjectMeta.metadata.generation of type int64",
+            ),
+            (
+                "events",
+                json!({"firstTimestamp": 1}),
+                "json: cannot unmarshal number into Go value of type string",
+            ),
+            (
+                "events",
+                json!({"eventTime": "2026-01-02T03:04:05Z"}),
+                r#"parsing time "2026-01-02T03:04:05Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000""#,
             ),
             (
                 "namespaces",

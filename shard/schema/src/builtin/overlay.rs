@@ -207,10 +207,17 @@ pub(super) fn is_struct(definition: &str, field: &str) -> bool {
     match field {
         "metadata" => true,
         "spec" => {
-            is_kind(&["CustomResourceDefinition", "Lease", "Namespace", "ResourceQuota", "Scale"])
-                || is_policy(definition)
+            is_kind(&[
+                "CertificateSigningRequest",
+                "CustomResourceDefinition",
+                "Lease",
+                "Namespace",
+                "ResourceQuota",
+                "Scale",
+            ]) || is_policy(definition)
         }
         "status" => is_kind(&[
+            "CertificateSigningRequest",
             "CustomResourceDefinition",
             "Namespace",
             "ResourceQuota",
@@ -220,10 +227,15 @@ pub(super) fn is_struct(definition: &str, field: &str) -> bool {
         "names" => is_kind(&["CustomResourceDefinitionSpec"]),
         "acceptedNames" => is_kind(&["CustomResourceDefinitionStatus"]),
         "clientConfig" => is_kind(&["MutatingWebhook", "ValidatingWebhook"]),
-        "involvedObject" | "source" => is_kind(&["Event"]),
+        "involvedObject" | "source" | "deprecatedSource" | "regarding" => is_kind(&["Event"]),
         "roleRef" => is_kind(&["ClusterRoleBinding", "RoleBinding"]),
         _ => false,
     }
+}
+
+/// Whether a definition is an object without fields. The other objects whose schemas have none are open.
+pub(super) fn is_empty_object(definition: &str) -> bool {
+    definition.ends_with(".CustomResourceSubresourceStatus")
 }
 
 /// Admission policies and their bindings.

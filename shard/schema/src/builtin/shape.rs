@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::overlay::{is_empty_object, is_struct};
 use super::reference::referenced;
 use crate::protobuf::keeps_zero;
+
+/// The OpenAPI extension with the behaviour of strategic merge patch.
+pub(crate) const PATCH_STRATEGY: &str = "x-kubernetes-patch-strategy";
 
 /// All shapes by definition name.
 #[derive(Debug, Default)]
@@ -69,12 +73,27 @@ pub(crate) struct FieldShape {
     pub(crate) shape: Shape,
     /// Whether a zero value differs from an absent one.
     pub(crate) keeps_zero: bool,
+    /// Whether the field is a Go struct that is not a pointer, so that an absent object is an empty one.
+    pub(crate) is_struct: bool,
+    /// Whether strategic merge patch replaces an object instead of merging it.
+    pub(crate) is_replaced: bool,
 }
 
 impl ObjectShape {
     pub(crate) fn field(&self, name: &str) -> Option<&FieldShape> {
         let index = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
         self.fields.get(index)
+    }
+}
+
+impl Shape {
+    /// The name of the definition without its package; empty for a shape without a name.
+    pub(crate) fn type_name(&self) -> &str {
+        match self {
+            Self::Definition(definition) => definition.rsplit('.').next().unwrap_or(definition),
+            Self::Object(object) => &object.name,
+            _ => "",
+        }
     }
 }
 
@@ -128,8 +147,8 @@ fn shape_of(definition: &str, schema: &Value) -> Shape {
 }
 
 fn list_merge(schema: &Map<String, Value>) -> ListMerge {
-    let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    match (text("x-kubernetes-patch-strategy"), text("x-kubernetes-patch-merge-key")) {
+    let key = schema.get("x-kubernetes-patch-merge-key").and_then(Value::as_str);
+    match (schema.get(PATCH_STRATEGY).and_then(Value::as_str), key) {
         (Some("merge"), Some(key)) => ListMerge::ByKey(key.to_owned()),
         (Some("merge"), None) => ListMerge::Set,
         _ => ListMerge::Replace,
@@ -137,13 +156,20 @@ fn list_merge(schema: &Map<String, Value>) -> ListMerge {
 }
 
 fn object_shape(definition: &str, schema: &Map<String, Value>) -> Shape {
-    if let Some(Value::Object(properties)) = schema.get("properties") {
+    let empty = Map::new();
+    let properties = match schema.get("properties") {
+        Some(Value::Object(properties)) => Some(properties),
+        _ => is_empty_object(definition).then_some(&empty),
+    };
+    if let Some(properties) = properties {
         let mut fields: Vec<_> = properties
             .iter()
             .map(|(name, schema)| FieldShape {
                 name: name.clone(),
                 shape: shape_of(definition, schema),
                 keeps_zero: keeps_zero(definition, name),
+                is_struct: is_struct(definition, name),
+                is_replaced: schema.get(PATCH_STRATEGY).is_some_and(|strategy| strategy == "replace"),
             })
             .collect();
         fields.sort_by(|a, b| a.name.cmp(&b.name));

@@ -52,6 +52,7 @@ impl BuiltinKind {
             "RoleBinding" | "ClusterRoleBinding" => BINDING,
             "Secret" => SECRET,
             "ServiceAccount" => SERVICE_ACCOUNT,
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => WEBHOOK_CONFIGURATION,
             _ => DEFAULT,
         }
     }
@@ -98,6 +99,9 @@ impl BuiltinKind {
             }
             "Secret" => vec![name, json!(text(object, "type")), json!(count(object, "data")), age_cell()],
             "ServiceAccount" => vec![name, age_cell()],
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+                vec![name, json!(object["webhooks"].as_array().map_or(0, Vec::len)), age_cell()]
+            }
             _ => vec![name, json!(created)],
         }
     }
@@ -107,8 +111,8 @@ const fn column(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { name, column_type: "string", format: ColumnFormat::None, description, priority: 0 }
 }
 
-const fn count_column(name: &'static str) -> TableColumn {
-    TableColumn { column_type: "integer", ..column(name, "Number of expressions of the policy.") }
+const fn count_column(name: &'static str, description: &'static str) -> TableColumn {
+    TableColumn { column_type: "integer", ..column(name, description) }
 }
 
 const fn wide(name: &'static str, description: &'static str) -> TableColumn {
@@ -133,8 +137,10 @@ const CERTIFICATE_SIGNING_REQUEST: &[TableColumn] = &[
 ];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Identity of the holder of the lease."), AGE];
-const MUTATING_POLICY: &[TableColumn] = &[NAME, count_column("Mutations"), PARAM_KIND, AGE];
-const VALIDATING_POLICY: &[TableColumn] = &[NAME, count_column("Validations"), PARAM_KIND, AGE];
+const MUTATING_POLICY: &[TableColumn] =
+    &[NAME, count_column("Mutations", "Number of mutations of the policy."), PARAM_KIND, AGE];
+const VALIDATING_POLICY: &[TableColumn] =
+    &[NAME, count_column("Validations", "Number of validations of the policy."), PARAM_KIND, AGE];
 const PARAM_KIND: TableColumn = column("ParamKind", "Version and kind of the parameters of the policy.");
 const POLICY_BINDING: &[TableColumn] = &[
     NAME,
@@ -152,6 +158,8 @@ const RESOURCE_QUOTA: &[TableColumn] = &[
 const SECRET: &[TableColumn] =
     &[NAME, column("Type", "Type of the secret data."), column("Data", "Number of keys."), AGE];
 const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
+const WEBHOOK_CONFIGURATION: &[TableColumn] =
+    &[NAME, count_column("Webhooks", "Number of webhooks of the configuration."), AGE];
 const BINDING: &[TableColumn] = &[
     NAME,
     column("Role", "The granted role."),
@@ -242,24 +250,42 @@ fn param_kind(policy: &Value) -> String {
     }
 }
 
-/// The name of the parameter, or the labels by which parameters are selected.
+/// The namespace and name of the parameter, or the selector of parameters in the text form of Go. A parameter without a
+/// namespace may be in any, or cluster-scoped.
 fn param_reference(binding: &Value) -> String {
     let reference = &binding["spec"]["paramRef"];
-    let name = text(reference, "name");
-    if !name.is_empty() {
-        return name.to_owned();
-    }
-    if !reference["selector"].is_object() {
-        return UNSET.to_owned();
-    }
     let selector = &reference["selector"];
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut terms: Vec<String> =
-        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
-        terms.push(format!("{} {}", text(requirement, "key"), text(requirement, "operator")));
+    match (text(reference, "namespace"), text(reference, "name")) {
+        (_, "") if selector.is_object() => selector_text(selector),
+        (_, "") => UNSET.to_owned(),
+        ("", name) => format!("*/{name}"),
+        (namespace, name) => format!("{namespace}/{name}"),
     }
-    terms.join(",")
+}
+
+fn selector_text(selector: &Value) -> String {
+    let mut labels: Vec<(&String, &Value)> =
+        selector["matchLabels"].as_object().into_iter().flatten().collect();
+    labels.sort_unstable_by_key(|(key, _)| *key);
+    let labels: String =
+        labels.iter().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default())).collect();
+    let requirements = selector["matchExpressions"].as_array().map_or(&[][..], Vec::as_slice);
+    let requirements: String = requirements
+        .iter()
+        .map(|requirement| {
+            let values = requirement["values"].as_array().into_iter().flatten();
+            let values: Vec<&str> = values.filter_map(Value::as_str).collect();
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+                text(requirement, "key"),
+                text(requirement, "operator"),
+                values.join(" ")
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
 }
 
 const UNSET: &str = "<unset>";
@@ -354,8 +380,45 @@ mod tests {
             (
                 "admissionregistration.k8s.io",
                 "MutatingAdmissionPolicyBinding",
-                json!({"spec": {"policyName": "p", "paramRef": {"selector": {"matchLabels": {"a": "b"}}}}}),
-                json!(["n", "p", "a=b", "8m22s"]),
+                json!({"spec": {"policyName": "p", "paramRef": {"selector": {"matchLabels": {"a": "b"},
+                    "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}]}}}}),
+                json!([
+                    "n",
+                    "p",
+                    "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{\
+                     LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}",
+                    "8m22s"
+                ]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "p", "paramRef": {"name": "x"}}}),
+                json!(["n", "p", "*/x", "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "p", "paramRef": {"name": "x", "namespace": "d"}}}),
+                json!(["n", "p", "d/x", "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "p"}}),
+                json!(["n", "p", "<unset>", "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration",
+                json!({"webhooks": [{}, {}]}),
+                json!(["n", 2, "8m22s"]),
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "MutatingWebhookConfiguration",
+                json!({}),
+                json!(["n", 0, "8m22s"]),
             ),
             (
                 "coordination.k8s.io",
@@ -377,6 +440,65 @@ mod tests {
             let known = builtin_by_kind(group, "v1", kind).unwrap();
             let now = "2026-11-21T13:31:43Z".parse().unwrap();
             assert_eq!(json!(known.table_cells(&object, now)), cells, "{kind}");
+        }
+    }
+
+    #[test]
+    fn columns_have_the_names_types_and_priorities_of_kubernetes() {
+        let admission = "admissionregistration.k8s.io";
+        let rbac = "rbac.authorization.k8s.io";
+        let default = "Name:string:name:0 Created At:date::0";
+        let binding = "Name:string:name:0 Role:string::0 Age:string::0 Users:string::1 Groups:string::1 ServiceAccounts:string::1";
+        let policy_binding = "Name:string:name:0 PolicyName:string::0 ParamRef:string::0 Age:string::0";
+        let webhooks = "Name:string:name:0 Webhooks:integer::0 Age:string::0";
+        let event = "Last Seen:string::0 Type:string::0 Reason:string::0 Object:string::0 Subobject:string::1 \
+                     Source:string::1 Message:string::0 First Seen:string::1 Count:string::1 Name:string:name:1";
+        for (group, kind, expected) in [
+            ("", "ConfigMap", "Name:string:name:0 Data:string::0 Age:string::0"),
+            ("", "Event", event),
+            ("events.k8s.io", "Event", event),
+            ("", "Namespace", "Name:string:name:0 Status:string::0 Age:string::0"),
+            ("", "ResourceQuota", "Name:string:name:0 Request:string::0 Limit:string::0 Age:string::0"),
+            ("", "Secret", "Name:string:name:0 Type:string::0 Data:string::0 Age:string::0"),
+            ("", "ServiceAccount", "Name:string:name:0 Age:string::0"),
+            (
+                "certificates.k8s.io",
+                "CertificateSigningRequest",
+                "Name:string:name:0 Age:string::0 SignerName:string::0 Requestor:string::0 \
+                 RequestedDuration:string::0 Condition:string::0",
+            ),
+            ("coordination.k8s.io", "Lease", "Name:string:name:0 Holder:string::0 Age:string::0"),
+            (rbac, "ClusterRole", default),
+            (rbac, "ClusterRoleBinding", binding),
+            (rbac, "Role", default),
+            (rbac, "RoleBinding", binding),
+            (
+                admission,
+                "MutatingAdmissionPolicy",
+                "Name:string:name:0 Mutations:integer::0 ParamKind:string::0 Age:string::0",
+            ),
+            (
+                admission,
+                "ValidatingAdmissionPolicy",
+                "Name:string:name:0 Validations:integer::0 ParamKind:string::0 Age:string::0",
+            ),
+            (admission, "MutatingAdmissionPolicyBinding", policy_binding),
+            (admission, "ValidatingAdmissionPolicyBinding", policy_binding),
+            (admission, "MutatingWebhookConfiguration", webhooks),
+            (admission, "ValidatingWebhookConfiguration", webhooks),
+            ("apiextensions.k8s.io", "CustomResourceDefinition", default),
+        ] {
+            let columns = builtin_by_kind(group, "v1", kind).unwrap().table_columns().iter().map(|column| {
+                let format = serde_json::to_value(column.format).unwrap();
+                format!(
+                    "{}:{}:{}:{}",
+                    column.name,
+                    column.column_type,
+                    format.as_str().unwrap(),
+                    column.priority
+                )
+            });
+            assert_eq!(columns.collect::<Vec<_>>().join(" "), expected, "{group} {kind}");
         }
     }
 

@@ -44,12 +44,13 @@ impl<'a> Approval<'a> {
 }
 
 /// The errors of the approval of a definition. An existing definition may stay as it is.
-pub fn validate_approval(spec: &CrdSpec, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(super) fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let group = object["spec"]["group"].as_str().unwrap_or_default();
     let approval = Approval::of(object);
     let is_unchanged = old
         .map(Approval::of)
         .is_some_and(|old| core::mem::discriminant(&old) == core::mem::discriminant(&approval));
-    if !is_protected(&spec.group) || is_unchanged {
+    if !is_protected(group) || is_unchanged {
         return Vec::new();
     }
     let path = FieldPath::new(format!("metadata.annotations[{ANNOTATION}]"));

@@ -2,6 +2,7 @@
 
 mod approval;
 mod conversion;
+mod definition;
 mod naming;
 mod parse;
 mod rules;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use approval::{approval_condition, validate_approval};
+pub use approval::approval_condition;
 pub use conversion::{Conversion, ReviewVersion, WebhookClient};
+pub use definition::{next_stored_versions, validate_create, validate_status, validate_update};
 pub use naming::{CrdCondition, NamesStatus, accepted_names};
-pub use rules::{next_stored_versions, validate_stored_versions, validate_update};
 pub use scale::{Scale, ScalePaths};
 
 use crate::field::{FieldError, FieldPath};
@@ -108,8 +109,8 @@ impl SelectableField {
 }
 
 impl CrdSpec {
-    /// Parses and validates a whole CustomResourceDefinition that is to be created. Defaults must have been applied
-    /// ([`apply_defaults`]); of `metadata`, only the name is read.
+    /// Parses a whole CustomResourceDefinition and validates its name and its `spec`. Defaults must have been applied
+    /// ([`apply_defaults`]). [`validate_create`] and [`validate_update`] also validate what depends on other fields.
     ///
     /// Returns all errors at once, in the order of Kubernetes.
     pub fn parse(definition: &Value) -> Result<Self, Vec<FieldError>> {

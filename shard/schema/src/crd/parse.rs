@@ -13,6 +13,7 @@ use crate::metadata::Scope;
 use crate::names;
 use crate::printer_column::{ColumnType, PrinterColumn};
 use crate::structural::{CompileOptions, Schema, check_structural};
+use crate::version_order::version_priority;
 
 /// The formats that a printer column may have.
 const COLUMN_FORMATS: [&str; 9] =
@@ -26,20 +27,27 @@ pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>)
     let group = text(spec, "group").to_owned();
     rules::group(&group, &path.child("group"), errors);
     let scope = scope(spec, &path.child("scope"), errors);
-    if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
-        let detail = "must be false in order to use apiextensions.k8s.io/v1; set \
-                      x-kubernetes-preserve-unknown-fields: true in the schema instead";
-        errors.push(FieldError::invalid(path.child("preserveUnknownFields"), &Value::Bool(true), detail));
-    }
-    let versions = versions(spec, &path.child("versions"), errors);
+    let mut common = Vec::new();
+    let versions = versions(spec, &path.child("versions"), errors, &mut common);
     let names = CrdNames::read(spec.get("names").unwrap_or(&Value::Null));
     rules::required_names(&names, &path.child("names"), errors);
     rules::names(&names, &path.child("names"), errors);
+    errors.append(&mut common);
     let conversion = conversion::parse(spec.get("conversion"), &path.child("conversion"), errors);
     let mut versions = versions?;
+    let current: Vec<String> = versions
+        .iter()
+        .filter(|version| version.served && version.deprecation_warning.is_none())
+        .map(|version| version.name.clone())
+        .collect();
     for version in &mut versions {
         if let Some(warning) = version.deprecation_warning.as_mut().filter(|warning| warning.is_empty()) {
             *warning = format!("{group}/{} {} is deprecated", version.name, names.kind);
+            let better =
+                current.iter().filter(|name| version_priority(name) < version_priority(&version.name));
+            if let Some(best) = better.min_by_key(|name| version_priority(name)) {
+                warning.push_str(&format!("; use {group}/{best} {}", names.kind));
+            }
         }
     }
     Some(CrdSpec { group, names, scope: scope?, versions, conversion: conversion? })
@@ -61,16 +69,28 @@ fn scope(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option
     }
 }
 
-fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<Vec<CrdVersion>> {
+/// Parses the versions. `common` gets the errors that Kubernetes reports for the `spec`, after those of the names.
+fn versions(
+    spec: &Value,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+    common: &mut Vec<FieldError>,
+) -> Option<Vec<CrdVersion>> {
     let none = Value::Array(Vec::new());
     let list = spec.get("versions").filter(|value| value.is_array()).unwrap_or(&none);
     let items = list.as_array().map_or(&[][..], Vec::as_slice);
     let mut parsed = Vec::with_capacity(items.len());
-    let common = CommonFields::of(items);
+    let common_fields = CommonFields::of(items);
     for (index, item) in items.iter().enumerate() {
         let mut findings = Vec::new();
         parsed.push(version(item, &path.index(index), &mut findings));
-        errors.extend(findings.into_iter().filter_map(|finding| common.place(finding, index, path)));
+        for finding in findings {
+            match common_fields.place(finding, index, path) {
+                Place::Version(error) => errors.push(error),
+                Place::Spec(error) if index == 0 => common.push(error),
+                Place::Spec(_) => {}
+            }
+        }
     }
     let mut names = HashSet::new();
     let unique = items.iter().all(|item| names.insert(text(item, "name")));
@@ -81,10 +101,6 @@ fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opt
     if stored != 1 {
         let detail = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid(path.clone(), list, detail));
-        if stored == 0 {
-            let path = FieldPath::new("status.storedVersions");
-            errors.push(FieldError::invalid(path, &Value::Null, "must have at least one stored version"));
-        }
     }
     parsed.into_iter().collect()
 }
@@ -110,15 +126,15 @@ impl CommonFields {
         Self(Self::MOVED.into_iter().filter(is_common).collect())
     }
 
-    /// The error of version `index` in the form of Kubernetes; `None` if it is reported with the first version.
-    fn place(&self, error: FieldError, index: usize, versions: &FieldPath) -> Option<FieldError> {
-        let Some(spec) = versions.as_str().strip_suffix("versions") else { return Some(error) };
+    /// The error of version `index` in the form of Kubernetes.
+    fn place(&self, error: FieldError, index: usize, versions: &FieldPath) -> Place {
+        let Some(spec) = versions.as_str().strip_suffix("versions") else { return Place::Version(error) };
         for (field, field_of_spec) in &self.0 {
             let of_version = versions.index(index).child(field);
             let Some(rest) = error.path.as_str().strip_prefix(of_version.as_str()) else { continue };
             if rest.is_empty() || rest.starts_with(['.', '[']) {
                 let of_spec = format!("{spec}{field_of_spec}");
-                return (index == 0).then(|| FieldError {
+                return Place::Spec(FieldError {
                     path: FieldPath::new(format!("{of_spec}{rest}")),
                     // Some messages name another place of the schema.
                     message: error.message.replace(of_version.as_str(), &of_spec),
@@ -126,8 +142,15 @@ impl CommonFields {
                 });
             }
         }
-        Some(error)
+        Place::Version(error)
     }
+}
+
+/// Where an error is reported.
+enum Place {
+    Version(FieldError),
+    /// In the `spec`, once for all versions.
+    Spec(FieldError),
 }
 
 fn version(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdVersion> {
@@ -165,7 +188,7 @@ fn schema(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opti
     let path = path.child("schema").child("openAPIV3Schema");
     let schema = value.get("schema").and_then(|schema| schema.get("openAPIV3Schema"));
     let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
-        errors.push(FieldError::required(path, "schemas are required"));
+        errors.push(FieldError::required(path, ""));
         return None;
     };
     let findings = check_structural(schema, &path);

@@ -50,7 +50,7 @@ fn defaulted() -> Value {
 }
 
 fn texts(definition: &Value) -> Vec<String> {
-    match CrdSpec::parse(definition) {
+    match validate_create(definition) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
     }
@@ -77,7 +77,10 @@ fn a_definition_is_read() {
     assert_eq!(version.selectable_fields[0].value(&json!({"spec": {"color": "red"}})), "red");
     assert_eq!(version.selectable_fields[0].value(&json!({})), "");
     let beta = spec.served_version("v1beta1").unwrap();
-    assert_eq!(beta.deprecation_warning.as_deref(), Some("golden.example.com/v1beta1 Widget is deprecated"));
+    assert_eq!(
+        beta.deprecation_warning.as_deref(),
+        Some("golden.example.com/v1beta1 Widget is deprecated; use golden.example.com/v1 Widget")
+    );
     assert_eq!(beta.columns[0].name, "Age");
     assert!(spec.served_version("v2").is_none());
     assert_eq!(version.scale.as_ref().map(|scale| scale.spec_path()), Some(".spec.replicas"));
@@ -138,13 +141,20 @@ fn every_error_has_the_path_of_its_field() {
             "/spec/preserveUnknownFields",
             json!(true),
             &[
-                "spec.preserveUnknownFields: Invalid value: true: must be false in order to use apiextensions.k8s.io/v1; set x-kubernetes-preserve-unknown-fields: true in the schema instead",
+                "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+            ],
+        ),
+        (
+            "/spec/versions/1/deprecationWarning",
+            json!("a\u{7}"),
+            &[
+                r#"spec.versions[1].deprecationWarning: Invalid value: "a\a": must only contain printable UTF-8 characters; non-printable character found at index 1"#,
             ],
         ),
         (
             "/spec/versions/0/schema",
             json!(null),
-            &["spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required"],
+            &["spec.versions[0].schema.openAPIV3Schema: Required value"],
         ),
         (
             "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/list",
@@ -305,47 +315,102 @@ fn conversion_webhooks_are_checked() {
     assert_eq!((client.config, client.review_version), (url(), ReviewVersion::V1beta1));
 }
 
-#[test]
-fn immutable_fields_cannot_change() {
-    let old = CrdSpec::parse(&defaulted()).unwrap();
-    let mut changed = old.clone();
-    changed.scope = Scope::Cluster;
-    changed.names.kind = "Gizmo".to_owned();
-    changed.names.plural = "gizmos".to_owned();
-    let paths = |errors: Vec<FieldError>| -> Vec<String> { errors.iter().map(ToString::to_string).collect() };
-    assert_eq!(
-        paths(validate_update(&changed, &old, true)),
-        [
-            r#"spec.scope: Invalid value: "Cluster": field is immutable"#,
-            r#"spec.names.kind: Invalid value: "Gizmo": field is immutable"#,
-            r#"spec.names.plural: Invalid value: "gizmos": field is immutable"#,
-        ]
-    );
-    assert_eq!(validate_update(&changed, &old, false).len(), 1);
-    assert_eq!(validate_update(&old, &old, true), []);
+/// A stored definition whose objects have been stored in some versions.
+fn stored(versions: Value, established: bool) -> Value {
+    let mut definition = defaulted();
+    let status = if established { "True" } else { "False" };
+    definition["status"] =
+        json!({"storedVersions": versions, "conditions": [{"type": "Established", "status": status}]});
+    definition
 }
 
 #[test]
-fn stored_versions_stay_until_migrated() {
-    let spec = CrdSpec::parse(&defaulted()).unwrap();
-    let stored = next_stored_versions(&spec, &["v1alpha1".to_owned()]);
-    assert_eq!(stored, ["v1alpha1", "v1"]);
-    assert_eq!(next_stored_versions(&spec, &stored), stored);
-    let errors = validate_stored_versions(&spec, &stored);
-    assert_eq!(errors.len(), 1);
-    assert!(errors[0].to_string().starts_with(
-        r#"status.storedVersions[0]: Invalid value: "v1alpha1": missing from spec.versions; v1alpha1 was previously"#
-    ));
-    assert_eq!(validate_stored_versions(&spec, &["v1".to_owned()]), []);
-    assert_eq!(validate_stored_versions(&spec, &[]).len(), 1);
+fn updates_are_refused_as_in_kubernetes() {
+    let missing = "missing from spec.versions; v1beta1 was previously a storage version, and must remain in \
+                   spec.versions until a storage migration ensures no data remains persisted in v1beta1 and removes \
+                   v1beta1 from status.storedVersions";
+    let missing = format!(r#"status.storedVersions[1]: Invalid value: "v1beta1": {missing}"#);
+    let scope = r#"spec.scope: Invalid value: "Cluster": field is immutable"#;
+    let kind = r#"spec.names.kind: Invalid value: "Gizmo": field is immutable"#;
+    let group = r#"spec.group: Invalid value: "other.example.com": field is immutable"#;
+    let plural = r#"spec.names.plural: Invalid value: "gizmos": field is immutable"#;
+    let old = stored(json!(["v1", "v1beta1"]), true);
+    let new_names = |definition: &mut Value| {
+        definition["spec"]["scope"] = json!("Cluster");
+        definition["spec"]["names"]["kind"] = json!("Gizmo");
+        definition["spec"]["group"] = json!("other.example.com");
+        definition["spec"]["names"]["plural"] = json!("gizmos");
+    };
+    let without_beta = |definition: &mut Value| {
+        definition["spec"]["versions"].as_array_mut().unwrap().truncate(1);
+    };
+    let all = |definition: &mut Value| {
+        new_names(definition);
+        without_beta(definition);
+        definition["spec"]["names"]["singular"] = json!("");
+    };
+    type Change<'c> = &'c dyn Fn(&mut Value);
+    let table: &[(&Value, Change<'_>, &[&str])] = &[
+        (&old, &|_| (), &[]),
+        (&old, &without_beta, &[&missing]),
+        (&stored(json!(["v1"]), true), &without_beta, &[]),
+        (&old, &new_names, &[scope, kind, group, plural]),
+        (&stored(json!(["v1"]), false), &new_names, &[group, plural]),
+        (&old, &all, &["spec.names.singular: Required value", scope, kind, group, plural, &missing]),
+        (&stored(json!([]), true), &|_| (), &[]),
+        (
+            &old,
+            &|definition: &mut Value| definition["spec"]["preserveUnknownFields"] = json!(true),
+            &[
+                "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+            ],
+        ),
+    ];
+    for (index, (old, change, expected)) in table.iter().enumerate() {
+        let mut new = (*old).clone();
+        change(&mut new);
+        let found = validate_update(&new, old).err().unwrap_or_default();
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), *expected, "case {index}");
+    }
+    let mut without_storage = old.clone();
+    without_storage["spec"]["versions"][0]["storage"] = json!(false);
+    let found = validate_update(&without_storage, &old).unwrap_err();
+    assert_eq!(found.len(), 1, "the stored versions stay: {found:?}");
+    let mut both = old.clone();
+    both["status"]["storedVersions"] = json!(["v1"]);
+    both["spec"]["versions"][1]["storage"] = json!(true);
+    let found = validate_update(&both, &both).unwrap_err();
+    assert_eq!(
+        found.last().unwrap().to_string(),
+        r#"status.storedVersions: Invalid value: ["v1"]: must have the storage version v1beta1"#
+    );
+}
+
+#[test]
+fn the_storage_version_is_added_to_the_stored_ones() {
+    for (before, after) in [(json!(["v1alpha1"]), ["v1alpha1", "v1"].as_slice()), (json!([]), &["v1"])] {
+        let old = stored(before, true);
+        assert_eq!(next_stored_versions(&old, Some(&old)), after);
+    }
+    assert_eq!(next_stored_versions(&defaulted(), None), ["v1"]);
+    assert_eq!(next_stored_versions(&stored(json!(["v0"]), true), None), ["v1"], "a new definition");
+}
+
+#[test]
+fn a_status_has_valid_names_and_any_stored_versions() {
+    let mut definition = stored(json!([]), true);
+    definition["status"]["acceptedNames"] = json!({"plural": "W", "kind": "Widget"});
+    let found = validate_status(&definition);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].path.as_str(), "status.acceptedNames.plural");
 }
 
 #[test]
 fn groups_of_the_community_need_an_approval() {
-    let spec_in = |group: &str| {
-        let mut spec = CrdSpec::parse(&defaulted()).unwrap();
-        spec.group = group.to_owned();
-        spec
+    let in_group = |group: &str, object: &Value| {
+        let mut object = object.clone();
+        object["spec"]["group"] = json!(group);
+        object
     };
     let with =
         |approval: &str| json!({"metadata": {"annotations": {"api-approved.kubernetes.io": approval}}});
@@ -359,7 +424,7 @@ fn groups_of_the_community_need_an_approval() {
         ("x.kubernetes.io", with("unapproved, a trial"), ""),
         ("x.kubernetes.io", with("https://example.com/approval"), ""),
     ] {
-        let found = validate_approval(&spec_in(group), &object, None);
+        let found = approval::validate(&in_group(group, &object), None);
         let path = "metadata.annotations[api-approved.kubernetes.io]: ";
         match found.as_slice() {
             [] => assert_eq!(reported, "", "{group} {object}"),
@@ -372,7 +437,8 @@ fn groups_of_the_community_need_an_approval() {
             more => panic!("{more:?}"),
         }
     }
-    assert_eq!(validate_approval(&spec_in("apps.k8s.io"), &none, Some(&none)), [], "what was there may stay");
+    let unapproved = in_group("apps.k8s.io", &none);
+    assert_eq!(approval::validate(&unapproved, Some(&none)), [], "what was there may stay");
 }
 
 #[test]

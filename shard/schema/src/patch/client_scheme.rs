@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::strategic::apply;
+use super::strategic::{UnknownFields, apply};
 use super::strategic_error::StrategicPatchError;
-use crate::builtin::{REFERENCE_PREFIX, Shape, ShapeTable, shape_table};
+use crate::builtin::{PATCH_STRATEGY, REFERENCE_PREFIX, Shape, ShapeTable, shape_table};
 
 /// The groups of Kubernetes' Go client.
 const GROUPS: [&str; 22] = [
@@ -67,8 +67,12 @@ const OBJECTS: &[(&str, &str, &str)] = &[
     ("Node", "status", "NodeStatus"),
     ("Namespace", "status", "Conditions"),
     ("PersistentVolumeClaim", "status", "Conditions"),
+    ("PodDisruptionBudget", "spec", "PodDisruptionBudgetSpec"),
     ("PodDisruptionBudget", "status", "Conditions"),
 ];
+
+/// Fields whose objects are replaced: definition, field.
+const REPLACED: &[(&str, &str)] = &[("PodDisruptionBudgetSpec", "selector")];
 
 /// Lists with a merge strategy: definition, field, merge key (none for a set), definition of the items.
 const LISTS: &[(&str, &str, Option<&str>, &str)] = &[
@@ -116,7 +120,7 @@ pub fn apply_client_scheme_patch(
 ) -> Result<(), StrategicPatchError> {
     let shapes = shapes();
     let shape = shapes.get(kind).or_else(|| shapes.get("Other")).unwrap_or(&Shape::Any);
-    apply(shapes, shape, object, patch)
+    apply(shapes, UnknownFields::Merged, shape, object, patch)
 }
 
 /// The shapes, built when they are needed first: some kilobytes.
@@ -135,10 +139,11 @@ fn shapes() -> &'static ShapeTable {
         for (definition, field, value) in OBJECTS {
             add(definition, field, reference(value));
         }
+        for (definition, field) in REPLACED {
+            add(definition, field, json!({PATCH_STRATEGY: "replace"}));
+        }
         for (definition, field, key, items) in LISTS {
-            let mut list = json!({
-                "type": "array", "items": reference(items), "x-kubernetes-patch-strategy": "merge",
-            });
+            let mut list = json!({"type": "array", "items": reference(items), PATCH_STRATEGY: "merge"});
             if let Some(key) = key {
                 list["x-kubernetes-patch-merge-key"] = (*key).into();
             }

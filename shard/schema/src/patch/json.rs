@@ -39,6 +39,9 @@ pub enum JsonPatchError {
         /// The JSON pointer of the test.
         path: String,
     },
+    /// An operation is none of RFC 6902, or has no `path`, `from` or `value`: 422.
+    #[error("{0}")]
+    InvalidOperation(String),
     /// An operation names a value that does not exist: 422.
     #[error("operation {index} at {path}: {message}")]
     Inapplicable {
@@ -61,13 +64,24 @@ impl JsonPatch {
     /// Parses a patch from its JSON.
     pub fn parse(patch: Value) -> Result<Self, JsonPatchError> {
         let Value::Array(operations) = &patch else {
-            return Err(JsonPatchError::Malformed("a JSON patch is a list of operations".to_owned()));
+            return Err(mismatch(&patch, "value", "[]handlers.jsonPatchOp"));
         };
+        for operation in operations {
+            let Value::Object(fields) = operation else {
+                return Err(mismatch(operation, "value", "handlers.jsonPatchOp"));
+            };
+            for field in ["op", "path", "from"] {
+                if let Some(value) = fields.get(field).filter(|value| !value.is_string() && !value.is_null())
+                {
+                    return Err(mismatch(value, &format!("struct field jsonPatchOp.{field}"), "string"));
+                }
+            }
+        }
         if operations.len() > MAX_JSON_PATCH_OPERATIONS {
             return Err(JsonPatchError::TooManyOperations(operations.len()));
         }
-        let patch: Patch =
-            serde_json::from_value(patch).map_err(|error| JsonPatchError::Malformed(error.to_string()))?;
+        let patch: Patch = serde_json::from_value(patch)
+            .map_err(|error| JsonPatchError::InvalidOperation(error.to_string()))?;
         Ok(Self { operations: patch.0 })
     }
 
@@ -106,6 +120,12 @@ impl JsonPatch {
         }
         Ok(())
     }
+}
+
+/// The error of Go's decoder for a value of another type.
+fn mismatch(value: &Value, target: &str, expected: &str) -> JsonPatchError {
+    let found = crate::decode::go_type_of(value);
+    JsonPatchError::Malformed(format!("json: cannot unmarshal {found} into Go {target} of type {expected}"))
 }
 
 fn check_growth(
@@ -198,10 +218,16 @@ mod tests {
                 matches!(error, Err(JsonPatchError::Inapplicable { .. } | JsonPatchError::TestFailed { .. }));
             assert!(refused, "{patch}: {error:?}");
         }
-        for patch in
-            [json!({"op": "x"}), json!([{"op": "x", "path": "/a"}]), json!([{"op": "add", "path": "a"}])]
-        {
-            assert!(matches!(apply(&mut object, patch), Err(JsonPatchError::Malformed(_))));
+        for (patch, expected) in [
+            (json!({"op": "x"}), "object into Go value of type []handlers.jsonPatchOp"),
+            (json!(["x"]), "string into Go value of type handlers.jsonPatchOp"),
+            (json!([{"op": 1}]), "number into Go struct field jsonPatchOp.op of type string"),
+        ] {
+            let expected = JsonPatchError::Malformed(format!("json: cannot unmarshal {expected}"));
+            assert_eq!(apply(&mut object, patch), Err(expected));
+        }
+        for patch in [json!([{"op": "x", "path": "/a"}]), json!([{"op": "add", "path": "a"}])] {
+            assert!(matches!(apply(&mut object, patch), Err(JsonPatchError::InvalidOperation(_))));
         }
     }
 

@@ -3,6 +3,7 @@
 mod client_scheme;
 mod element_order;
 mod json;
+mod list_merge;
 mod merge;
 mod strategic;
 mod strategic_error;

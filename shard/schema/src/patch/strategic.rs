@@ -4,16 +4,22 @@
 //! `delete`) in objects and list items, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`
 //! beside a list. The kind's schema defines which lists merge, and by which key; other lists are replaced. Only
 //! built-in kinds have such schemas: Kubernetes refuses this patch type for custom resources.
+//!
+//! As in Kubernetes, the result may contain nulls and directives of new values. They disappear when the result is
+//! decoded: fields that the kind does not have are dropped.
+
+use core::mem::discriminant;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::element_order::{check_order, server_order, sorted};
-use super::strategic_error::{PATCH, StrategicPatchError, missing_key};
-use crate::builtin::{BuiltinKind, ListMerge, Shape, ShapeTable, builtin_shapes};
+use super::list_merge::{ItemMerge, MergedList, without_directives};
+use super::strategic_error::{PATCH, StrategicPatchError, unknown_directive, wrong_type};
+use crate::builtin::{BuiltinKind, FieldShape, ListMerge, Shape, ShapeTable, builtin_shapes};
 
 const RETAIN_KEYS: &str = "$retainKeys";
-const SET_ORDER: &str = "$setElementOrder/";
-const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder";
+const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
 /// Applies `patch` to `object` in place. After an error, the object is partly patched and must be discarded.
 ///
@@ -25,12 +31,23 @@ pub fn apply_strategic_merge_patch(
     patch: &Value,
 ) -> Result<(), StrategicPatchError> {
     let shapes = builtin_shapes();
-    apply(shapes, shapes.get(kind.definition).unwrap_or(&Shape::Any), object, patch)
+    let shape = shapes.get(kind.definition).unwrap_or(&Shape::Any);
+    apply(shapes, UnknownFields::Refused, shape, object, patch)
+}
+
+/// The treatment of an object or list that exists already and whose shape is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnknownFields {
+    /// It cannot be merged, as in Kubernetes for values below open maps and raw JSON.
+    Refused,
+    /// Objects are merged, lists are replaced. For tables of shapes that only name lists which merge.
+    Merged,
 }
 
 /// Applies a patch to an object of a shape.
 pub(super) fn apply(
     shapes: &ShapeTable,
+    unknown: UnknownFields,
     shape: &Shape,
     object: &mut Value,
     patch: &Value,
@@ -42,28 +59,24 @@ pub(super) fn apply(
         *object = Value::Object(Map::new());
     }
     if let Value::Object(fields) = object {
-        StrategicMerge { shapes }.object(shape, fields, patch)?;
+        StrategicMerge { shapes, unknown }.object(shape, fields, patch)?;
     }
     Ok(())
 }
 
 struct StrategicMerge<'a> {
     shapes: &'a ShapeTable,
+    unknown: UnknownFields,
 }
 
-/// The merge behaviour of a list and the shape of its items.
-#[derive(Clone, Copy)]
-struct MergedList<'a> {
-    items: &'a Shape,
-    merge: &'a ListMerge,
-}
-
-impl<'a> MergedList<'a> {
-    fn key(&self) -> Option<&'a str> {
-        match self.merge {
-            ListMerge::ByKey(key) => Some(key),
-            ListMerge::Replace | ListMerge::Set => None,
-        }
+impl<'a> ItemMerge<'a> for StrategicMerge<'a> {
+    fn item(
+        &self,
+        shape: &'a Shape,
+        fields: &mut Map<String, Value>,
+        patch: &Map<String, Value>,
+    ) -> Result<(), StrategicPatchError> {
+        self.object(shape, fields, patch)
     }
 }
 
@@ -77,7 +90,8 @@ impl<'a> StrategicMerge<'a> {
         match patch.get(PATCH).map(|directive| (directive, directive.as_str())) {
             None => {}
             Some((_, Some("replace"))) => {
-                *fields = cleaned_fields(patch);
+                fields.clone_from(patch);
+                fields.remove(PATCH);
                 return Ok(());
             }
             Some((_, Some("delete"))) => {
@@ -87,16 +101,24 @@ impl<'a> StrategicMerge<'a> {
             Some((directive, _)) => return Err(unknown_directive(directive, patch)),
         }
         retain_keys(fields, patch)?;
-        for (directive, order) in patch {
-            if let Some(name) = directive.strip_prefix(SET_ORDER) {
-                self.ordered_list(shape, name, fields, patch.get(name), order)?;
-            }
+        let mut ordered: Vec<&str> = Vec::new();
+        for (directive, order) in patch.iter().filter(|(name, _)| name.starts_with(SET_ORDER)) {
+            let malformed = StrategicPatchError::MalformedDirective("setElementOrder list");
+            let name = list_name(directive, SET_ORDER).ok_or(malformed)?;
+            self.ordered_list(shape, name, fields, patch.get(name), order)?;
+            ordered.push(name);
         }
         for (name, value) in patch {
-            let is_done = *name == RETAIN_KEYS
-                || name.starts_with(SET_ORDER)
-                || patch.contains_key(&format!("{SET_ORDER}{name}"));
-            if !is_done {
+            let is_done =
+                name == RETAIN_KEYS || name.starts_with(SET_ORDER) || ordered.contains(&name.as_str());
+            if is_done {
+                continue;
+            }
+            if name.starts_with(DELETE_FROM_LIST) {
+                let malformed = StrategicPatchError::MalformedDirective("primitive list");
+                let name = list_name(name, DELETE_FROM_LIST).ok_or(malformed)?;
+                self.deletion(shape, name, fields, value)?;
+            } else {
                 self.field(shape, name, fields, value)?;
             }
         }
@@ -110,30 +132,52 @@ impl<'a> StrategicMerge<'a> {
         fields: &mut Map<String, Value>,
         value: &Value,
     ) -> Result<(), StrategicPatchError> {
-        if let Some(name) = name.strip_prefix(DELETE_FROM_LIST) {
-            if let (Some(Value::Array(items)), Value::Array(deleted)) = (fields.get_mut(name), value) {
-                items.retain(|item| !deleted.contains(item));
-            }
-            return match value {
-                Value::Array(_) => Ok(()),
-                _ => Err(StrategicPatchError::MalformedDirective("primitive list")),
-            };
-        }
         match (fields.get_mut(name), value) {
             (_, Value::Null) => drop(fields.remove(name)),
             (Some(Value::Object(current)), Value::Object(value)) => {
-                self.object(self.field_shape(shape, name), current, value)?;
+                if self.specified(shape, name).is_some_and(|field| field.is_replaced) {
+                    current.clone_from(value);
+                    return Ok(());
+                }
+                self.object(self.field_shape(shape, name)?, current, value)?;
             }
             (Some(Value::Array(current)), Value::Array(value)) => {
                 let own = core::mem::take(current);
-                *current = self.list(self.merged_list(shape, name), own, value)?;
+                *current = self.merged_list(shape, name)?.merge(self, own, value)?;
             }
-            _ => match without_directives(value) {
+            // The Go type of a built-in kind has an empty struct here, with which the value is merged.
+            (None, Value::Object(value)) if self.is_struct(shape, name) => {
+                let mut own = Map::new();
+                self.object(self.field_shape(shape, name)?, &mut own, value)?;
+                fields.insert(name.to_owned(), own.into());
+            }
+            _ => match without_directives(&without_nulls(value)) {
                 Some(value) => drop(fields.insert(name.to_owned(), value)),
                 None => drop(fields.remove(name)),
             },
         }
         Ok(())
+    }
+
+    /// `$deleteFromPrimitiveList`. As in Kubernetes, other values than lists are treated as if they were the field's.
+    fn deletion(
+        &self,
+        shape: &'a Shape,
+        name: &str,
+        fields: &mut Map<String, Value>,
+        value: &Value,
+    ) -> Result<(), StrategicPatchError> {
+        match (fields.get_mut(name), value) {
+            (Some(Value::Array(current)), Value::Array(deleted)) => {
+                let own = core::mem::take(current);
+                *current = self.merged_list(shape, name)?.without(self, own, deleted)?;
+                Ok(())
+            }
+            (Some(current), value) if value.is_null() || discriminant(current) == discriminant(value) => {
+                self.field(shape, name, fields, value)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Merges a list that has a `$setElementOrder` and sorts it.
@@ -145,104 +189,47 @@ impl<'a> StrategicMerge<'a> {
         patch: Option<&Value>,
         order: &Value,
     ) -> Result<(), StrategicPatchError> {
-        let malformed = || StrategicPatchError::MalformedDirective("setElementOrder list");
-        let order = order.as_array().ok_or_else(malformed)?;
-        let patch = patch.map(|patch| patch.as_array().ok_or_else(malformed)).transpose()?;
-        let list = self.merged_list(shape, name);
-        check_order(patch.map_or(&[], |patch| patch), order, list.key())?;
-        let own = fields.get(name).map(|own| own.as_array().cloned().ok_or_else(malformed)).transpose()?;
-        let merged = match (own.clone(), patch) {
-            (None, None) => return Ok(()),
-            (Some(own), None) => own,
-            (None, Some(patch)) => patch.iter().filter_map(without_directives).collect(),
-            (Some(own), Some(patch)) => self.list(list, own, patch)?,
-        };
-        let server = server_order(own.unwrap_or_default(), patch.map_or(&[], |patch| patch), list.key());
-        let sorted = sorted(merged, order, &server, list.key())?;
-        fields.insert(name.to_owned(), sorted.into());
+        let order = as_list(order)?;
+        let own = fields.get(name).map(as_list).transpose()?;
+        let patch = patch.map(as_list).transpose()?;
+        let list = self.merged_list(shape, name)?;
+        if let Some(merged) = list.merge_ordered(self, own, patch, order)? {
+            fields.insert(name.to_owned(), merged.into());
+        }
         Ok(())
     }
 
-    fn list(
-        &self,
-        list: MergedList<'a>,
-        own: Vec<Value>,
-        patch: &[Value],
-    ) -> Result<Vec<Value>, StrategicPatchError> {
-        match list.merge {
-            ListMerge::Replace => Ok(patch.iter().map(cleaned).collect()),
-            _ if own.is_empty() && patch.is_empty() => Ok(own),
-            ListMerge::Set => {
-                check_types(&own, patch)?;
-                let mut merged: Vec<Value> = Vec::with_capacity(own.len() + patch.len());
-                for item in own.iter().chain(patch) {
-                    if !merged.contains(item) {
-                        merged.push(item.clone());
-                    }
-                }
-                sorted(merged, patch, &own, None)
-            }
-            ListMerge::ByKey(key) => {
-                check_types(&own, patch)?;
-                self.list_by_key(list.items, key, own, patch)
-            }
-        }
-    }
-
-    fn list_by_key(
-        &self,
-        items: &'a Shape,
-        key: &str,
-        own: Vec<Value>,
-        patch: &[Value],
-    ) -> Result<Vec<Value>, StrategicPatchError> {
-        let (mut own, mut replaces) = (own, false);
-        let mut merged_items: Vec<&Value> = Vec::with_capacity(patch.len());
-        for item in patch {
-            let Some(directive) = item.get(PATCH) else {
-                merged_items.push(item);
-                continue;
-            };
-            match directive.as_str() {
-                Some("delete") => {
-                    let value = item.get(key).ok_or_else(|| missing_key(item, key))?;
-                    own.retain(|candidate| candidate.get(key) != Some(value));
-                }
-                // The whole list is replaced by the items without a directive.
-                Some("replace") => replaces = true,
-                Some("merge") => return Err(StrategicPatchError::MergedItem),
-                _ => return Err(unknown_directive(directive, item.as_object().unwrap_or(&Map::new()))),
-            }
-        }
-        let patch: Vec<Value> = if replaces {
-            own = merged_items.into_iter().map(cleaned).collect();
-            Vec::new()
-        } else {
-            merged_items.into_iter().cloned().collect()
-        };
-        let mut merged = own.clone();
-        for item in &patch {
-            let value = item.get(key).ok_or_else(|| missing_key(item, key))?;
-            match (merged.iter_mut().find(|candidate| candidate.get(key) == Some(value)), item) {
-                (Some(Value::Object(fields)), Value::Object(item)) => self.object(items, fields, item)?,
-                _ => merged.push(cleaned(item)),
-            }
-        }
-        sorted(merged, &patch, &own, Some(key))
-    }
-
-    fn merged_list(&self, shape: &'a Shape, name: &str) -> MergedList<'a> {
-        match self.shapes.resolve(self.field_shape(shape, name)) {
+    fn merged_list(&self, shape: &'a Shape, name: &str) -> Result<MergedList<'a>, StrategicPatchError> {
+        Ok(match self.shapes.resolve(self.field_shape(shape, name)?) {
             Shape::List { items, merge } => MergedList { items, merge },
             _ => MergedList { items: &Shape::Any, merge: &ListMerge::Replace },
+        })
+    }
+
+    fn field_shape(&self, shape: &'a Shape, name: &str) -> Result<&'a Shape, StrategicPatchError> {
+        if let Some(field) = self.specified(shape, name) {
+            return Ok(&field.shape);
+        }
+        match (self.unknown, self.shapes.resolve(shape)) {
+            (UnknownFields::Merged, _) => Ok(&Shape::Any),
+            (UnknownFields::Refused, Shape::Map(_)) => Err(StrategicPatchError::BelowMap),
+            (UnknownFields::Refused, _) => Err(StrategicPatchError::NoField {
+                name: shape.type_name().to_owned(),
+                field: name.to_owned(),
+            }),
         }
     }
 
-    fn field_shape(&self, shape: &'a Shape, name: &str) -> &'a Shape {
+    fn is_struct(&self, shape: &'a Shape, name: &str) -> bool {
+        self.unknown == UnknownFields::Refused
+            && self.specified(shape, name).is_some_and(|field| field.is_struct)
+    }
+
+    /// The field, if the shape specifies it.
+    fn specified(&self, shape: &'a Shape, name: &str) -> Option<&'a FieldShape> {
         match self.shapes.resolve(shape) {
-            Shape::Object(object) => object.field(name).map_or(&Shape::Any, |field| &field.shape),
-            Shape::Map(values) => values,
-            _ => &Shape::Any,
+            Shape::Object(object) => object.field(name),
+            _ => None,
         }
     }
 }
@@ -255,64 +242,36 @@ fn retain_keys(
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let malformed = StrategicPatchError::MalformedDirective("retainKeys");
     let Some(keys) = keys.as_array() else { return Err(malformed) };
-    let is_kept = |name: &str| keys.iter().any(|key| key == name);
-    let is_set = |(name, value): (&String, &Value)| !value.is_null() && !is_directive(name);
-    if patch.iter().filter(|field| is_set(*field)).any(|(name, _)| !is_kept(name)) {
+    let kept: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let is_directive =
+        |name: &str| name == RETAIN_KEYS || name.starts_with(SET_ORDER) || name.starts_with(DELETE_FROM_LIST);
+    let is_set = |(name, value): &(&String, &Value)| !value.is_null() && !is_directive(name);
+    if patch.iter().filter(is_set).any(|(name, _)| !kept.contains(name.as_str())) {
         return Err(malformed);
     }
-    fields.retain(|name, _| is_kept(name));
+    fields.retain(|name, _| kept.contains(name.as_str()));
     Ok(())
 }
 
-/// Other names that begin with `$` are data, such as keys of a ConfigMap or the `$ref` of a schema.
-fn is_directive(name: &str) -> bool {
-    matches!(name, PATCH | RETAIN_KEYS) || name.starts_with(SET_ORDER) || name.starts_with(DELETE_FROM_LIST)
+/// The list that a directive such as `$setElementOrder/finalizers` names.
+fn list_name<'d>(directive: &'d str, prefix: &str) -> Option<&'d str> {
+    directive.strip_prefix(prefix)?.strip_prefix('/')
 }
 
-/// A value of a patch for a field that does not exist: without nulls and directives. Objects with `$patch` are dropped.
-fn without_directives(value: &Value) -> Option<Value> {
+fn as_list(value: &Value) -> Result<&[Value], StrategicPatchError> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| wrong_type("[]interface {}", value))
+}
+
+/// A new value without the fields that are null. Nulls in lists are kept.
+fn without_nulls(value: &Value) -> Value {
     match value {
-        Value::Object(fields) if fields.contains_key(PATCH) => None,
         Value::Object(fields) => {
-            let kept = fields.iter().filter(|(name, value)| !value.is_null() && !is_directive(name));
-            let kept = kept.filter_map(|(name, value)| Some((name.clone(), without_directives(value)?)));
-            Some(Value::Object(kept.collect()))
+            let kept = fields.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
         }
-        Value::Array(items) => Some(items.iter().filter_map(without_directives).collect()),
-        scalar => Some(scalar.clone()),
-    }
-}
-
-/// A value of a patch that is taken as it is, without nulls, which mean "absent", and without directives.
-fn cleaned(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => Value::Object(cleaned_fields(fields)),
-        Value::Array(items) => items.iter().map(cleaned).collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
         scalar => scalar.clone(),
     }
-}
-
-fn cleaned_fields(fields: &Map<String, Value>) -> Map<String, Value> {
-    let kept = fields.iter().filter(|(name, value)| !value.is_null() && !is_directive(name));
-    kept.map(|(name, value)| (name.clone(), cleaned(value))).collect()
-}
-
-fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> StrategicPatchError {
-    let directive = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-    StrategicPatchError::UnknownDirective { directive, map: Value::Object(map.clone()).to_string() }
-}
-
-/// Merged lists have items of one type.
-fn check_types(own: &[Value], patch: &[Value]) -> Result<(), StrategicPatchError> {
-    let mut items = own.iter().chain(patch);
-    let Some(first) = items.next() else { return Ok(()) };
-    if first.is_array() {
-        return Err(StrategicPatchError::ListOfLists);
-    }
-    if items.all(|item| core::mem::discriminant(item) == core::mem::discriminant(first)) {
-        return Ok(());
-    }
-    Err(StrategicPatchError::MixedItems(Value::from([own, patch].concat()).to_string()))
 }
 
 #[cfg(test)]
@@ -350,7 +309,7 @@ mod tests {
         let schemas = schemas();
         let shapes = shape_table(schemas.as_object().unwrap());
         let mut object = object;
-        apply(&shapes, shapes.get("Pod").unwrap(), &mut object, &patch)?;
+        apply(&shapes, UnknownFields::Refused, shapes.get("Pod").unwrap(), &mut object, &patch)?;
         Ok(object)
     }
 
@@ -445,47 +404,17 @@ mod tests {
                 json!({"containers": [{"name": "b"}, {"name": "a"}]}),
             ),
             (
-                "directives do not survive in new values",
+                "objects with a directive are not added, and new values keep what decoding drops",
                 json!({}),
                 json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "b", "image": null}],
                     "strategy": {"$retainKeys": ["type"], "type": "x"}, "$setElementOrder/containers": [{"name": "b"}]}),
-                json!({"containers": [{"name": "b"}], "strategy": {"type": "x"}}),
+                json!({"containers": [{"name": "b", "image": null}],
+                    "strategy": {"$retainKeys": ["type"], "type": "x"}}),
             ),
             ("an empty patch changes nothing", json!({"args": ["x"]}), json!({}), json!({"args": ["x"]})),
         ] {
             assert_eq!(patched(object, patch), Ok(expected), "{case}");
         }
-    }
-
-    /// `data/strategic.jsonl` has generated patches with the results of Kubernetes; `STRATEGIC_CASES` names a larger file.
-    #[test]
-    fn generated_patches_have_the_results_of_kubernetes() {
-        let path = std::env::var("STRATEGIC_CASES").unwrap_or_else(|_| {
-            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/strategic.jsonl").to_owned()
-        });
-        let text = std::fs::read_to_string(path).unwrap();
-        let (mut cases, mut failures) = (0, 0);
-        for line in text.lines() {
-            let case: Value = serde_json::from_str(line).unwrap();
-            let ours = patched(case["object"].clone(), case["patch"].clone());
-            cases += 1;
-            let is_same = match (&ours, case.get("result")) {
-                // Directives in new values are unknown fields in Kubernetes; here they are dropped.
-                (Ok(ours), Some(theirs)) => cleaned(ours) == cleaned(theirs),
-                (Err(_), None) => true,
-                // Kubernetes cannot order a list that is empty.
-                (Ok(_), None) => case["error"] == "no elements in any of the given slices",
-                (Err(_), Some(_)) => false,
-            };
-            if !is_same {
-                failures += 1;
-                if failures <= 5 {
-                    println!("{case}\n  ours {ours:?}");
-                }
-            }
-        }
-        assert_eq!(failures, 0, "of {cases}");
-        assert!(cases >= 300, "{cases}");
     }
 
     #[test]
@@ -506,7 +435,7 @@ mod tests {
                 json!({"containers": [{"name": "a", "$patch": "merge"}]}),
                 "merging lists cannot yet be specified in the patch",
             ),
-            (json!({"$deleteFromPrimitiveList/args": "x"}), "invalid patch format of primitive list"),
+            (json!({"$deleteFromPrimitiveList": ["x"]}), "invalid patch format of primitive list"),
             (json!({"labels": {"$retainKeys": ["b"], "a": "2"}}), "invalid patch format of retainKeys"),
             (
                 json!({"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "c"}]}),

@@ -1,6 +1,6 @@
 //! Errors of strategic merge patches.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Errors of a strategic merge patch. The client is at fault (400).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +41,34 @@ pub enum StrategicPatchError {
     /// The items of the list and of the patch have different types.
     #[error("list element types are not identical: {0}")]
     MixedItems(String),
+    /// A value of a directive, or an item of a list, has another type.
+    #[error("expected a {expected}, but received a {received}")]
+    WrongType {
+        /// The type in the notation of Go.
+        expected: &'static str,
+        /// The type of the value in the notation of Go.
+        received: &'static str,
+    },
+    /// An item of `$setElementOrder` is no object, at this index.
+    #[error("value for key {0} is not a map")]
+    UnreadableOrder(usize),
+    /// `$setElementOrder` of a list that has no items.
+    #[error("no elements in any of the given slices")]
+    NoElements,
+    /// A list of values is merged that has objects.
+    #[error("cannot merge lists without merge key for struct")]
+    NoMergeKey,
+    /// An object or list is merged that is a value of a map, whose merge strategy is unknown.
+    #[error("merging an object in json but data type is not struct, instead is: map")]
+    BelowMap,
+    /// An object or list is merged that the kind does not specify, for example in a raw extension.
+    #[error("unable to find api field in struct {name} for the json field {field:?}")]
+    NoField {
+        /// The name of the definition.
+        name: String,
+        /// The name of the field.
+        field: String,
+    },
     /// A merged list has lists as items.
     #[error("lists of lists are not supported")]
     ListOfLists,
@@ -49,6 +77,27 @@ pub enum StrategicPatchError {
 /// The directive that says how an object is merged.
 pub(super) const PATCH: &str = "$patch";
 
+/// The Go type of JSON objects, in errors.
+pub(super) const OBJECT: &str = "map[string]interface {}";
+
 pub(super) fn missing_key(item: &Value, key: &str) -> StrategicPatchError {
     StrategicPatchError::MissingMergeKey { item: item.to_string(), key: key.to_owned() }
+}
+
+pub(super) fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> StrategicPatchError {
+    let directive = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
+    StrategicPatchError::UnknownDirective { directive, map: Value::Object(map.clone()).to_string() }
+}
+
+pub(super) fn wrong_type(expected: &'static str, value: &Value) -> StrategicPatchError {
+    let received = match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => OBJECT,
+    };
+    StrategicPatchError::WrongType { expected, received }
 }

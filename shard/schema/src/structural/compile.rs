@@ -11,6 +11,7 @@ use super::options::{CompileOptions, Dialect};
 use super::pattern::{Pattern, PatternBudget};
 use super::{
     Additional, Bound, Checks, DefaultValue, Inner, ListType, Node, NodeId, Property, Schema, TypeSet,
+    formats, prune,
 };
 use crate::field::{FieldError, FieldPath};
 
@@ -28,7 +29,7 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         return Err(compiler.errors);
     }
     let has_embedded_resources = compiler.nodes.iter().any(|node| node.embedded_resource);
-    let inner = Inner {
+    let mut inner = Inner {
         nodes: compiler.nodes,
         root,
         dialect: options.dialect,
@@ -36,6 +37,9 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         has_embedded_resources,
         merge_types: OnceLock::new(),
     };
+    if options.dialect == Dialect::Structural {
+        prune::prune_defaults(&mut inner);
+    }
     Ok(Schema { inner: Arc::new(inner), rules: None })
 }
 
@@ -123,8 +127,9 @@ impl<'a> Compiler<'a> {
             self.errors.push(FieldError::invalid(path.clone(), schema, "must be a schema object"));
             return;
         };
+        let types = self.types(fields, path);
         let mut node = Node {
-            types: self.types(fields, path),
+            types,
             nullable: flag(schema, "nullable"),
             preserve_unknown: flag(schema, "x-kubernetes-preserve-unknown-fields"),
             embedded_resource: flag(schema, "x-kubernetes-embedded-resource"),
@@ -141,13 +146,19 @@ impl<'a> Compiler<'a> {
         if self.options.dialect == Dialect::OpenApi && is_free_form(&node) {
             node.preserve_unknown = true;
         }
-        node.checks = self.checks(fields, path).map(Box::new);
+        node.checks = self.checks(fields, types, path).map(Box::new);
         self.nodes[id as usize] = node;
     }
 
     fn types(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> TypeSet {
-        let int_or_string = fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true))
-            || fields.get("format").and_then(Value::as_str) == Some("int-or-string");
+        let int_or_string = match self.options.dialect {
+            Dialect::StructuralDefaults => false,
+            Dialect::Structural => fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)),
+            Dialect::OpenApi => {
+                fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true))
+                    || fields.get("format").and_then(Value::as_str) == Some("int-or-string")
+            }
+        };
         if int_or_string {
             return TypeSet::INT_OR_STRING;
         }
@@ -156,6 +167,8 @@ impl<'a> Compiler<'a> {
             Some(Value::String(name)) if name.is_empty() => TypeSet::default(),
             Some(Value::String(name)) => match TypeSet::parse(name) {
                 Some(types) => types,
+                // The keywords of the schema have been checked.
+                None if self.options.dialect == Dialect::StructuralDefaults => TypeSet::default(),
                 None => {
                     let known = TypeSet::NAMES.map(|(_, name)| name);
                     let error =
@@ -207,17 +220,17 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn checks(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Checks> {
+    fn checks(&mut self, fields: &Map<String, Value>, types: TypeSet, path: &FieldPath) -> Option<Checks> {
+        let format = fields.get("format").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let format = format
+            .filter(|name| self.options.dialect != Dialect::Structural || formats::is_supported(name, types));
         let required = fields.get("required").and_then(Value::as_array);
         let checks = Checks {
             required: required.into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect(),
             enumeration: enumeration(fields),
             pattern: self.pattern(fields, path),
-            format: fields
-                .get("format")
-                .and_then(Value::as_str)
-                .filter(|name| !name.is_empty())
-                .map(Box::from),
+            has_text_format: format.is_some_and(formats::is_text_format),
+            format: format.map(Box::from),
             min_length: self.count(fields, "minLength", path),
             max_length: self.count(fields, "maxLength", path),
             min_items: self.count(fields, "minItems", path),
@@ -345,8 +358,8 @@ fn enumeration(fields: &Map<String, Value>) -> Option<Enumeration> {
 }
 
 fn default_of(schema: &Value) -> Option<Arc<DefaultValue>> {
-    let value = schema.get("default")?;
-    Some(Arc::new(DefaultValue { value: value.clone(), size: value.to_string().len() }))
+    let value = schema.get("default").filter(|value| !value.is_null())?;
+    Some(Arc::new(DefaultValue::new(value.clone())))
 }
 
 fn flag(schema: &Value, name: &str) -> bool {

@@ -33,11 +33,13 @@ fn validate_node(
                 resource(fields, &location.path(), errors);
             }
             for (name, field) in fields {
-                if let (Some(property), _) | (None, Additional::Schema(property)) =
-                    (node.property(name), &node.additional)
-                {
-                    validate_node(schema, property.node, field, Location::Child(&location, name), errors);
-                }
+                // Kubernetes writes entries of maps in another form than fields.
+                let (property, location) = match (node.property(name), &node.additional) {
+                    (Some(property), _) => (property, Location::Child(&location, name)),
+                    (None, Additional::Schema(property)) => (property, Location::Key(&location, name)),
+                    _ => continue,
+                };
+                validate_node(schema, property.node, field, location, errors);
             }
         }
         Value::Array(items) => {

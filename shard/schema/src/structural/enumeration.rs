@@ -21,10 +21,12 @@ impl Enumeration {
         Self { values: values.into(), index }
     }
 
+    /// Whether a value is allowed. As in Kubernetes, `null` never is, and a number may be converted to the type of an
+    /// allowed one, by which it loses its fraction.
     pub(super) fn contains(&self, value: &Value) -> bool {
         match &self.index {
-            Some(index) => index.contains(&identity(value)),
-            None => self.values.iter().any(|allowed| json_equal(allowed, value)),
+            Some(index) if !is_fraction(value) => !value.is_null() && index.contains(&identity(value)),
+            _ => self.values.iter().any(|allowed| allows(allowed, value)),
         }
     }
 
@@ -35,4 +37,18 @@ impl Enumeration {
             .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
             .collect()
     }
+}
+
+fn allows(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Null, _) | (_, Value::Null) => false,
+        (Value::Number(integer), Value::Number(number)) if !integer.is_f64() && number.is_f64() => {
+            number.as_f64().is_some_and(|float| integer.as_f64() == Some(float.trunc()))
+        }
+        _ => json_equal(allowed, value),
+    }
+}
+
+fn is_fraction(value: &Value) -> bool {
+    value.as_f64().is_some_and(|float| float.fract() != 0.0)
 }

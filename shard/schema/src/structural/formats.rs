@@ -1,19 +1,22 @@
 //! `format`: the formats of strings and numbers that Kubernetes validates. Unknown formats accept all values.
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use base64::Engine as _;
+use regex::Regex;
 use serde_json::Number;
 
-use super::Dialect;
+use super::{Dialect, TypeSet};
 
-/// Whether a string has a format. Formats that Kubernetes does not validate in CRDs accept all strings.
+/// Whether a string has a format. Unknown formats accept all strings.
 pub(super) fn has_format(format: &str, text: &str, dialect: Dialect) -> bool {
-    match format {
+    match without_dashes(format).as_ref() {
         // Go decodes bytes of built-in types itself and accepts an empty value.
         "byte" => is_base64(text) && (dialect == Dialect::OpenApi || !text.is_empty()),
         "date" => is_date(text),
-        "date-time" | "datetime" => is_date_time(text),
+        "datetime" => is_date_time(text),
         "duration" => is_duration(text),
         "email" => is_email(text),
         "hostname" => is_hostname(text),
@@ -34,20 +37,78 @@ pub(super) fn has_format(format: &str, text: &str, dialect: Dialect) -> bool {
         "ssn" => is_social_security_number(text),
         "hexcolor" => is_hex_color(text),
         "rgbcolor" => is_rgb_color(text),
-        "k8s-short-name" => crate::names::dns1123_label(text).is_empty(),
-        "k8s-long-name" => crate::names::dns1123_subdomain(text).is_empty(),
+        "k8sshortname" => crate::names::dns1123_label(text).is_empty(),
+        "k8slongname" => crate::names::dns1123_subdomain(text).is_empty(),
         _ => true,
     }
 }
 
-/// Whether a number fits `int32` or `int64`; other formats accept all numbers.
-pub(super) fn number_has_format(format: &str, number: &Number) -> bool {
-    let Some(integer) = number.as_i128() else {
-        return true;
-    };
-    match format {
-        "int32" => i32::try_from(integer).is_ok(),
-        "int64" => i64::try_from(integer).is_ok(),
+/// Whether Kubernetes supports a format in schemas of a type. It ignores others.
+pub(super) fn is_supported(format: &str, types: TypeSet) -> bool {
+    match types {
+        TypeSet::INTEGER => matches!(format, "int32" | "int64"),
+        TypeSet::NUMBER => matches!(format, "float" | "double"),
+        // A set of several types counts as none.
+        types if types.is_empty() || types == TypeSet::STRING || types == TypeSet::INT_OR_STRING => {
+            is_text_format(format)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a format is one of strings, with or without dashes.
+pub(super) fn is_text_format(format: &str) -> bool {
+    const FORMATS: [&str; 26] = [
+        "bsonobjectid",
+        "byte",
+        "cidr",
+        "creditcard",
+        "date",
+        "datetime",
+        "duration",
+        "email",
+        "hexcolor",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "isbn",
+        "isbn10",
+        "isbn13",
+        "k8slongname",
+        "k8sshortname",
+        "mac",
+        "password",
+        "rgbcolor",
+        "ssn",
+        "uri",
+        "uuid",
+        "uuid3",
+        "uuid4",
+        "uuid5",
+    ];
+    FORMATS.binary_search(&&*without_dashes(format)).is_ok()
+}
+
+fn without_dashes(format: &str) -> Cow<'_, str> {
+    if format.contains('-') { format.replace('-', "").into() } else { format.into() }
+}
+
+/// Whether a number can be converted to a type and a format as Go does it: integers must be whole and fit their format.
+pub(super) fn number_has_format(types: TypeSet, format: Option<&str>, number: &Number) -> bool {
+    match (types, format) {
+        (TypeSet::INTEGER, format) => {
+            let (min, max) = match format {
+                Some("int32") => (i32::MIN.into(), i32::MAX.into()),
+                _ => (i64::MIN.into(), i64::MAX.into()),
+            };
+            let integer = number.as_i128().or_else(|| {
+                let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+                // A float beyond the range of the target is its largest value.
+                Some(float as i128)
+            });
+            integer.is_some_and(|integer: i128| (min..=max).contains(&integer))
+        }
+        (TypeSet::NUMBER, Some("float")) => number.as_f64().is_none_or(|float| (float as f32).is_finite()),
         _ => true,
     }
 }
@@ -105,7 +166,7 @@ fn are_two_digits(text: &str, max: u8) -> bool {
         && text.parse::<u8>().is_ok_and(|n| n <= max)
 }
 
-/// A duration of Go (`1h30m`, `-1.5s`) or a number with a long unit (`3 days`, `2w`).
+/// A duration of Go (`1h30m`, `-1.5s`) or a text that contains a number with a unit (`3 days`, `2w`).
 fn is_duration(text: &str) -> bool {
     is_go_duration(text) || is_worded_duration(text)
 }
@@ -135,58 +196,44 @@ fn is_go_duration(text: &str) -> bool {
     true
 }
 
-fn is_worded_duration(text: &str) -> bool {
-    let end = text.find(|character: char| !(character.is_ascii_digit() || character == '.'));
-    let Some((number, unit)) = end.map(|end| text.split_at(end)) else {
-        return false;
-    };
-    let units = [
-        "ns",
-        "nano",
-        "nanos",
-        "nanosecond",
-        "nanoseconds",
-        "us",
-        "µs",
-        "micro",
-        "micros",
-        "microsecond",
-        "microseconds",
-        "ms",
-        "milli",
-        "millis",
-        "millisecond",
-        "milliseconds",
-        "s",
-        "sec",
-        "secs",
-        "second",
-        "seconds",
-        "m",
-        "min",
-        "mins",
-        "minute",
-        "minutes",
-        "h",
-        "hr",
-        "hrs",
-        "hour",
-        "hours",
-        "d",
-        "day",
-        "days",
-        "w",
-        "wk",
-        "wks",
-        "week",
-        "weeks",
-    ];
-    is_decimal(number) && units.contains(&unit.trim_start())
-}
-
 fn is_decimal(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     digits > 0 && text.len() - digits <= 1
+}
+
+/// Whether any number in the text has a unit of time. Other characters are ignored.
+fn is_worded_duration(text: &str) -> bool {
+    // The last name of a unit is a prefix of further names, such as `seconds`.
+    const UNITS: [(&[&str], &str); 8] = [
+        (&["ns"], "nano"),
+        (&["us", "µs"], "micro"),
+        (&["ms"], "milli"),
+        (&["s"], "sec"),
+        (&["m"], "min"),
+        (&["h", "hr"], "hour"),
+        (&["d"], "day"),
+        (&["w", "wk"], "week"),
+    ];
+    let is_digit = |character: char| character.is_ascii_digit();
+    let mut has_unit = false;
+    let mut rest = text;
+    while let Some(start) = rest.find(is_digit) {
+        let digits = &rest[start..];
+        let (number, after) = digits.split_at(digits.find(|c| !is_digit(c)).unwrap_or(digits.len()));
+        let after = after.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
+        let is_letter = |character: char| character.is_ascii_alphabetic() || character == 'µ';
+        let (unit, after) = after.split_at(after.find(|c| !is_letter(c)).unwrap_or(after.len()));
+        rest = after;
+        if unit.is_empty() {
+            continue;
+        }
+        if number.parse::<i64>().is_err() {
+            return false;
+        }
+        let unit = unit.to_ascii_lowercase();
+        has_unit |= UNITS.iter().any(|(names, prefix)| names.contains(&&*unit) || unit.starts_with(prefix));
+    }
+    has_unit
 }
 
 fn is_email(text: &str) -> bool {
@@ -211,17 +258,18 @@ fn is_email(text: &str) -> bool {
     (quoted || plain(local)) && (literal || plain(domain))
 }
 
+/// One label with at most one dash, or several labels and a top level without digits. Letters and symbols of all scripts
+/// are allowed.
 fn is_hostname(text: &str) -> bool {
-    let name = text.strip_suffix('.').unwrap_or(text);
-    !name.is_empty()
-        && name.len() <= 255
-        && name.split('.').all(|label| {
-            !label.is_empty()
-                && label.len() <= 63
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label.chars().all(|character| character.is_alphanumeric() || character == '-')
-        })
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let character = r"a-zA-Z0-9\p{S}\p{L}";
+        let label = format!(r"[{character}]-?[{character}]*");
+        let domain = format!(r"(?:[{character}](?:[{character}-]*[{character}])?\.)+[a-zA-Z\p{{L}}]{{2,}}");
+        Regex::new(&format!("^(?:{label}|{domain})$")).ok()
+    });
+    text.len() <= 255
+        && text.split('.').all(|label| label.len() <= 63)
+        && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
 fn is_cidr(text: &str) -> bool {
@@ -399,11 +447,15 @@ mod tests {
             ),
             (
                 "duration",
-                &["1h30m", "1.5s", "0", "-3ms", "3 days", "2w"],
-                &["", "1", "h", "1x", "1h ", "1..5s"],
+                &["1h30m", "1.5s", "0", "-3ms", "3 days", "2w", "1h ", "1..5s", "6ba7-11d1", "4 Weekends"],
+                &["", "1", "h", "1x", "1 sx", "99999999999999999999 s"],
             ),
             ("email", &["a@b.example", "A <a@b.example>"], &["a", "@b", "a@", "a b@c"]),
-            ("hostname", &["a.example", "a", "a.example."], &["", "-a", "a..b", "a_b"]),
+            (
+                "hostname",
+                &["a.example", "a", "1", "a-b", "a-b-c.example", "ü.example"],
+                &["", "-a", "a..b", "a_b", "a-b-c", "a.example.", "10.0.0.1", "a.b"],
+            ),
             ("ipv4", &["10.0.0.1"], &["10.0.0.256", "::1", "010.0.0.1"]),
             ("ipv6", &["::1", "2001:db8::1"], &["10.0.0.1", "g::1"]),
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8", "10.0.0.0/+8"]),
@@ -442,10 +494,12 @@ mod tests {
     fn integers_must_fit_their_format() {
         let fits = |format: &str, text: &str| {
             let number: Number = serde_json::from_str(text).unwrap();
-            number_has_format(format, &number)
+            let types = if format.starts_with("int") { TypeSet::INTEGER } else { TypeSet::NUMBER };
+            number_has_format(types, Some(format), &number)
         };
         assert!(fits("int32", "2147483647") && !fits("int32", "2147483648"));
         assert!(fits("int64", "9223372036854775807") && !fits("int64", "9223372036854775808"));
-        assert!(fits("float", "1e300"));
+        assert!(fits("int64", "2.0") && !fits("int64", "2.5") && !fits("int64", "1e30"));
+        assert!(fits("double", "1e300") && fits("float", "1e30") && !fits("float", "1e300"));
     }
 }

@@ -52,6 +52,7 @@ impl fmt::Debug for SchemaHash {
 pub(super) fn hash_of(schema: &Value, dialect: Dialect) -> SchemaHash {
     let context = match dialect {
         Dialect::Structural => "structural",
+        Dialect::StructuralDefaults => "structural-defaults",
         Dialect::OpenApi => "openapi",
     };
     SchemaHash::of(context, schema)

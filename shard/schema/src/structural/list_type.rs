@@ -47,12 +47,13 @@ fn validate_node(
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                let ((Some(property), _) | (None, Additional::Schema(property))) =
-                    (node.property(name), &node.additional)
-                else {
-                    continue;
+                // Kubernetes writes entries of maps in another form than fields.
+                let (property, location) = match (node.property(name), &node.additional) {
+                    (Some(property), _) => (property, Location::Child(&location, name)),
+                    (None, Additional::Schema(property)) => (property, Location::Key(&location, name)),
+                    _ => continue,
                 };
-                validate_node(schema, property.node, field, Location::Child(&location, name), errors);
+                validate_node(schema, property.node, field, location, errors);
             }
         }
         Value::Array(items) => {

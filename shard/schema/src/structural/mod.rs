@@ -234,6 +234,24 @@ impl Node {
         let found = self.properties.binary_search_by(|property| (*property.name).cmp(name));
         found.ok().map(|index| &self.properties[index])
     }
+
+    /// The places at which the node uses other schemas for parts of a value.
+    fn places(&self) -> impl Iterator<Item = &Property> {
+        let additional = match &self.additional {
+            Additional::Schema(property) => Some(property),
+            _ => None,
+        };
+        self.properties.iter().chain(&self.items).chain(additional)
+    }
+
+    /// [`Node::places`] in the same order.
+    fn places_mut(&mut self) -> impl Iterator<Item = &mut Property> {
+        let additional = match &mut self.additional {
+            Additional::Schema(property) => Some(property),
+            _ => None,
+        };
+        self.properties.iter_mut().chain(&mut self.items).chain(additional)
+    }
 }
 
 /// A place at which a schema is used. A default belongs to the place, because several places share the schema of a
@@ -251,6 +269,13 @@ struct DefaultValue {
     value: Value,
     /// Length of the value as JSON.
     size: usize,
+}
+
+impl DefaultValue {
+    fn new(value: Value) -> Self {
+        let size = value.to_string().len();
+        Self { value, size }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -283,6 +308,8 @@ struct Checks {
     enumeration: Option<enumeration::Enumeration>,
     pattern: Option<pattern::Pattern>,
     format: Option<Box<str>>,
+    /// Whether the format is one of strings.
+    has_text_format: bool,
     min_length: Option<usize>,
     max_length: Option<usize>,
     min_items: Option<usize>,

@@ -16,6 +16,11 @@ impl CompileOptions<'static> {
     pub const fn structural() -> Self {
         Self { dialect: Dialect::Structural, definitions: Definitions::none() }
     }
+
+    /// Options for the schema of a custom resource that its own defaults are compared with.
+    pub(super) const fn defaults() -> Self {
+        Self { dialect: Dialect::StructuralDefaults, definitions: Definitions::none() }
+    }
 }
 
 impl<'a> CompileOptions<'a> {
@@ -30,6 +35,9 @@ impl<'a> CompileOptions<'a> {
 pub enum Dialect {
     /// A CRD's structural schema: unspecified fields are pruned.
     Structural,
+    /// The same, for the defaults in it. Kubernetes applies other rules to them than to objects: formats that it does
+    /// not support are types that no value has, and an int-or-string has any type.
+    StructuralDefaults,
     /// The OpenAPI schema of a built-in type: an object without properties is free-form, and a schema without a type
     /// accepts any value.
     OpenApi,

@@ -1,8 +1,6 @@
 //! `pattern`: compiles Go's regular expressions for Rust's engine.
 
-use std::iter::Peekable;
-use std::str::Chars;
-
+use fairlead_cel::rust_pattern;
 use regex::{Regex, RegexBuilder};
 
 /// Size limits of a compiled pattern in bytes, tried in order. Both engines run in linear time, so the size bounds the
@@ -32,17 +30,16 @@ impl Default for PatternBudget {
 
 impl PatternBudget {
     pub(super) fn compile(&mut self, source: &str) -> Result<Pattern, String> {
-        let translated = to_rust(source);
+        let translated = rust_pattern(source)?;
         for limit in SIZE_LIMITS {
             if limit > self.remaining_bytes {
                 return Err("the patterns of the schema are too complex together".to_owned());
             }
             let built = RegexBuilder::new(&translated).size_limit(limit).dfa_size_limit(limit).build();
+            // An attempt costs time in proportion to its limit, whether or not it succeeds.
+            self.remaining_bytes -= limit;
             match built {
-                Ok(regex) => {
-                    self.remaining_bytes -= limit;
-                    return Ok(Pattern { source: source.into(), regex });
-                }
+                Ok(regex) => return Ok(Pattern { source: source.into(), regex }),
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(error) => return Err(error.to_string()),
             }
@@ -51,118 +48,18 @@ impl PatternBudget {
     }
 }
 
+/// Reports a pattern that is no regular expression. The size is not checked: the smallest limit ends the compilation, whose
+/// cost is then that of parsing.
+pub(super) fn check(source: &str) -> Result<(), String> {
+    match RegexBuilder::new(&rust_pattern(source)?).size_limit(1).build() {
+        Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Pattern {
     pub(super) fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
-    }
-}
-
-/// Rewrites syntax that differs between Go's RE2 and Rust: `\d`, `\w`, `\s`, `\b` and their negations match ASCII
-/// only, `\Q…\E` quotes, `\z` and `\C` exist, and `[[` or `&&` in a class are plain characters.
-fn to_rust(source: &str) -> String {
-    let mut output = String::with_capacity(source.len() + 8);
-    let mut characters = source.chars().peekable();
-    let mut in_class = false;
-    let mut class_is_empty = false;
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => {
-                class_is_empty = false;
-                match characters.next() {
-                    Some('Q') if !in_class => quote_literal(&mut characters, &mut output),
-                    Some(escaped) => {
-                        output.push_str(&escape(escaped, in_class));
-                        if matches!(escaped, 'p' | 'P' | 'x') && characters.peek() == Some(&'{') {
-                            output.extend(characters.by_ref().take_while(|inner| *inner != '}'));
-                            output.push('}');
-                        }
-                    }
-                    None => output.push('\\'),
-                }
-            }
-            '{' if !in_class && !is_repetition(characters.clone()) => output.push_str("\\{"),
-            '[' if !in_class => {
-                in_class = true;
-                class_is_empty = true;
-                output.push('[');
-                if characters.next_if_eq(&'^').is_some() {
-                    output.push('^');
-                }
-            }
-            '[' if characters.peek() == Some(&':') => {
-                class_is_empty = false;
-                output.push('[');
-                // A named class ends at its own `:]`.
-                while let Some(inner) = characters.next() {
-                    output.push(inner);
-                    if inner == ':' && characters.next_if_eq(&']').is_some() {
-                        output.push(']');
-                        break;
-                    }
-                }
-            }
-            ']' if in_class && class_is_empty => {
-                class_is_empty = false;
-                output.push_str("\\]");
-            }
-            ']' if in_class => {
-                in_class = false;
-                output.push(']');
-            }
-            '[' | '&' | '~' | '#' if in_class => {
-                class_is_empty = false;
-                output.push('\\');
-                output.push(character);
-            }
-            other => {
-                class_is_empty = false;
-                output.push(other);
-            }
-        }
-    }
-    output
-}
-
-/// Whether the text after a brace makes it a repetition. Otherwise the brace is a literal in Go.
-fn is_repetition(characters: Peekable<Chars<'_>>) -> bool {
-    let inner: String = characters.take_while(|character| *character != '}').take(10).collect();
-    let (min, max) = inner.split_once(',').unwrap_or((&inner, ""));
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    !min.is_empty() && is_number(min) && is_number(max)
-}
-
-fn quote_literal(characters: &mut Peekable<Chars<'_>>, output: &mut String) {
-    let mut literal = String::new();
-    while let Some(character) = characters.next() {
-        if character == '\\' && characters.next_if_eq(&'E').is_some() {
-            break;
-        }
-        literal.push(character);
-    }
-    output.push_str(&regex::escape(&literal));
-}
-
-fn escape(escaped: char, in_class: bool) -> String {
-    match (escaped, in_class) {
-        ('d', true) => "0-9".to_owned(),
-        ('w', true) => "0-9A-Za-z_".to_owned(),
-        ('s', true) => "\\t\\n\\x0C\\r ".to_owned(),
-        ('D', true) => "[^0-9]".to_owned(),
-        ('W', true) => "[^0-9A-Za-z_]".to_owned(),
-        ('S', true) => "[^\\t\\n\\x0C\\r ]".to_owned(),
-        ('d', false) => "[0-9]".to_owned(),
-        ('w', false) => "[0-9A-Za-z_]".to_owned(),
-        ('s', false) => "[\\t\\n\\x0C\\r ]".to_owned(),
-        ('D', false) => "[^0-9]".to_owned(),
-        ('W', false) => "[^0-9A-Za-z_]".to_owned(),
-        ('S', false) => "[^\\t\\n\\x0C\\r ]".to_owned(),
-        // Only ASCII characters make a word boundary. Strings are always UTF-8, so the engine accepts the flag.
-        ('b', false) => "(?-u:\\b)".to_owned(),
-        ('B', false) => "\\B".to_owned(),
-        ('C', false) => "(?s:.)".to_owned(),
-        (other, _) if other.is_ascii_alphanumeric() => format!("\\{other}"),
-        (other, _) if other.is_ascii() => format!("\\{other}"),
-        (other, _) => other.to_string(),
     }
 }
 
@@ -209,8 +106,14 @@ mod tests {
 
     #[test]
     fn broken_or_huge_patterns_are_refused() {
-        for pattern in ["(", "[a", "*a", "(?=a)", r"(?:(?:a{1000}){1000}){1000}"] {
-            assert!(PatternBudget::default().compile(pattern).is_err(), "{pattern}");
+        for (pattern, expected) in [
+            ("(", "error parsing regexp: missing closing ): `(`"),
+            ("[a", "error parsing regexp: missing closing ]: `[a`"),
+            ("*a", "error parsing regexp: missing argument to repetition operator: `*`"),
+            ("(?=a)", "error parsing regexp: invalid or unsupported Perl syntax: `(?=`"),
+            (r"(?:(?:a{1000}){1000}){1000}", "the pattern is too complex"),
+        ] {
+            assert_eq!(PatternBudget::default().compile(pattern).err().as_deref(), Some(expected));
         }
     }
 
@@ -219,5 +122,15 @@ mod tests {
         let mut budget = PatternBudget::default();
         let compiled = (0..10_000).take_while(|index| budget.compile(&format!("^a{index}$")).is_ok()).count();
         assert_eq!(compiled, TOTAL_SIZE / SIZE_LIMITS[0]);
+    }
+
+    #[test]
+    fn patterns_that_are_too_large_use_up_the_budget() {
+        let mut budget = PatternBudget::default();
+        let errors: Vec<String> =
+            (0..40).filter_map(|number| budget.compile(&format!(r"^\pL{{300}}{number}$")).err()).collect();
+        let too_complex = errors.iter().filter(|error| *error == "the pattern is too complex").count();
+        assert_eq!(errors.len(), 40);
+        assert!((20..30).contains(&too_complex), "{too_complex}");
     }
 }

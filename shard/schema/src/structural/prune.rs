@@ -1,10 +1,12 @@
 //! Pruning: removes fields that a schema does not specify.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::field::{FieldPath, MAX_FINDINGS};
 
-use super::{Additional, Dialect, Inner, Node, NodeId};
+use super::{Additional, DefaultValue, Dialect, Inner, Node, NodeId};
 
 /// The fields of every object's root, and of every embedded resource's root.
 pub(super) const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -20,6 +22,25 @@ pub(super) fn prune_nested(schema: &Inner, node: NodeId, value: &mut Value) -> V
     let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
     pruner.prune(value, Some(node), Level::Nested);
     pruner.unknown
+}
+
+/// Prunes the defaults of a schema. Only those below map entries can have unknown fields: others are checked before.
+pub(super) fn prune_defaults(schema: &mut Inner) {
+    let mut pruned = Vec::new();
+    for (id, node) in schema.nodes.iter().enumerate() {
+        for (place, property) in node.places().enumerate() {
+            let Some(default) = &property.default else { continue };
+            let mut value = default.value.clone();
+            if !prune_nested(schema, property.node, &mut value).is_empty() {
+                pruned.push((id, place, DefaultValue::new(value)));
+            }
+        }
+    }
+    for (id, place, default) in pruned {
+        if let Some(property) = schema.nodes[id].places_mut().nth(place) {
+            property.default = Some(Arc::new(default));
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -96,9 +117,12 @@ impl<'s> Pruner<'s> {
                         }
                         continue;
                     }
-                    if let FieldSchema::Specified(id) = self.node_of(node, name) {
-                        self.with_field(name, |pruner| pruner.prune(field, Some(id), Level::Nested));
-                    }
+                    let id = match self.node_of(node, name) {
+                        FieldSchema::Specified(id) => Some(id),
+                        FieldSchema::Untyped => None,
+                        FieldSchema::Any | FieldSchema::Unknown => continue,
+                    };
+                    self.with_field(name, |pruner| pruner.prune(field, id, Level::Nested));
                 }
             }
             Value::Array(items) => {
@@ -131,9 +155,11 @@ impl<'s> Pruner<'s> {
         }
         match (&node.additional, self.schema.dialect) {
             (Additional::Schema(property), _) => FieldSchema::Specified(property.node),
-            // In a structural schema, `true` allows any fields but does not specify their content.
-            (Additional::Any, Dialect::Structural) => FieldSchema::Untyped,
             (Additional::Any, Dialect::OpenApi) => FieldSchema::Any,
+            // In a structural schema, `true` allows any fields but does not specify their content. The fields that
+            // `false` refuses are errors of the object, so they are kept.
+            (Additional::Any, _) => FieldSchema::Untyped,
+            (Additional::Refused, Dialect::Structural | Dialect::StructuralDefaults) => FieldSchema::Untyped,
             (Additional::Unspecified | Additional::Refused, _) => FieldSchema::Unknown,
         }
     }

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Number, Value};
 
 use super::equality::{compare, identity};
 use super::list_type::{by_key, key_of};
-use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
+use super::{Additional, Bound, Checks, Dialect, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
 use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS, go_float, go_quote};
 
 /// Validates `value`; parts that equal the corresponding part of `old` count as valid.
@@ -23,6 +23,7 @@ pub(super) fn validate(
     let start = FieldPath::root();
     let validator = Validator { schema, base, steps_left: Cell::new(Some(MAX_STEPS)) };
     validator.value(node, value, old, Location::Base(&start), &mut errors);
+    remove_duplicates(&mut errors);
     if validator.steps_left.get().is_none() {
         let detail = "the object and its schema are too complex together to be validated";
         errors.push(FieldError::forbidden(base.clone(), detail));
@@ -33,6 +34,10 @@ pub(super) fn validate(
 /// Maximum number of steps (comparisons of a value with a schema) for one object. Nested alternatives multiply:
 /// without a limit, a schema of a few megabytes could occupy a processor for hours.
 const MAX_STEPS: u64 = 10_000_000;
+
+/// The number of checks that a value has passed, as Kubernetes counts them: of several alternatives that fail, the errors
+/// of the one with the most passed checks are reported.
+type Passed = u64;
 
 struct Validator<'s> {
     schema: &'s Inner,
@@ -50,13 +55,12 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
-        if old != Some(value) {
-            self.changed_value(id, value, old, location, errors);
-        }
+    ) -> Passed {
+        if old == Some(value) { 0 } else { self.changed_value(id, value, old, location, errors) }
     }
 
-    /// Validates a value that differs from the old one.
+    /// Validates a value that differs from the old one. Each check that applies to the value counts as passed once, some
+    /// twice.
     fn changed_value(
         &self,
         id: NodeId,
@@ -64,39 +68,53 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
+    ) -> Passed {
         if errors.len() >= MAX_FINDINGS || !self.spend_step(value) {
-            return;
+            return 0;
         }
         let node = self.schema.node(id);
-        self.types(node, value, location, errors);
         let checks = node.checks.as_deref();
+        let format = checks.and_then(|checks| checks.format.as_deref());
+        let has_type = !node.types.is_empty() || format.is_some();
+        let has_fitting_type = self.types(node, format, value, location, errors);
         if value.is_null() {
             if let Some(checks) = checks {
                 self.enumeration(checks, value, location, errors);
             }
-            return;
+            return has_fitting_type.into();
         }
+        // The type, alternatives (2), the enumeration, and the schema itself.
+        let mut passed = if has_type { Passed::from(has_fitting_type) + 5 } else { 4 };
         if let Some(checks) = checks {
-            self.combinations(checks, value, old, location, errors);
-            match value {
-                Value::String(text) => self.text(checks, text, location, errors),
-                Value::Number(number) => self.number(node, checks, number, location, errors),
-                _ => {}
-            }
+            passed += self.combinations(checks, value, old, location, errors);
         }
-        if let Value::Array(items) = value {
-            self.items(node, items, old, location, errors);
-            if let Some(checks) = checks {
-                self.item_count(checks, items, location, errors);
+        match value {
+            Value::String(text) => {
+                let has_text_format = checks.is_some_and(|checks| checks.has_text_format);
+                passed += 1 + Passed::from(has_text_format);
+                if let Some(checks) = checks {
+                    self.text(checks, text, location, errors);
+                }
             }
+            Value::Number(number) => {
+                passed += 2;
+                self.number(node, checks, number, location, errors);
+            }
+            Value::Array(items) => {
+                passed += 2 + self.items(node, items, old, location, errors);
+                if let Some(checks) = checks {
+                    self.item_count(checks, items, location, errors);
+                }
+            }
+            _ => {}
         }
         if let Some(checks) = checks {
             self.enumeration(checks, value, location, errors);
         }
         if let Value::Object(fields) = value {
-            self.fields(node, fields, old, location, errors);
+            passed += 1 + self.fields(node, fields, old, location, errors);
         }
+        passed
     }
 
     fn property(
@@ -106,11 +124,12 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
+    ) -> Passed {
         let is_nullable_here_only = property.nullable && !self.schema.node(property.node).nullable;
-        if !(value.is_null() && is_nullable_here_only) {
-            self.value(property.node, value, old, location, errors);
+        if value.is_null() && is_nullable_here_only {
+            return 0;
         }
+        self.value(property.node, value, old, location, errors)
     }
 
     /// Counts the cost of a value. Returns false once the limit is exceeded.
@@ -133,9 +152,20 @@ impl<'s> Validator<'s> {
         }
     }
 
-    fn types(&self, node: &Node, value: &Value, location: Location<'_>, errors: &mut Vec<FieldError>) {
-        if node.types.is_empty() {
-            return;
+    /// Returns whether the value has the type of the schema.
+    fn types(
+        &self,
+        node: &Node,
+        format: Option<&str>,
+        value: &Value,
+        location: Location<'_>,
+        errors: &mut Vec<FieldError>,
+    ) -> bool {
+        // Built-in types have formats of other systems, which say nothing about the type.
+        let format = format.filter(|_| self.schema.dialect != Dialect::OpenApi);
+        let is_typed = !node.types.is_empty();
+        if !is_typed && (format.is_none() || value.is_null()) {
+            return true;
         }
         let fits = match value {
             Value::Null => node.nullable,
@@ -150,12 +180,27 @@ impl<'s> Validator<'s> {
             Value::Array(_) => node.types.contains(TypeSet::ARRAY),
             Value::Object(_) => node.types.contains(TypeSet::OBJECT),
         };
-        if !fits {
-            let actual = type_name(value);
-            let expected = node.types.names();
-            let detail = format!("{} in body must be of type {expected}: \"{actual}\"", name_of(location));
-            errors.push(FieldError::type_invalid_str(self.path_of(location), actual, &detail));
+        if let Some(format) = format.filter(|_| !value.is_null()) {
+            let is_numeric = node.types.contains(TypeSet::INTEGER) || node.types.contains(TypeSet::NUMBER);
+            let is_text_or_list = value.is_string() || value.is_array();
+            if is_text_or_list && !is_numeric {
+                return true;
+            }
+            let actual = go_format(value);
+            if !is_text_or_list && !fits && actual != format {
+                self.type_error(format, actual, location, errors);
+                return false;
+            }
         }
+        if !fits {
+            self.type_error(&node.types.names(), type_name(value), location, errors);
+        }
+        fits
+    }
+
+    fn type_error(&self, expected: &str, actual: &str, location: Location<'_>, errors: &mut Vec<FieldError>) {
+        let detail = format!("{} in body must be of type {expected}: \"{actual}\"", name_of(location));
+        errors.push(FieldError::type_invalid_str(self.path_of(location), actual, &detail));
     }
 
     fn combinations(
@@ -165,58 +210,68 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
+    ) -> Passed {
         let try_one = |id: NodeId| {
             let mut failures = Vec::new();
-            self.changed_value(id, value, old, location, &mut failures);
-            failures
+            let passed = self.changed_value(id, value, old, location, &mut failures);
+            (passed, failures)
         };
+        let mut passed = 0;
         if !checks.any_of.is_empty() {
-            let mut best: Option<Vec<FieldError>> = None;
+            let mut best: Option<(Passed, Vec<FieldError>)> = None;
             for id in &checks.any_of {
-                let failures = try_one(*id);
-                let has_fewer_errors = best.as_ref().is_none_or(|best| failures.len() < best.len());
-                if has_fewer_errors {
-                    best = Some(failures);
+                let attempt = try_one(*id);
+                let is_valid = attempt.1.is_empty();
+                if is_valid || best.as_ref().is_none_or(|best| attempt.0 > best.0) {
+                    best = Some(attempt);
                 }
-                if best.as_ref().is_some_and(Vec::is_empty) {
+                if is_valid {
                     break;
                 }
             }
-            if let Some(failures) = best.filter(|failures| !failures.is_empty()) {
-                errors.push(self.composite(location, "must validate at least one schema (anyOf)"));
-                errors.extend(failures);
+            if let Some((count, failures)) = best {
+                passed += count;
+                if !failures.is_empty() {
+                    errors.push(self.composite(location, "must validate at least one schema (anyOf)"));
+                    errors.extend(failures);
+                }
             }
         }
         if !checks.one_of.is_empty() {
-            let mut valid = 0;
-            let mut best: Option<Vec<FieldError>> = None;
+            let (mut valid, mut first_valid) = (0, 0);
+            let mut best: Option<(Passed, Vec<FieldError>)> = None;
             for id in &checks.one_of {
-                let failures = try_one(*id);
-                if failures.is_empty() {
+                let attempt = try_one(*id);
+                if attempt.1.is_empty() {
                     valid += 1;
-                } else if best.as_ref().is_none_or(|best| failures.len() < best.len()) {
-                    best = Some(failures);
+                    first_valid = if valid == 1 { attempt.0 } else { first_valid };
+                } else if best.as_ref().is_none_or(|best| attempt.0 > best.0) {
+                    best = Some(attempt);
                 }
             }
-            if valid == 0 {
-                let text = "must validate one and only one schema (oneOf). Found none valid";
-                errors.push(self.composite(location, text));
-                errors.extend(best.unwrap_or_default());
-            } else if valid > 1 {
-                let text = format!(
-                    "must validate one and only one schema (oneOf). Found {valid} valid alternatives"
-                );
-                errors.push(self.composite(location, &text));
+            match valid {
+                0 => {
+                    let text = "must validate one and only one schema (oneOf). Found none valid";
+                    errors.push(self.composite(location, text));
+                    let (count, failures) = best.unwrap_or_default();
+                    passed += count;
+                    errors.extend(failures);
+                }
+                1 => passed += first_valid,
+                _ => {
+                    let text = format!(
+                        "must validate one and only one schema (oneOf). Found {valid} valid alternatives"
+                    );
+                    errors.push(self.composite(location, &text));
+                }
             }
         }
         if !checks.all_of.is_empty() {
             let mut valid = 0;
             for id in &checks.all_of {
-                let failures = try_one(*id);
-                if failures.is_empty() {
-                    valid += 1;
-                }
+                let (count, failures) = try_one(*id);
+                passed += count;
+                valid += usize::from(failures.is_empty());
                 errors.extend(failures);
             }
             if valid == 0 {
@@ -226,9 +281,10 @@ impl<'s> Validator<'s> {
                 errors.push(self.composite(location, "must validate all the schemas (allOf)"));
             }
         }
-        if checks.not.is_some_and(|id| try_one(id).is_empty()) {
+        if checks.not.is_some_and(|id| try_one(id).1.is_empty()) {
             errors.push(self.composite(location, "must not validate the schema (not)"));
         }
+        passed
     }
 
     fn text(&self, checks: &Checks, text: &str, location: Location<'_>, errors: &mut Vec<FieldError>) {
@@ -266,51 +322,77 @@ impl<'s> Validator<'s> {
     fn number(
         &self,
         node: &Node,
-        checks: &Checks,
+        checks: Option<&Checks>,
         number: &Number,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) {
-        let mut refuse = |detail: String| {
+        let format = checks.and_then(|checks| checks.format.as_deref());
+        self.range("Checked", node, format, number, location, errors);
+        let Some(checks) = checks else { return };
+        let refuse = |detail: String| {
             let detail = format!("{} in body {detail}", name_of(location));
-            errors.push(FieldError::invalid(self.path_of(location), &Value::Number(number.clone()), &detail));
+            FieldError::invalid(self.path_of(location), &Value::Number(number.clone()), &detail)
         };
-        if let Some(factor) = checks.multiple_of
-            && !is_multiple(number, factor)
-        {
-            refuse(format!("should be a multiple of {}", go_float(factor)));
-        }
-        if let Some(Bound { value, exclusive }) = &checks.maximum {
-            match (compare(number, value), exclusive) {
-                (Ordering::Greater, false) => {
-                    refuse(format!("should be less than or equal to {}", go_number(value)))
-                }
-                (Ordering::Greater | Ordering::Equal, true) => {
-                    refuse(format!("should be less than {}", go_number(value)));
-                }
-                _ => {}
+        if let Some(factor) = checks.multiple_of {
+            if let Some(factor) = Number::from_f64(factor) {
+                self.range("MultipleOf", node, format, &factor, location, errors);
+            }
+            if !is_multiple(number, factor) {
+                errors.push(refuse(format!("should be a multiple of {}", go_float(factor))));
             }
         }
         if let Some(Bound { value, exclusive }) = &checks.minimum {
+            self.range("Minimum boundary", node, format, value, location, errors);
             match (compare(number, value), exclusive) {
                 (Ordering::Less, false) => {
-                    refuse(format!("should be greater than or equal to {}", go_number(value)))
+                    let bound = go_number(value);
+                    errors.push(refuse(format!("should be greater than or equal to {bound}")));
                 }
                 (Ordering::Less | Ordering::Equal, true) => {
-                    refuse(format!("should be greater than {}", go_number(value)));
+                    errors.push(refuse(format!("should be greater than {}", go_number(value))));
                 }
                 _ => {}
             }
         }
-        if let Some(format) = checks.format.as_deref()
-            && !formats::number_has_format(format, number)
-        {
-            let types = node.types.names();
-            let name = name_of(location);
-            let detail = format!("Checked value must be of type {types} with format {format} in {name}");
-            let value = Value::Number(number.clone());
-            errors.push(FieldError::invalid(self.path_of(location), &value, &detail));
+        if let Some(Bound { value, exclusive }) = &checks.maximum {
+            self.range("Maximum boundary", node, format, value, location, errors);
+            match (compare(number, value), exclusive) {
+                (Ordering::Greater, false) => {
+                    errors.push(refuse(format!("should be less than or equal to {}", go_number(value))));
+                }
+                (Ordering::Greater | Ordering::Equal, true) => {
+                    errors.push(refuse(format!("should be less than {}", go_number(value))));
+                }
+                _ => {}
+            }
         }
+    }
+
+    /// Reports a number that Go cannot convert to the type and the format.
+    fn range(
+        &self,
+        subject: &str,
+        node: &Node,
+        format: Option<&str>,
+        number: &Number,
+        location: Location<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let format = format.filter(|format| match node.types {
+            TypeSet::INTEGER => matches!(*format, "int32" | "int64"),
+            TypeSet::NUMBER => matches!(*format, "float" | "double"),
+            _ => false,
+        });
+        if formats::number_has_format(node.types, format, number) {
+            return;
+        }
+        let (types, name) = (node.types.names(), name_of(location));
+        let detail = match format {
+            Some(format) => format!("{subject} value must be of type {types} with format {format} in {name}"),
+            None => format!("{subject} value must be of type {types} (default format) in {name}"),
+        };
+        errors.push(FieldError::invalid_str(self.base.clone(), "", &detail));
     }
 
     fn items(
@@ -320,8 +402,9 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
-        let Some(property) = &node.items else { return };
+    ) -> Passed {
+        let Some(property) = &node.items else { return 0 };
+        let mut passed = 0;
         // Only the items of a map list have an identity; the items of other lists are new whenever the list changes.
         let old_items = match (&node.list_type, old.and_then(Value::as_array)) {
             (ListType::Map { keys }, Some(old_items)) => by_key(keys, old_items),
@@ -334,8 +417,9 @@ impl<'s> Validator<'s> {
                 }
                 _ => None,
             };
-            self.property(property, item, old_item, Location::Index(&location, index), errors);
+            passed += self.property(property, item, old_item, Location::Index(&location, index), errors);
         }
+        passed
     }
 
     fn item_count(
@@ -374,8 +458,9 @@ impl<'s> Validator<'s> {
         old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
+    ) -> Passed {
         let checks = node.checks.as_deref();
+        let mut passed = 0;
         if let Some(checks) = checks {
             if let Some(min) = checks.min_properties.filter(|min| fields.len() < *min) {
                 let detail = format!("{} in body should have at least {min} properties", name_of(location));
@@ -387,22 +472,30 @@ impl<'s> Validator<'s> {
         }
         for (name, field) in fields {
             let old_field = old.and_then(|old| old.get(name));
-            let property = match (node.property(name), &node.additional) {
-                (Some(property), _) | (None, Additional::Schema(property)) => property,
-                (None, Additional::Refused) => {
-                    let detail = format!("{}.{name} in body is a forbidden property", name_of(location));
-                    errors.push(FieldError::invalid_str(self.path_of(location), "", &detail));
-                    continue;
+            if let Some(property) = node.property(name) {
+                passed += self.property(property, field, old_field, Location::Child(&location, name), errors);
+                continue;
+            }
+            match &node.additional {
+                Additional::Schema(property) => {
+                    // Kubernetes writes a dot before an entry of a map, even if the map has no path.
+                    let dotted = matches!(location, Location::Base(_)).then(|| format!(".{name}"));
+                    let location = Location::Child(&location, dotted.as_deref().unwrap_or(name));
+                    passed += self.property(property, field, old_field, location, errors);
                 }
-                (None, Additional::Any | Additional::Unspecified) => continue,
-            };
-            self.property(property, field, old_field, Location::Child(&location, name), errors);
+                Additional::Refused => {
+                    let detail = format!("{}.{name} in body is a forbidden property", name_of(location));
+                    errors.push(FieldError::invalid_str(self.path_of(location), name, &detail));
+                }
+                Additional::Any | Additional::Unspecified => {}
+            }
         }
         for name in checks.map(|checks| &checks.required).into_iter().flatten() {
             if !fields.contains_key(&**name) {
                 errors.push(FieldError::required(self.path_of(Location::Child(&location, name)), ""));
             }
         }
+        passed
     }
 
     /// The error of a combination of schemas. Kubernetes reports it at the object and names the field in the text.
@@ -413,6 +506,7 @@ impl<'s> Validator<'s> {
 
     fn path_of(&self, location: Location<'_>) -> FieldPath {
         let below = location.path();
+        let below = below.as_str().strip_prefix('.').map_or_else(|| below.clone(), FieldPath::new);
         if self.base.is_root() || below.is_root() {
             return if below.is_root() { self.base.clone() } else { below };
         }
@@ -420,15 +514,33 @@ impl<'s> Validator<'s> {
     }
 }
 
+/// Removes errors that several alternatives report.
+fn remove_duplicates(errors: &mut Vec<FieldError>) {
+    if errors.len() > 1 {
+        let mut seen = HashSet::with_capacity(errors.len());
+        errors.retain(|error| seen.insert(error.to_string()));
+    }
+}
+
 fn name_of(location: Location<'_>) -> String {
     location.path().as_str().to_owned()
+}
+
+/// The format of a value in Go.
+fn go_format(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if !number.is_i64() => "float64",
+        Value::Number(_) => "int64",
+        _ => "",
+    }
 }
 
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
+        // Go holds larger integers as floats.
+        Value::Number(number) if !number.is_i64() => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",

@@ -1,6 +1,7 @@
 //! Sets the rules of ClusterRoles with an aggregation rule: the rules of all other ClusterRoles in the logical cluster that
 //! it selects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -82,7 +83,7 @@ impl Controller for RoleAggregation {
                 return Ok(ReconcileOutcome::Done);
             }
         };
-        if role["rules"] == rules || (role["rules"].is_null() && rules == Value::Array(Vec::new())) {
+        if role["rules"] == rules {
             return Ok(ReconcileOutcome::Done);
         }
         let mut new = role;
@@ -94,12 +95,14 @@ impl Controller for RoleAggregation {
     }
 }
 
-/// The rules of the roles that an aggregated role selects, each once: by selector, then by name.
+/// The rules of the roles that an aggregated role selects, each once: by selector, then by name. Null if there are none,
+/// as in all roles without rules.
 fn aggregate(role: &Value, roles: &[Value]) -> Result<Value, SelectorError> {
     let name = &role["metadata"]["name"];
     let mut others: Vec<&Value> = roles.iter().filter(|other| other["metadata"]["name"] != *name).collect();
     others.sort_by_key(|other| other["metadata"]["name"].as_str());
     let mut rules: Vec<Value> = Vec::new();
+    let mut known: HashSet<&Value> = HashSet::new();
     for selector in role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten() {
         let selector = LabelSelector::of_object(selector)?;
         for other in &others {
@@ -108,13 +111,13 @@ fn aggregate(role: &Value, roles: &[Value]) -> Result<Value, SelectorError> {
                 continue;
             }
             for rule in other["rules"].as_array().into_iter().flatten() {
-                if !rules.contains(rule) {
+                if known.insert(rule) {
                     rules.push(rule.clone());
                 }
             }
         }
     }
-    Ok(rules.into())
+    Ok(if rules.is_empty() { Value::Null } else { rules.into() })
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn rules_are_collected_by_selector_and_name_and_each_once() {
             json!([{"matchLabels": {"to": "b"}}, {"matchExpressions": [{"key": "also", "operator": "Exists"}]}]),
             json!([{"verbs": ["watch"]}, {"verbs": ["list"]}]),
         ),
-        (json!([{"matchLabels": {"to": "nobody"}}]), json!([])),
+        (json!([{"matchLabels": {"to": "nobody"}}]), Value::Null),
     ] {
         let sum =
             json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": selectors}});

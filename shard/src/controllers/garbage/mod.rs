@@ -346,7 +346,7 @@ impl GarbageCollector {
             Ok(object)
         };
         let target = self.target(cluster, key, resource, Verb::Patch);
-        let options = WriteOptions { field_manager: MANAGER.to_owned(), ..WriteOptions::default() };
+        let options = WriteOptions { program: MANAGER.to_owned(), ..WriteOptions::default() };
         absent_is_done(resource.registry.update(&target, &key.name, &changed, &options).await.map(drop))
     }
 

@@ -162,8 +162,12 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
     if let Some(all) = new["spec"]["finalizers"].as_array_mut() {
         all.retain(|one| one != NAMESPACE_FINALIZER);
     }
-    let is_kept = finalizers(&new).next().is_some()
-        || new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    let has_finalizers = finalizers(&new).next().is_some();
+    if !has_finalizers && let Some(spec) = new["spec"].as_object_mut() {
+        spec.remove("finalizers");
+    }
+    let is_kept =
+        has_finalizers || new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
     Plan { namespace: is_kept.then_some(new), next: ReconcileOutcome::Done }
 }
 

@@ -13,7 +13,7 @@ fn a_terminating_namespace_is_removed_with_its_last_finalizer() {
         (json!(["kubernetes"]), json!(null), None),
         (json!(["kubernetes"]), json!([]), None),
         (json!(["kubernetes", "a/b"]), json!([]), Some(json!(["a/b"]))),
-        (json!(["kubernetes"]), json!(["a/b"]), Some(json!([]))),
+        (json!(["kubernetes"]), json!(["a/b"]), Some(Value::Null)),
     ] {
         let old = json!({"metadata": {"finalizers": metadata}, "spec": {"finalizers": spec}});
         let plan = plan(&old, &empty, Timestamp::UNIX_EPOCH);

@@ -52,7 +52,14 @@ impl Kind {
 
 impl Server {
     /// Starts a server with its files in a folder, which is emptied first.
-    pub(super) async fn start(kind: &Kind, folder: &Path) -> Result<Self, LoadError> {
+    ///
+    /// The cache of a shard's store has its default size, or the given one, which a measurement of memory that grows with
+    /// the number of objects needs: what it finds is not a cache that fills.
+    pub(super) async fn start(
+        kind: &Kind,
+        folder: &Path,
+        cache_size: Option<&'static str>,
+    ) -> Result<Self, LoadError> {
         let disk = |source| LoadError::Disk { path: folder.to_owned(), source };
         if folder.exists() {
             std::fs::remove_dir_all(folder).map_err(disk)?;
@@ -60,14 +67,14 @@ impl Server {
         std::fs::create_dir_all(folder).map_err(disk)?;
         let folder = folder.canonicalize().map_err(disk)?;
         match kind {
-            Kind::Fairlead => Self::start_shard(&folder).await,
+            Kind::Fairlead => Self::start_shard(&folder, cache_size).await,
             Kind::Kcp(program) => Self::start_kcp(program, &folder).await,
         }
     }
 
-    async fn start_shard(folder: &Path) -> Result<Self, LoadError> {
+    async fn start_shard(folder: &Path, cache_size: Option<&'static str>) -> Result<Self, LoadError> {
         // No compaction within a measurement.
-        let settings = ShardSettings { compaction_interval: "24h", verify_at_start: false };
+        let settings = ShardSettings { compaction_interval: "24h", verify_at_start: false, cache_size };
         let shard = Shard::start(folder, &settings).await?;
         let endpoint =
             Endpoint::parse(&shard.url()).map_err(|error| LoadError::Unexpected(error.to_string()))?;

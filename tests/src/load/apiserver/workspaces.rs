@@ -68,7 +68,7 @@ pub(super) async fn large_definition(server: &Server, size: Size) -> Result<Vec<
     let per_workspace = |from: u64, to: u64| (to as f64 - from as f64) / (count - half) as f64 / 1024.0;
     let (with, without) = (per_workspace(before, between), per_workspace(between, after));
     let conditions = format!(
-        "{lines} lines of YAML, {} B, workspaces {half} to {count}: {with:.2} KiB each; an empty one {without:.2} KiB",
+        "{lines} lines of YAML, {} B, page cache 1 MiB, workspaces {half} to {count}: {with:.2} KiB each; an empty one {without:.2} KiB",
         object.to_string().len()
     );
     Ok(vec![

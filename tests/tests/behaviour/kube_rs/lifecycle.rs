@@ -198,6 +198,45 @@ async fn an_initializer_delays_a_workspace_until_it_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_terminator_delays_the_deletion_of_a_workspace_until_it_is_removed() {
+    let installation = Installation::start(1).await;
+    let root = installation.admin("/clusters/root");
+    let options = WriteOptions::default();
+    let custom = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": { "name": "dock" },
+        "spec": { "terminator": true, "extend": { "with": [{ "name": "universal", "path": "root" }] } },
+    });
+    root.create::<Value>(TYPES, &custom, &options).await.unwrap();
+    let mut wanted = workspace("held", "root");
+    wanted["spec"]["type"]["name"] = json!("dock");
+    until("the type is known", || root.create::<Value>(WORKSPACES, &wanted, &options)).await;
+    let ready = until_ready(&root, "held").await;
+    let id = ready["spec"]["cluster"].as_str().unwrap();
+    root.delete(&format!("{WORKSPACES}/held"), &DeleteOptions::default()).await.unwrap();
+    until_object(&root, WORKSPACES, "held", |object| object["status"]["phase"] == "Terminating").await;
+    let cluster = installation.admin(&format!("/clusters/{id}"));
+    let status = format!("{LOGICAL_CLUSTERS}/cluster/status");
+    let done = json!({ "status": { "terminators": [] } });
+    let patched: Value = cluster.patch(&status, PatchType::Merge, &done, &options).await.unwrap();
+    assert!(patched["metadata"]["deletionTimestamp"].is_string(), "{patched}");
+    until_gone(&root, WORKSPACES, "held").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_of_exports_are_refused() {
+    let installation = Installation::start(1).await;
+    let root = installation.admin("/clusters/root");
+    let slices = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices";
+    let slice = json!({
+        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": { "name": "mine" },
+        "spec": { "export": { "name": "tenancy.kcp.io", "path": "root" } },
+    });
+    let refused = root.create::<Value>(slices, &slice, &WriteOptions::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Some(403));
+    assert!(refused.to_string().contains("endpoints of APIExports are not supported yet"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_gets_a_home_workspace_at_the_first_request() {
     let installation = Installation::start(1).await;
     let root = installation.admin("/clusters/root");

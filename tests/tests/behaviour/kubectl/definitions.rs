@@ -247,6 +247,28 @@ async fn users_can_query_their_identity_and_rights() {
         session.ok("create clusterrolebinding enter --clusterrole=enter --user=jane").await;
         assert_eq!(may_jane(&session, "list").await, "true");
         assert_eq!(may_jane(&session, "delete").await, "false");
+        session.prints(&["auth", "can-i", "list", "configmaps", "--as=jane"], "yes").await;
+        let refused = session.run(&["auth", "can-i", "delete", "configmaps", "--as=jane"]).await;
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(refused.stdout.starts_with("no"), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_service_accounts_are_created_and_reviewed() {
+    with_each(|session: Session| async move {
+        session.ok("create serviceaccount robot").await;
+        let token = session.ok("create token robot --duration=10m").await;
+        let review = format!(
+            "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nspec: {{token: {}}}\n",
+            token.trim()
+        );
+        let arguments = "create --validate=false -f - -o jsonpath={.status.user.username}";
+        let user = session.kubectl.ok_with_input(arguments, &review).await.unwrap();
+        assert_eq!(user, "system:serviceaccount:default:robot");
+        let refused = session.refused(&["create", "token", "nobody"]).await;
+        assert!(refused.contains(r#"serviceaccounts "nobody" not found"#), "{refused}");
     })
     .await;
 }

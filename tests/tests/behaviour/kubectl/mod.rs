@@ -1,6 +1,7 @@
 //! kubectl, with all installed versions.
 
 mod definitions;
+mod deletion;
 mod events;
 mod guide;
 mod objects;

@@ -58,7 +58,11 @@ impl Server {
     }
 
     pub async fn with(pki: &Pki, dns_name: &str, protocols: Protocols) -> Self {
-        let acceptor = TlsAcceptor::from(Arc::new(tls_config(pki, dns_name, protocols)));
+        Self::serving(tls_config(pki, dns_name, protocols)).await
+    }
+
+    pub async fn serving(tls: rustls::ServerConfig) -> Self {
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (sender, calls) = mpsc::unbounded_channel();

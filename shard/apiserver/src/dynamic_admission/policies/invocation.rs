@@ -6,7 +6,7 @@ use fairlead_process::Status;
 use serde_json::Value;
 
 use super::super::expressions::RequestVariables;
-use super::super::request::{admission_request, reviewed};
+use super::super::request::{WrittenObject, admission_request, reviewed};
 use super::binding::Binding;
 use super::index::BoundPolicy;
 use super::params::{ConfigurationError, Parameter};
@@ -114,13 +114,17 @@ impl PolicyReview<'_> {
         old: Option<&Value>,
     ) -> Result<RequestVariables, Status> {
         let request = admission_request(self.write, version, self.operation);
-        let object = self.reviewed_if_any(version, object).await?;
-        let old = self.reviewed_if_any(version, old).await?;
+        let object = self.reviewed_if_any(version, object.map(WrittenObject::New)).await?;
+        let old = self.reviewed_if_any(version, old.map(WrittenObject::Old)).await?;
         let variables = RequestVariables::new(self.host()?, self.write, request, object, old);
         Ok(variables.with_namespace(self.namespaces.namespace_of(self.write)?))
     }
 
-    async fn reviewed_if_any(&self, version: &str, object: Option<&Value>) -> Result<Option<Value>, Status> {
+    async fn reviewed_if_any(
+        &self,
+        version: &str,
+        object: Option<WrittenObject<'_>>,
+    ) -> Result<Option<Value>, Status> {
         match object {
             Some(object) => reviewed(self.objects.annotations(), self.write, version, object).await.map(Some),
             None => Ok(None),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::expressions::{ConditionsResult, Expression, ExpressionFailure, RequestVariables};
 use super::super::patched::{MAX_PATCHED, PatchedObject};
 use super::super::reinvocation::{MutationRun, Reinvocations};
-use super::super::request::reviewed;
+use super::super::request::{WrittenObject, reviewed};
 use super::budget::RequestBudget;
 use super::invocation::Invocation;
 use super::message::{mutation_message, mutation_refusal};
@@ -143,7 +143,8 @@ impl PolicyReview<'_> {
                         Some(scale) => scale.apply(&patched.after, object).map_err(Status::internal)?,
                         None => patched.into_requested(annotations, self.write).await?,
                     };
-                    let next = reviewed(annotations, self.write, &invocation.version, &changed).await?;
+                    let next = WrittenObject::New(&changed);
+                    let next = reviewed(annotations, self.write, &invocation.version, next).await?;
                     *object = changed;
                     variables.set_object(next);
                 }

@@ -7,6 +7,8 @@
 
 mod configuration;
 mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod index;
 mod review;
 
@@ -26,7 +28,7 @@ use super::host::AdmissionHost;
 use super::matching::{NamespaceReader, Operation};
 use super::patched::{MAX_PATCHED, PatchedObject};
 use super::reinvocation::{MutationRun, Reinvocations};
-use super::request::{admission_request, reviewed};
+use super::request::{WrittenObject, admission_request, reviewed};
 use crate::hub::Hub;
 use crate::registry::{AdmissionRequest, ObjectStore};
 use crate::scope::Scope;
@@ -144,8 +146,8 @@ impl WebhookReview<'_> {
             return Ok(None);
         }
         let Some(conditions) = webhook.conditions() else { return Ok(Some(version)) };
-        let object = self.reviewed_if_any(&version, object).await?;
-        let old = self.reviewed_if_any(&version, old).await?;
+        let object = self.reviewed_if_any(&version, object.map(WrittenObject::New)).await?;
+        let old = self.reviewed_if_any(&version, old.map(WrittenObject::Old)).await?;
         let request = admission_request(write, &version, self.operation);
         let host =
             self.host.ok_or_else(|| Status::service_unavailable("not yet ready to handle request", 1))?;
@@ -169,8 +171,8 @@ impl WebhookReview<'_> {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<bool, Status> {
-        let reviewed = self.reviewed(version, object).await?;
-        let reviewed_old = self.reviewed_if_any(version, old).await?;
+        let reviewed = self.reviewed(version, WrittenObject::New(object)).await?;
+        let reviewed_old = self.reviewed_if_any(version, old.map(WrittenObject::Old)).await?;
         let review = Review {
             webhook,
             version,
@@ -207,8 +209,8 @@ impl WebhookReview<'_> {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let object = self.reviewed_if_any(&version, object).await?;
-        let old = self.reviewed_if_any(&version, old).await?;
+        let object = self.reviewed_if_any(&version, object.map(WrittenObject::New)).await?;
+        let old = self.reviewed_if_any(&version, old.map(WrittenObject::Old)).await?;
         let review = Review {
             webhook,
             version: &version,
@@ -231,7 +233,7 @@ impl WebhookReview<'_> {
         version: &Arc<str>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let old = self.reviewed_if_any(version, old).await?;
+        let old = self.reviewed_if_any(version, old.map(WrittenObject::Old)).await?;
         let review = Review {
             webhook,
             version,
@@ -261,11 +263,15 @@ impl WebhookReview<'_> {
     }
 
     /// The object in the version that the webhook reviews, with the annotations of its scope.
-    async fn reviewed(&self, version: &str, object: &Value) -> Result<Value, Status> {
+    async fn reviewed(&self, version: &str, object: WrittenObject<'_>) -> Result<Value, Status> {
         reviewed(self.webhooks.objects.annotations(), self.write, version, object).await
     }
 
-    async fn reviewed_if_any(&self, version: &str, object: Option<&Value>) -> Result<Option<Value>, Status> {
+    async fn reviewed_if_any(
+        &self,
+        version: &str,
+        object: Option<WrittenObject<'_>>,
+    ) -> Result<Option<Value>, Status> {
         match object {
             Some(object) => self.reviewed(version, object).await.map(Some),
             None => Ok(None),

@@ -28,6 +28,13 @@ pub(super) struct Review<'r> {
     pub(super) uid: String,
 }
 
+/// The form that the response of a webhook must have.
+pub(super) struct ExpectedResponse<'r> {
+    pub(super) kind: WebhookKind,
+    pub(super) version: ReviewVersion,
+    pub(super) uid: &'r str,
+}
+
 /// The response of a webhook.
 #[derive(Debug)]
 pub(super) struct Verdict {
@@ -49,16 +56,28 @@ impl Review<'_> {
         request["uid"] = (*self.uid).into();
         request["object"] = json!(self.object);
         request["oldObject"] = json!(self.old);
-        json!({"kind": "AdmissionReview", "apiVersion": self.api_version(), "request": request})
+        let version = self.expected().api_version();
+        json!({"kind": "AdmissionReview", "apiVersion": version, "request": request})
     }
 
+    /// What the body of the response means.
+    pub(super) fn verdict(&self, body: &[u8]) -> Result<Verdict, ResponseError> {
+        self.expected().verdict(body)
+    }
+
+    fn expected(&self) -> ExpectedResponse<'_> {
+        ExpectedResponse { kind: self.webhook.kind, version: self.webhook.review_version, uid: &self.uid }
+    }
+}
+
+impl ExpectedResponse<'_> {
     /// What the body of the response means.
     pub(super) fn verdict(&self, body: &[u8]) -> Result<Verdict, ResponseError> {
         let mut review: Value = serde_json::from_slice(body)?;
         let Some(Value::Object(mut response)) = review.get_mut("response").map(Value::take) else {
             return Err(ResponseError::Absent);
         };
-        if self.webhook.review_version == ReviewVersion::V1 {
+        if self.version == ReviewVersion::V1 {
             self.check_answer(&review, &response)?;
         }
         let patch = self.patch(&response)?;
@@ -76,7 +95,7 @@ impl Review<'_> {
     fn check_answer(&self, review: &Value, response: &Map<String, Value>) -> Result<(), ResponseError> {
         let got = response.get("uid").and_then(Value::as_str).unwrap_or_default();
         if got != self.uid {
-            return Err(ResponseError::Uid { expected: self.uid.clone(), got: got.to_owned() });
+            return Err(ResponseError::Uid { expected: self.uid.to_owned(), got: got.to_owned() });
         }
         let (version, kind) = (&review["apiVersion"], &review["kind"]);
         if *version != self.api_version() || *kind != "AdmissionReview" {
@@ -89,7 +108,7 @@ impl Review<'_> {
     fn patch(&self, response: &Map<String, Value>) -> Result<Option<Value>, ResponseError> {
         let text = |field: &str| response.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
         let (patch, patch_type) = (text("patch"), text("patchType"));
-        if self.webhook.kind == WebhookKind::Validating {
+        if self.kind == WebhookKind::Validating {
             return match (patch, patch_type) {
                 (Some(_), _) => Err(ResponseError::PatchOfValidating),
                 (None, Some(_)) => Err(ResponseError::TypeOfValidating),
@@ -100,7 +119,7 @@ impl Review<'_> {
             (None, None) => return Ok(None),
             (None, Some(_)) => return Err(ResponseError::TypeWithoutPatch),
             // The older version had one type only.
-            (Some(_), None) if self.webhook.review_version == ReviewVersion::V1 => {
+            (Some(_), None) if self.version == ReviewVersion::V1 => {
                 return Err(ResponseError::PatchWithoutType);
             }
             (Some(_), Some(other)) if other != "JSONPatch" => {
@@ -113,7 +132,7 @@ impl Review<'_> {
     }
 
     fn api_version(&self) -> &'static str {
-        match self.webhook.review_version {
+        match self.version {
             ReviewVersion::V1 => "admission.k8s.io/v1",
             ReviewVersion::V1beta1 => "admission.k8s.io/v1beta1",
         }

@@ -1,6 +1,8 @@
 //! A webhook that converts the objects of a custom resource.
 
 mod cache;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod review;
 
 use std::sync::Arc;

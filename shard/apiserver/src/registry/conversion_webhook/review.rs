@@ -77,10 +77,9 @@ fn converted_objects(version: ReviewVersion, uid: &str, body: &[u8]) -> Result<V
             version.api_version()
         ));
     }
-    let response = &mut review["response"];
-    if !response.is_object() {
+    let Some(response) = review.get_mut("response").filter(|response| response.is_object()) else {
         return Err("no response provided".to_owned());
-    }
+    };
     let got_uid = text(&response["uid"]);
     if is_checked && got_uid != uid {
         return Err(format!("expected response.uid={uid:?}, got {got_uid:?}"));
@@ -277,5 +276,10 @@ mod tests {
             vec![original()],
         );
         assert_eq!(converted.unwrap().len(), 1);
+        for body in ["[]", "1", r#"{"response": []}"#] {
+            let refused =
+                super::converted(ReviewVersion::V1beta1, "r", body.as_bytes(), "g/v2", vec![original()]);
+            assert_eq!(refused.unwrap_err().to_string(), "failed: no response provided", "{body}");
+        }
     }
 }

@@ -55,7 +55,13 @@ pub(super) fn schema(random: &mut Random) -> Json {
             "mi": { "type": "object", "additionalProperties": { "type": "integer" } },
             "mo": { "type": "object", "additionalProperties": item },
             "o": o, "ni": { "type": "integer", "nullable": true },
-            "a-b": { "type": "string" }, "namespace": { "type": "string" },
+            "a-b": { "type": "string" },
+            "namespace": bounded(json!({ "type": "string" }), "maxLength", 20), "for": { "type": "integer" },
+            "as": {
+                "type": "object",
+                "properties": { "package": { "type": "string" }, "let": { "type": "integer" } },
+                "required": ["package"],
+            },
             "pu": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
         },
         "required": ["s", "i", "ls"],
@@ -170,6 +176,8 @@ pub(super) fn object(random: &mut Random) -> Json {
     field!("ni", if random.percent(50) { Json::Null } else { json!(3) });
     field!("a-b", "dash".into());
     field!("namespace", "default".into());
+    field!("for", random.below(9).into());
+    field!("as", if random.percent(70) { json!({ "package": "p", "let": 2 }) } else { json!({}) });
     field!("pu", json!({ "any": [1, { "thing": true }] }));
     Json::Object(fields)
 }

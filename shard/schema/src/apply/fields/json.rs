@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::PathElement;
 use super::order::{escape_html, json_number};
-use super::set::FieldSet;
+use super::set::{FieldNode, FieldSet};
 
 impl FieldSet {
     /// Appends the set as JSON, byte for byte as Kubernetes writes it. One pass.
@@ -126,22 +126,22 @@ impl<'de> Visitor<'de> for ParsedVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
-        let mut parsed = Parsed { is_member: false, children: FieldSet::default() };
+        let (mut is_member, mut nodes) = (false, Vec::new());
         while let Some(text) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if text == "." {
                 map.next_value::<IgnoredAny>()?;
-                parsed.is_member = true;
+                is_member = true;
                 continue;
             }
             match PathElement::parse(&text).map_err(A::Error::custom)? {
                 Some(element) => {
                     let below: Parsed = map.next_value()?;
-                    parsed.children.push(element, below.is_member, below.children);
+                    nodes.push(FieldNode { element, is_member: below.is_member, children: below.children });
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        parsed.is_member |= parsed.children.is_empty();
-        Ok(parsed)
+        let children: FieldSet = nodes.into_iter().collect();
+        Ok(Parsed { is_member: is_member || children.is_empty(), children })
     }
 }

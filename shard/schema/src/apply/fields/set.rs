@@ -224,9 +224,15 @@ impl FieldSet {
     }
 }
 
+/// Nodes may come in any order, and several times.
 impl FromIterator<FieldNode> for FieldSet {
     fn from_iter<I: IntoIterator<Item = FieldNode>>(nodes: I) -> Self {
-        let mut set = Self::default();
+        let is_used = |node: &FieldNode| node.is_member || !node.children.is_empty();
+        let mut nodes: Vec<FieldNode> = nodes.into_iter().filter(is_used).collect();
+        if !nodes.is_sorted_by(|one, two| one.element < two.element) {
+            nodes.sort_by(|one, two| one.element.cmp(&two.element));
+        }
+        let mut set = Self { nodes: Vec::with_capacity(nodes.len()) };
         for node in nodes {
             set.push(node.element, node.is_member, node.children);
         }

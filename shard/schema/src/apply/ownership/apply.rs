@@ -44,14 +44,20 @@ pub fn apply(
     versions: &dyn ObjectVersions,
 ) -> Result<Applied, ApplyError> {
     let object_type = versions.object_type(manager.api_version).ok_or(ApplyError::NoType)?;
-    validate(object_type, configuration, Duplicates::Refused).map_err(ApplyError::Configuration)?;
     let empty = empty_like(configuration);
     let live = live.unwrap_or(&empty);
-    validate(object_type, live, Duplicates::Allowed).map_err(ApplyError::Object)?;
+    let check_live = || validate(object_type, live, Duplicates::Allowed).map_err(ApplyError::Object);
+    let check_configuration =
+        || validate(object_type, configuration, Duplicates::Refused).map_err(ApplyError::Configuration);
+    // If both are wrong, the error is that of Kubernetes, which needs the object earlier if it has no owners.
     let managed = if managed.is_empty() {
+        check_live()?;
+        check_configuration()?;
         let earlier = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
         track(managed, &empty, live, &earlier, versions)?
     } else {
+        check_configuration()?;
+        check_live()?;
         managed
     };
     let application = Application { live, configuration, manager, versions };

@@ -3,6 +3,7 @@
 use core::cmp::Ordering;
 use std::borrow::Cow;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,7 +27,7 @@ pub(super) struct Entry {
 }
 
 /// What distinguishes entries: updates in several versions have one entry each, applied configurations have one.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct ManagerIdentity {
     pub(super) name: String,
     pub(super) operation: Operation,
@@ -36,7 +37,7 @@ pub(super) struct ManagerIdentity {
 }
 
 /// The kind of write by which a manager became an owner.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum Operation {
     /// Server-side apply.
     Apply,
@@ -85,6 +86,14 @@ struct WireEntry<'a> {
     subresource: Cow<'a, str>,
 }
 
+impl WireEntry<'_> {
+    /// What distinguishes it from other entries.
+    fn identity(&self) -> (&str, Operation, &str, &str) {
+        let version = if self.operation == Operation::Update { &*self.api_version } else { "" };
+        (&self.manager, self.operation, version, &self.subresource)
+    }
+}
+
 impl ManagedFields {
     /// Parses the stored form; empty bytes are no entries.
     ///
@@ -111,8 +120,12 @@ impl ManagedFields {
     }
 
     fn of_wire(wire: Vec<WireEntry<'_>>) -> Result<Self, InvalidManagedFields> {
+        // Of several entries of a manager, the last one counts.
+        let mut known = FxHashSet::default();
+        let mut is_last: Vec<bool> = wire.iter().rev().map(|entry| known.insert(entry.identity())).collect();
+        is_last.reverse();
         let mut managed = Self::default();
-        for entry in wire {
+        for (entry, is_last) in wire.into_iter().zip(is_last) {
             if entry.api_version.is_empty() {
                 return Err(InvalidManagedFields("apiVersion must not be empty".to_owned()));
             }
@@ -121,8 +134,10 @@ impl ManagedFields {
             }
             let identity =
                 ManagerIdentity::new(&entry.manager, entry.operation, &entry.api_version, &entry.subresource);
+            if !is_last {
+                continue;
+            }
             let fields = entry.fields_v1.unwrap_or_default();
-            managed.remove(&identity);
             managed.entries.push(Entry {
                 identity,
                 api_version: entry.api_version.into_owned(),
@@ -140,9 +155,11 @@ impl ManagedFields {
 
     /// Whether the same managers own the same fields, whatever the times.
     pub fn has_same_owners(&self, other: &Self) -> bool {
+        let others: FxHashMap<&ManagerIdentity, &Entry> =
+            other.entries.iter().map(|entry| (&entry.identity, entry)).collect();
         self.entries.len() == other.entries.len()
             && self.entries.iter().all(|entry| {
-                other
+                others
                     .get(&entry.identity)
                     .is_some_and(|same| same.api_version == entry.api_version && same.fields == entry.fields)
             })
@@ -166,6 +183,16 @@ impl ManagedFields {
 
     pub(super) fn get(&self, identity: &ManagerIdentity) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.identity == *identity)
+    }
+
+    /// Those of the fields that the manager does not own by application, except for fields that nobody owns.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn unowned(&self, manager: &super::update::Manager<'_>, fields: FieldSet) -> FieldSet {
+        let fields = super::update::without_server_fields(fields);
+        match self.get(&manager.identity(Operation::Apply)) {
+            Some(own) => fields.difference(&own.fields),
+            None => fields,
+        }
     }
 
     pub(super) fn remove(&mut self, identity: &ManagerIdentity) -> Option<Entry> {
@@ -234,4 +261,4 @@ pub fn is_reset(managed_fields: &Value) -> bool {
 /// `managedFields` that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("invalid managedFields: {0}")]
-pub struct InvalidManagedFields(String);
+pub struct InvalidManagedFields(pub String);

@@ -17,6 +17,15 @@ pub(crate) struct Role {
 }
 
 impl Semantics for Role {
+    /// Go writes the rules even if there are none, and the storage does not tell an empty list from an absent one.
+    fn default(&self, object: &mut Value) {
+        if list(object, "rules").is_empty()
+            && let Value::Object(fields) = object
+        {
+            fields.insert("rules".to_owned(), Value::Null);
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         for (index, rule) in list(object, "rules").iter().enumerate() {
@@ -220,6 +229,20 @@ mod tests {
     const CLUSTER_ROLE: Role = Role { scope: Scope::Cluster };
     const BINDING: RoleBinding = RoleBinding { scope: Scope::Namespaced };
     const CLUSTER_BINDING: RoleBinding = RoleBinding { scope: Scope::Cluster };
+
+    #[test]
+    fn a_role_without_rules_has_null() {
+        let role = Role { scope: Scope::Cluster };
+        let one = json!([{"verbs": ["get"]}]);
+        for (rules, expected) in [(json!([]), Value::Null), (Value::Null, Value::Null), (one.clone(), one)] {
+            let mut object = json!({"rules": rules});
+            role.default(&mut object);
+            assert_eq!(object, json!({"rules": expected}));
+        }
+        let mut object = json!({});
+        role.default(&mut object);
+        assert_eq!(object, json!({"rules": null}));
+    }
 
     #[test]
     fn rules_are_checked() {

@@ -34,7 +34,7 @@ pub(in crate::structural) fn compile(
     };
     let mut compiler = Compiler {
         inner,
-        environment: BASE.clone(),
+        environment: BASE.clone().with_shared_patterns(),
         rules: Rules {
             by_node: FxHashMap::default(),
             has_rules: vec![false; inner.nodes.len()].into_boxed_slice(),

@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &str| fairlead_schema::fuzzing::fields(input));
