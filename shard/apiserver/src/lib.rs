@@ -9,6 +9,7 @@
 
 pub mod audit;
 pub mod authz;
+mod concurrency;
 mod discovery;
 mod dynamic_admission;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -32,6 +33,7 @@ mod version;
 mod watch;
 mod webhook_client;
 
+pub use concurrency::RequestLimits;
 pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
 
 pub use host::{
@@ -42,6 +44,6 @@ pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
-pub use server::{ApiServer, RequestLimits, forbidden, forbidden_because};
+pub use server::{ApiServer, forbidden, forbidden_because};
 pub use version::version_document;
 pub use watch::WatchBody;

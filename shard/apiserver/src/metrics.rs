@@ -7,15 +7,16 @@ mod names;
 mod series;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlead_process::{Metrics, MetricsError};
 use http::StatusCode;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 use names::BoundedNames;
 use series::SeriesTable;
+
+use crate::concurrency::ConcurrencyLimiter;
 
 pub(crate) use series::{LongRunning, RequestLabels, RequestScope, RequestSeries};
 
@@ -33,17 +34,11 @@ pub struct RequestMetrics(Arc<Inner>);
 
 struct Inner {
     series: SeriesTable,
-    in_flight: [Class; 2],
+    concurrency: Arc<ConcurrencyLimiter>,
     lists: ListMetrics,
     authentication: [(IntCounter, Histogram); 2],
     authenticated: IntCounter,
     authorization: [(IntCounter, Histogram); 3],
-}
-
-/// Requests of one class that are served at the moment.
-struct Class {
-    count: AtomicUsize,
-    gauge: IntGauge,
 }
 
 struct ListMetrics {
@@ -60,13 +55,6 @@ pub(crate) enum AuthorizationResult {
     NoOpinion = 2,
 }
 
-/// The class of a request for the limit of requests in flight.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RequestClass {
-    ReadOnly = 0,
-    Mutating = 1,
-}
-
 impl RequestMetrics {
     /// Registers the metrics.
     ///
@@ -78,8 +66,12 @@ impl RequestMetrics {
             "Requests being served, without watches.",
             &["request_kind"],
         )?;
-        let class =
-            |kind: &str| Class { count: AtomicUsize::new(0), gauge: in_flight.with_label_values(&[kind]) };
+        let waiting = metrics.gauge(
+            "fairlead_shard_requests_waiting_for_webhooks",
+            "Requests that wait for a webhook of their logical cluster. They are not among those being served.",
+        )?;
+        let in_flight = |kind: &str| in_flight.with_label_values(&[kind]);
+        let gauges = [in_flight("readOnly"), in_flight("mutating"), waiting];
         let authentications =
             metrics.counters("authentication_attempts", "Authentications by result.", &["result"])?;
         let authentication_durations = metrics.histograms(
@@ -106,7 +98,7 @@ impl RequestMetrics {
         )?;
         Ok(Self(Arc::new(Inner {
             series: SeriesTable::new(metrics, DURATIONS)?,
-            in_flight: [class("readOnly"), class("mutating")],
+            concurrency: ConcurrencyLimiter::new(gauges),
             lists: ListMetrics {
                 lists: metrics.counters(
                     "apiserver_cache_list_total",
@@ -128,13 +120,9 @@ impl RequestMetrics {
         })))
     }
 
-    /// Takes a place among the requests of a class, unless `limit` requests have one.
-    pub(crate) fn enter(&self, class: RequestClass, limit: usize) -> Option<InFlight> {
-        let own = &self.0.in_flight[class as usize];
-        let in_flight = InFlight { metrics: self.clone(), class };
-        own.gauge.inc();
-        // The guard gives the place back.
-        (own.count.fetch_add(1, Ordering::Relaxed) < limit).then_some(in_flight)
+    /// The limiter of concurrent requests, which these metrics show.
+    pub(crate) fn concurrency(&self) -> Arc<ConcurrencyLimiter> {
+        Arc::clone(&self.0.concurrency)
     }
 
     /// The series of requests with these labels. Costs two hashes and a shared lock.
@@ -163,20 +151,6 @@ impl RequestMetrics {
         let (group, resource) = lists.names.of(is_built_in, group, resource);
         lists.lists.with_label_values(&[group, "", resource]).inc();
         lists.returned.with_label_values(&[group, resource])
-    }
-}
-
-/// A place among the requests in flight.
-pub(crate) struct InFlight {
-    metrics: RequestMetrics,
-    class: RequestClass,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let own = &self.metrics.0.in_flight[self.class as usize];
-        own.count.fetch_sub(1, Ordering::Relaxed);
-        own.gauge.dec();
     }
 }
 

@@ -8,8 +8,11 @@ use bytes::Bytes;
 use fairlead_client::{
     Client, ClientError, ClientOptions, Credentials, Endpoint as Server, Request, TrustRoots,
 };
+use fairlead_process::Status;
 use http::Method;
 use serde_json::Value;
+
+use crate::concurrency::{TooManyWaiting, without_permit};
 
 /// The largest response: a patch that replaces an object of the largest size, in base64.
 const MAX_RESPONSE: usize = 6 << 20;
@@ -34,14 +37,15 @@ impl Endpoint {
         Self { server: connect(url, &config["caBundle"]), url: url.to_owned() }
     }
 
-    /// Posts a review and returns the body of the response.
+    /// Posts a review and returns the body of the response. The request for which it is called gives up its permit meanwhile.
     pub(crate) async fn call(&self, review: &Value, timeout: Duration) -> Result<Bytes, CallError> {
         let (client, path) =
             self.server.as_ref().map_err(|reason| CallError::Configuration(reason.clone()))?;
         let path = format!("{path}{}", query(timeout));
         let request =
             Request::new(Method::POST, path.clone()).with_body("application/json", review.to_string());
-        let Ok(response) = tokio::time::timeout(timeout, client.request_any_status(request)).await else {
+        let call = tokio::time::timeout(timeout, client.request_any_status(request));
+        let Ok(response) = without_permit(call).await? else {
             return Err(CallError::Timeout { url: self.url(timeout), after: timeout });
         };
         let response = response?;
@@ -93,10 +97,23 @@ pub(crate) enum CallError {
     Configuration(String),
     #[error(transparent)]
     Connection(#[from] ClientError),
+    #[error(transparent)]
+    TooManyWaiting(#[from] TooManyWaiting),
     #[error("Post {url:?}: context deadline exceeded (no response within {} s)", after.as_secs())]
     Timeout { url: String, after: Duration },
     #[error("the server responded with status {code}{}", excerpt(body))]
     Status { code: u16, body: Bytes },
+}
+
+impl CallError {
+    /// The 429 of a call that was not made, because too many requests wait. No failure policy decides about it: the webhook has
+    /// not failed.
+    pub(crate) fn refusal(&self) -> Option<Status> {
+        match self {
+            Self::TooManyWaiting(refused) => Some(Status::too_many_requests(refused.to_string(), 1)),
+            Self::Configuration(_) | Self::Connection(_) | Self::Timeout { .. } | Self::Status { .. } => None,
+        }
+    }
 }
 
 /// The beginning of an error page.

@@ -24,6 +24,7 @@ use http_body::Body;
 use serde_json::json;
 
 use crate::audit::{AuditLog, AuditRecord, RequestFacts};
+use crate::concurrency::{ConcurrencyLimiter, RequestLimits, with_permit};
 use crate::discovery::{Discovery, Document};
 use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedSelectors, ScopedPath};
 use crate::metrics::{AuthorizationResult, RequestMetrics, RequestSeries};
@@ -39,7 +40,6 @@ use crate::scope::ScopeSelector;
 use exchange::Exchange;
 use impersonation::impersonate;
 
-pub use limits::RequestLimits;
 pub(crate) use open_api::OpenApi;
 
 /// A Kubernetes API server over a host. Share it with an `Arc`.
@@ -51,7 +51,7 @@ pub struct ApiServer<H> {
     metrics: RequestMetrics,
     audit: Option<Arc<AuditLog>>,
     limits: RequestLimits,
-    scope_counts: limits::ScopeCounts,
+    concurrency: Arc<ConcurrencyLimiter>,
 }
 
 impl<H: Host> ApiServer<H> {
@@ -68,10 +68,10 @@ impl<H: Host> ApiServer<H> {
             annotations,
             discovery: Discovery::new(address),
             open_api,
+            concurrency: metrics.concurrency(),
             metrics,
             audit: None,
             limits: RequestLimits::default(),
-            scope_counts: limits::ScopeCounts::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl<H: Host> ApiServer<H> {
         let is_long_running =
             matches!(&requested, RequestKind::Resource(wanted) if wanted.verb == Verb::Watch);
         let scope = scopes.as_ref().and_then(ScopeSelector::one).map(|scope| scope.as_str());
-        let _place = self.enter(&parts.method, is_long_running, identity.user(), scope)?;
+        let permit = self.enter(&parts.method, is_long_running, identity.user(), scope)?;
         let audit_annotations =
             if record.is_some() { AuditAnnotations::kept() } else { AuditAnnotations::default() };
         let context = Context {
@@ -211,7 +211,8 @@ impl<H: Host> ApiServer<H> {
         } else {
             let limit = exchange::time_limit(&query, self.limits.duration)?;
             // Most requests are complete at the first poll, before a timer is set.
-            tokio::time::timeout(limit, carried_out).await.unwrap_or_else(|_| {
+            let limited = tokio::time::timeout(limit, carried_out);
+            with_permit(permit, limited).await.unwrap_or_else(|_| {
                 Err(Status::timeout("request did not complete within the allotted timeout", 0).into())
             })
         };

@@ -6,6 +6,7 @@ use fairlead_apiserver::RequestLimits;
 use serde_json::json;
 
 use crate::client::{CONFIG_MAPS, Server};
+use crate::webhooks::{Webhooks, configure};
 
 const ENDLESS: &str = r#"{"metadata": {"name": "a", "labels": {"never": "ends"}}}"#;
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -45,6 +46,50 @@ async fn requests_of_one_scope_leave_places_to_others() {
     assert_eq!(server.post(CONFIG_MAPS, &object).await.code, 429, "the scope has three of four places");
     server.create("//clusters/d/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
     server.create(&format!("//clusters/d{CONFIG_MAPS}"), &object).await;
+}
+
+#[tokio::test]
+async fn webhooks_that_do_not_respond_stop_only_their_own_scope() {
+    const WAITING: &str = "fairlead_shard_requests_waiting_for_webhooks";
+    let limits = RequestLimits { mutating: 4, ..RequestLimits::default() };
+    let server = Server::configured(|api, _| api.with_limits(limits)).await;
+    let webhooks = Webhooks::start().await;
+    let silent = webhooks.webhook("silent/a", &json!({"name": "s.example.com", "timeoutSeconds": 30}));
+    configure(&server, "validating", "v", vec![silent]).await;
+    let object = |name: &str| json!({"metadata": {"name": name}}).to_string();
+    let mut hanging: Vec<_> = (0..3)
+        .map(|number| Box::pin(server.send("POST", CONFIG_MAPS, &[JSON], object(&format!("w{number}")))))
+        .collect();
+    while server.metric(WAITING) < 3.0 {
+        for request in &mut hanging {
+            assert!(futures_util::poll!(request).is_pending());
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.metric("apiserver_current_inflight_requests{request_kind=\"mutating\"}"), 0.0);
+    let refused = server.send("POST", CONFIG_MAPS, &[JSON], object("w4")).await;
+    assert_eq!(
+        refused.failure(),
+        (
+            429,
+            "TooManyRequests".into(),
+            "too many requests of this logical cluster wait for its webhooks, please try again later".into()
+        )
+    );
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}/w4")).await.code, 404);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for _ in 0..4 {
+        let name = json!({"metadata": {"generateName": "not-reviewed-"}});
+        assert_eq!(server.post(secrets, &name).await.code, 201);
+    }
+    server.create("//clusters/d/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    assert_eq!(
+        server.send("POST", &format!("//clusters/d{CONFIG_MAPS}"), &[JSON], object("a")).await.code,
+        201
+    );
+    drop(hanging);
+    assert_eq!(server.metric(WAITING), 0.0);
+    assert_eq!(server.metric("apiserver_current_inflight_requests{request_kind=\"mutating\"}"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -284,6 +284,11 @@ async fn call(review: &Review<'_>) -> Result<Option<Verdict>, Status> {
     let webhook = review.webhook;
     let request = review.request();
     let response = webhook.endpoint.call(&request, webhook.timeout).await.map_err(ReviewError::Call);
+    if let Err(ReviewError::Call(error)) = &response
+        && let Some(refusal) = error.refusal()
+    {
+        return Err(refusal);
+    }
     let verdict = response.and_then(|body| review.verdict(&body).map_err(ReviewError::Response));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),

@@ -72,6 +72,11 @@ impl ConversionWebhook {
             review::converted(self.review_version, &uid, &body, desired, objects)
         };
         outcome.await.map_err(|failure| {
+            if let ReviewFailure::Call(error) = &failure
+                && let Some(refusal) = error.refusal()
+            {
+                return refusal;
+            }
             let message = format!("conversion webhook for {kind} {failure}");
             tracing::debug!(%message, "a conversion webhook failed");
             Status::new(500, StatusReason::Unknown, message)
