@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::creation_fence::creation_fence;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
+use crate::names::CUSTOM;
 use crate::quota::UsageTracker;
 use crate::workspace_types::TypeLookup;
 
@@ -106,6 +107,9 @@ impl Admission for ShardAdmission {
     ) -> Result<Vec<Mutation>, Status> {
         let mut fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
         fences.extend(creation_fence(&self.objects, write)?);
+        if write.verb == Verb::Create && write.resource.origin == CUSTOM {
+            fences.extend(self.authorizer()?.definitions().creation_fence(write.scope, write.resource)?);
+        }
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;

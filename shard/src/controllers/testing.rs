@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -68,13 +68,16 @@ impl Shard {
             objects: objects.clone(),
             namespaces: NamespaceLifecycle::new(objects.clone()),
             usage: usage.clone(),
+            definitions: OnceLock::new(),
         };
+        let fences = Arc::new(fences);
         let registry: Arc<dyn Registry> =
-            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(fences)));
+            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), fences.clone()));
         let built_in_registry = registry.clone();
         let built_in = built_in_resources(move |_| Some(built_in_registry.clone()));
         let definitions = Definitions::follow(objects.clone(), &hub, registry.clone(), built_in).unwrap();
         usage.set_definitions(definitions.clone());
+        let _ = fences.definitions.set(definitions.clone());
         let following = hub.clone();
         let shutdown = Shutdown::new(&Default::default());
         let tasks = Tasks::new(shutdown.clone());
@@ -382,6 +385,7 @@ struct FenceAdmission {
     objects: ObjectStore,
     namespaces: NamespaceLifecycle,
     usage: Arc<UsageTracker>,
+    definitions: OnceLock<Arc<Definitions>>,
 }
 
 #[async_trait]
@@ -401,7 +405,12 @@ impl Admission for FenceAdmission {
         _object: Option<&Value>,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
-        let fences = [self.namespaces.validate(write)?, creation_fence(&self.objects, write)?];
+        let definitions = self.definitions.get().unwrap();
+        let definition = match write.verb {
+            Verb::Create => definitions.creation_fence(write.scope, write.resource)?,
+            _ => None,
+        };
+        let fences = [self.namespaces.validate(write)?, creation_fence(&self.objects, write)?, definition];
         self.usage.reserve(write).await?;
         Ok(fences.into_iter().flatten().collect())
     }

@@ -15,7 +15,7 @@ use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
 use fairlead_schema::crd::has_condition;
 use fairlead_schema::names::NameRule;
-use fairlead_store::Revision;
+use fairlead_store::{Expect, Mutation, Revision};
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
@@ -182,8 +182,43 @@ impl Definitions {
     /// # Errors
     /// 500 when the store cannot be read.
     pub(crate) fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        Ok(self.cluster_definitions(scope)?.catalog.clone())
+    }
+
+    /// An expectation for a create of a custom resource: its CRD is the one by which the object was validated. Without it, an
+    /// object could survive the deletion of its CRD and appear in a new one of the same name. Costs a map look-up, and no read
+    /// of the CRD.
+    ///
+    /// # Errors
+    /// 404 if the CRD is gone, 405 if it is being deleted, 503 if it has changed since the request was resolved.
+    pub(crate) fn creation_fence(
+        &self,
+        scope: &Scope,
+        resource: &ServedResource,
+    ) -> Result<Option<Mutation>, Status> {
+        if resource.origin != CUSTOM || self.common_resource(&resource.name).is_some() {
+            return Ok(None);
+        }
+        let definitions = self.cluster_definitions(scope)?;
+        let Some((local, served)) = definitions.local_of(&resource.name) else {
+            return Err(Status::unknown_resource());
+        };
+        let group_resource = GroupResource::new(&resource.name.group, &resource.name.resource);
+        if !served.verbs.contains(Verb::Create) {
+            return Err(Status::method_not_allowed(group_resource, Verb::Create.as_str()));
+        }
+        if served.key != resource.key {
+            let message = format!("the definition of {group_resource} has changed, please try again");
+            return Err(Status::service_unavailable(message, 1));
+        }
+        let name = definition_name(&resource.name);
+        let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, scope.as_str(), None, &name);
+        Ok(Some(Mutation::fence(key, Expect::At(local.revision))))
+    }
+
+    fn cluster_definitions(&self, scope: &Scope) -> Result<Arc<ClusterDefinitions>, Status> {
         let derive = |previous: Option<&ClusterDefinitions>| self.derive(scope, previous).map(Arc::new);
-        Ok(self.catalogs.get(scope.as_str(), derive)?.catalog.clone())
+        self.catalogs.get(scope.as_str(), derive)
     }
 
     fn derive(
@@ -282,6 +317,12 @@ impl Definitions {
     }
 }
 
+/// The name of the CRD that defines a resource, `<plural>.<group>`, with `core` for the core group.
+fn definition_name(resource: &ResourceName) -> String {
+    let group = if resource.group.is_empty() { "core" } else { &resource.group };
+    format!("{}.{group}", resource.resource)
+}
+
 /// The reason why the definitions cannot be served; an error of this server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DefinitionsError {
@@ -320,6 +361,14 @@ struct LocalResource {
 }
 
 impl ClusterDefinitions {
+    /// The CRD of a resource, if it is established.
+    fn local_of(&self, name: &ResourceName) -> Option<(&LocalResource, &ServedResource)> {
+        self.locals.iter().find_map(|local| {
+            let (served, _) = local.served.as_ref().filter(|(served, _)| served.name == *name)?;
+            Some((local, &**served))
+        })
+    }
+
     /// The CRD that was written at a revision. Several CRDs of one commit have the same revision, and are compiled again.
     fn local_at(&self, revision: Revision) -> Option<&LocalResource> {
         let first = self.locals.partition_point(|local| local.revision < revision);

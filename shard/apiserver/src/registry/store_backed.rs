@@ -54,6 +54,12 @@ impl StoreRegistry {
             let _ = self.hub.wait(revision).await;
         }
     }
+
+    /// Waits until all indexes have seen what is in the store.
+    pub(super) async fn wait_for_indexes(&self) {
+        // A closed hub means that the process is shutting down; the next commit fails then.
+        let _ = self.hub.wait(self.objects.store().revision()).await;
+    }
 }
 
 impl StoreRegistry {

@@ -130,7 +130,8 @@ impl StoreRegistry {
                     }
                     return Err(status);
                 }
-                Err(CommitError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                // Fences come from indexes, which follow the store.
+                Err(CommitError::Conflict { .. }) if attempt < ATTEMPTS => self.wait_for_indexes().await,
                 Err(error) => return Err(commit_status(resource, &name, error)),
             }
         }

@@ -107,7 +107,7 @@ impl DefinitionCleanup {
         Ok(sweep)
     }
 
-    /// Removes objects whose creation was in progress when their definition was removed, and ends the watches.
+    /// Removes objects that have no definition, which a data file of an earlier version may have, and ends the watches.
     async fn remove_leftovers(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
         let resource = resource_of(name);
         if self.definitions.common_resource(&resource).is_some() {

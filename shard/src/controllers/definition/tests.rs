@@ -93,6 +93,30 @@ async fn deleting_a_definition_that_shadows_a_system_resource_keeps_its_objects(
     assert!(logical_cluster["metadata"]["deletionTimestamp"].is_null());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_create_does_not_outlive_the_definition_that_validated_it() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.define("abc", "things", "Cluster").await;
+    let resource = served(&shard, "abc", "things");
+    let fence = || shard.definitions.creation_fence(&Scope::new("abc"), &resource);
+    let before = fence().unwrap().unwrap();
+    shard.delete("abc", CRDS, None, THINGS).await;
+    shard.until("it is removed", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
+    shard.hub.wait(shard.objects.store().revision()).await.unwrap();
+    assert_eq!(fence().unwrap_err().code, 404, "no definition");
+    shard.define("abc", "things", "Namespaced").await;
+    shard.hub.wait(shard.objects.store().revision()).await.unwrap();
+    assert_eq!(fence().unwrap_err().code, 503, "another definition");
+    let key = shard.objects.key(&resource.name, &CUSTOM, "abc", None, "late");
+    let late = fairlead_store::Mutation::put(key, b"{}".to_vec());
+    let conflict = shard.objects.store().commit(vec![late, before]).await.unwrap_err();
+    assert!(matches!(conflict, fairlead_store::CommitError::Conflict { index: 1, .. }), "{conflict:?}");
+    let built_in = shard.definitions.common_resource(&ResourceName::new("", "configmaps")).unwrap();
+    let needs_none = shard.definitions.creation_fence(&Scope::new("abc"), &built_in);
+    assert!(needs_none.unwrap().is_none());
+}
+
 /// The resource that a CRD of a logical cluster defines.
 fn served(shard: &Shard, cluster: &str, plural: &str) -> Arc<ServedResource> {
     let catalog = shard.definitions.catalog(&Scope::new(cluster)).unwrap();
