@@ -36,7 +36,9 @@ pub(super) fn admission_request(write: &AdmissionRequest<'_>, version: &str, ope
             request[field] = value.into();
         }
     };
-    set("name", Some(write.name));
+    let is_of_collection =
+        matches!(write.options, AdmissionOptions::Delete(options) if options.is_of_collection);
+    set("name", Some(write.name).filter(|_| !is_of_collection));
     set("subResource", write.subresource);
     set("requestSubResource", write.subresource);
     let is_namespace = name.group.is_empty() && &*name.resource == "namespaces";

@@ -95,6 +95,7 @@ impl StoreRegistry {
         options: &DeleteOptions,
     ) -> Result<DeletedCollection, Status> {
         target.scope()?;
+        let options = &DeleteOptions { is_of_collection: true, ..options.clone() };
         let mut found = Vec::new();
         let mut list = self.open_list(target, selection).await?;
         let revision = list.revision();

@@ -20,6 +20,8 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     /// `dryRun`.
     pub dry_run: DryRun,
+    /// Whether the object is one of a deleted collection. As in Kubernetes, admission then sees no name in the request.
+    pub is_of_collection: bool,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
     /// Receives the audit annotations of admission.
@@ -116,6 +118,7 @@ impl DeleteOptions {
             orphan_dependents: orphan,
             grace_period_seconds,
             dry_run: DryRun::parse(dry_run.chain(query.all("dryRun")))?,
+            is_of_collection: false,
             warnings: Warnings::default(),
             audit_annotations: AuditAnnotations::default(),
         })

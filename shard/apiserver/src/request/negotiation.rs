@@ -102,6 +102,22 @@ impl ResponseFormat {
     /// # Errors
     /// [`NegotiationError::Accept`] when none can be.
     pub fn of(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
+        Self::chosen(headers, query, |_| true)
+    }
+
+    /// As [`of`](Self::of), for a watch: a stream of YAML documents is not defined.
+    ///
+    /// # Errors
+    /// [`NegotiationError::Accept`] when no range can be served as a stream.
+    pub fn of_watch(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
+        Self::chosen(headers, query, |is_yaml| !is_yaml)
+    }
+
+    fn chosen(
+        headers: &HeaderMap,
+        query: &Query<'_>,
+        is_served: impl Fn(bool) -> bool,
+    ) -> Result<Self, NegotiationError> {
         let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let is_browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
         let is_pretty = if query.has("pretty") { query.flag("pretty") } else { is_browser };
@@ -114,7 +130,7 @@ impl ResponseFormat {
                     continue;
                 }
                 has_ranges = true;
-                if let Some(found) = parse_range(range) {
+                if let Some(found) = parse_range(range).filter(|(_, _, is_yaml)| is_served(*is_yaml)) {
                     ranges.push(found);
                 }
             }

@@ -9,7 +9,7 @@ use fairlead_store::Revision;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
-use super::{ApiServer, Context};
+use super::{ApiServer, Context, negotiation_status};
 use crate::host::Host;
 use crate::list::ListBody;
 use crate::metrics::LongRunning;
@@ -89,7 +89,8 @@ impl<H: Host> ApiServer<H> {
         target: Target,
         name: Option<String>,
     ) -> Result<Response, Status> {
-        let accepted = context.accepted()?;
+        let accepted = ResponseFormat::of_watch(&context.parts.headers, context.query)
+            .map_err(|error| negotiation_status(&error))?;
         let mut options = list_options(context.query, true)?;
         if let Some(name) = name {
             // The old form of watching one object: `…/name?watch=true`.

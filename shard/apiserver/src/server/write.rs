@@ -177,7 +177,7 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let options = delete_options(context, body).await?;
+        let options = delete_options(context, target, body).await?;
         let accepted = context.accepted()?;
         let deleted = target.resource.registry.delete(target, name, &options).await;
         warnings.extend(options.warnings.take());
@@ -214,7 +214,7 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let selection = list_options(context.query, false)?;
-        let options = delete_options(context, body).await?;
+        let options = delete_options(context, target, body).await?;
         let accepted = context.accepted()?;
         let deleted = target.resource.registry.delete_collection(target, &selection, &options).await;
         warnings.extend(options.warnings.take());
@@ -306,7 +306,7 @@ fn user_agent<'r>(context: &Context<'r>) -> &'r str {
     header.and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn delete_options<B>(context: &Context<'_>, body: B) -> Result<DeleteOptions, Status>
+async fn delete_options<B>(context: &Context<'_>, target: &Target, body: B) -> Result<DeleteOptions, Status>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -319,9 +319,25 @@ where
     if let Some(record) = context.record.filter(|_| !body.is_null()) {
         record.request_object(&body);
     }
+    check_options_version(target, body["apiVersion"].as_str().unwrap_or_default())?;
     let options =
         DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))?;
     Ok(DeleteOptions { audit_annotations: context.audit_annotations.clone(), ..options })
+}
+
+/// Checks the `apiVersion` of DeleteOptions. Kubernetes has them in each of its groups and in those of custom resources.
+fn check_options_version(target: &Target, api_version: &str) -> Result<(), Status> {
+    let is_known = match api_version.split_once('/') {
+        None => ["", "v1"].contains(&api_version),
+        Some((group, _)) => {
+            group == "meta.k8s.io" || *group == *target.resource.name.group || is_client_scheme_group(group)
+        }
+    };
+    if is_known {
+        return Ok(());
+    }
+    let message = format!("no kind \"DeleteOptions\" is registered for version {api_version:?}");
+    Err(Status::bad_request(message))
 }
 
 /// A patch, decoded.
@@ -346,7 +362,10 @@ impl PatchDocument {
         let built_in = builtin_by_kind(&resource.name.group, &target.version, &resource.kind)
             .filter(|_| resource.origin == fairlead_names::Origin::BuiltIn);
         let mut decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
-        fairlead_schema::whole_numbers_to_integers(&mut decoded.value);
+        // A strategic merge converts `1.0` to an integer; other patches of built-in kinds are decoded afterwards, which fails.
+        if built_in.is_none() || kind == PatchKind::Strategic {
+            fairlead_schema::whole_numbers_to_integers(&mut decoded.value);
+        }
         let patch = match (kind, built_in) {
             (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),

@@ -129,6 +129,21 @@ fn assert_options(webhooks: &Webhooks, kind: &str, options: &Value, request: &st
 }
 
 #[tokio::test]
+async fn reviews_of_a_deleted_collection_have_no_name() {
+    let (server, webhooks) = reviewed_by("validating", "allow/a").await;
+    for name in ["a", "b"] {
+        send(&server, "POST", CONFIG_MAPS, JSON, &config_map(name, "1")).await;
+    }
+    webhooks.take_reviews();
+    send(&server, "DELETE", CONFIG_MAPS, JSON, &Value::Null).await;
+    let reviews = webhooks.take_reviews();
+    let mut deleted: Vec<_> =
+        reviews.iter().map(|review| (&review["name"], &review["oldObject"]["metadata"]["name"])).collect();
+    deleted.sort_by_key(|(_, name)| name.as_str());
+    assert_eq!(deleted, [(&Value::Null, &json!("a")), (&Value::Null, &json!("b"))]);
+}
+
+#[tokio::test]
 async fn webhooks_see_the_owners_of_fields_before_and_after_a_write() {
     for kind in ["mutating", "validating"] {
         let (server, webhooks) = reviewed_by(kind, "allow/a").await;

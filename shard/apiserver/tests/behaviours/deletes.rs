@@ -107,6 +107,8 @@ async fn malformed_delete_options_are_rejected() {
         (r#"{"preconditions":7}"#, 400),
         (r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"other"}}"#, 400),
         (r#"{"kind":"Foo","apiVersion":"v9"}"#, 400),
+        (r#"{"kind":"DeleteOptions","apiVersion":"foo/v1"}"#, 400),
+        (r#"{"kind":"DeleteOptions","apiVersion":"v2"}"#, 400),
     ] {
         assert_eq!(
             server.send("DELETE", &format!("{CONFIG_MAPS}/a"), JSON, body).await.failure().0,
@@ -115,6 +117,14 @@ async fn malformed_delete_options_are_rejected() {
         );
     }
     assert_eq!(server.get(&format!("{CONFIG_MAPS}/a")).await.code, 200);
+    for version in ["v1", "meta.k8s.io/v1", "apps/v1"] {
+        let body = json!({"kind": "DeleteOptions", "apiVersion": version, "dryRun": ["All"]}).to_string();
+        assert_eq!(
+            server.send("DELETE", &format!("{CONFIG_MAPS}/a"), JSON, body).await.code,
+            200,
+            "{version}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

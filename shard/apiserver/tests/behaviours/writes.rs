@@ -110,6 +110,30 @@ async fn whole_numbers_with_a_fraction_are_refused_for_integers_of_built_in_kind
     let widget = r#"{"metadata":{"name":"w"},"spec":{"size":1.0}}"#;
     let created = server.send("POST", WIDGETS, JSON, widget).await;
     assert_eq!((created.code.as_u16(), created.json()["spec"]["size"].to_string()), (201, "1".to_owned()));
+    let events = "/api/v1/namespaces/default/events";
+    server
+        .create(events, &json!({"metadata": {"name": "p"}, "involvedObject": {"namespace": "default"}}))
+        .await;
+    let merge = r#"{"count":1.0,"spec":{"size":2.0}}"#;
+    let json_patch = r#"[{"op":"add","path":"/count","value":1.0}]"#;
+    for (kind, patch, of_event, of_widget) in [
+        ("merge-patch", merge, 422, Some(200)),
+        ("json-patch", json_patch, 422, None),
+        // The strategic merge converts numbers.
+        ("strategic-merge-patch", r#"{"count":1.0}"#, 200, None),
+    ] {
+        let headers = [("content-type", &*format!("application/{kind}+json"))];
+        let path = format!("{events}/p?fieldValidation=Ignore");
+        assert_eq!(server.send("PATCH", &path, &headers, patch).await.code, of_event, "{kind}");
+        if let Some(expected) = of_widget {
+            let path = format!("{WIDGETS}/w?fieldValidation=Ignore");
+            let patched = server.send("PATCH", &path, &headers, patch).await;
+            assert_eq!(
+                (patched.code.as_u16(), patched.json()["spec"]["size"].to_string()),
+                (expected, "2".into())
+            );
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
