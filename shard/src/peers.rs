@@ -99,7 +99,8 @@ impl Peers {
         }
     }
 
-    /// Deletes a logical cluster on a peer if it has this owner. Returns `true` once it does not exist.
+    /// Deletes a logical cluster on a peer if it has this owner. Returns its state while its content is being deleted, and
+    /// `None` once it does not exist.
     ///
     /// # Errors
     /// 503 with the error of the peer or of the connection; a retry helps.
@@ -108,27 +109,27 @@ impl Peers {
         shard: &ShardInfo,
         cluster: &str,
         owner: &WorkspaceOwner,
-    ) -> Result<bool, Status> {
+    ) -> Result<Option<Value>, Status> {
         let client = self.client(shard)?;
         let path =
             format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
         match client.get_json::<Value>(&path).await {
             Ok(found) if !owner.owns(&found) => {
                 tracing::warn!(shard = %shard.name, cluster, "a workspace names a logical cluster of another owner");
-                return Ok(true);
+                return Ok(None);
             }
             Ok(_) => {}
-            Err(error) if error.is_not_found() => return Ok(true),
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(peer_unreachable(&error)),
         }
         match client.delete(&path, &DeleteOptions::default()).await {
             Ok(()) => {}
-            Err(error) if error.is_not_found() => return Ok(true),
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(peer_unreachable(&error)),
         }
         match client.get_json::<Value>(&path).await {
-            Ok(_) => Ok(false),
-            Err(error) if error.is_not_found() => Ok(true),
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(peer_unreachable(&error)),
         }
     }

@@ -214,7 +214,7 @@ impl Workspaces {
                 tracing::warn!(%cluster, workspace = %owner.name, "a workspace names a logical cluster of another owner");
                 return self.remove_workspace(stored, workspace).await;
             }
-            mirror_deletion(&mut workspace, Some(&object), Timestamp::now());
+            mirror_deletion(&mut workspace, &object, Timestamp::now());
             if object["metadata"]["deletionTimestamp"].is_null() {
                 let mut writes = Writes::new(&self.objects, &self.definitions);
                 object["metadata"]["deletionTimestamp"] = crate::writes::now().into();
@@ -232,10 +232,10 @@ impl Workspaces {
         let Some(info) = self.placement.shard(&shard) else {
             return Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL));
         };
-        if self.peers.delete(&info, &cluster, &owner).await? {
+        let Some(object) = self.peers.delete(&info, &cluster, &owner).await? else {
             return self.remove_workspace(stored, workspace).await;
-        }
-        mirror_deletion(&mut workspace, None, Timestamp::now());
+        };
+        mirror_deletion(&mut workspace, &object, Timestamp::now());
         self.commit(stored, workspace, None).await?;
         Ok(ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL))
     }
@@ -441,15 +441,8 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
             next = ReconcileOutcome::RequeueAfter(MISSING_GRACE_PERIOD);
         }
         ClusterPhase::Known { phase: cluster_phase, initializers, terminators } => {
-            for (field, all) in [("initializers", initializers), ("terminators", terminators)] {
-                if let Some(status) = workspace["status"].as_object_mut() {
-                    if all.is_empty() {
-                        status.remove(field);
-                    } else {
-                        status.insert(field.into(), json!(all));
-                    }
-                }
-            }
+            mirror_list(workspace, "initializers", initializers);
+            mirror_list(workspace, "terminators", terminators);
             match cluster_phase {
                 None | Some(Phase::Scheduling) => {
                     let message = "LogicalCluster is not initializing yet";
@@ -487,19 +480,30 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
     next
 }
 
-fn mirror_deletion(workspace: &mut Value, logical_cluster: Option<&Value>, now: Timestamp) {
-    let terminators =
-        logical_cluster.map(|object| object["status"]["terminators"].clone()).unwrap_or_default();
-    let has_terminators = terminators.as_array().is_some_and(|all| !all.is_empty());
-    let phase = if has_terminators { "Terminating" } else { "Deleting" };
+/// Shows the progress of the deletion of a logical cluster in its workspace.
+fn mirror_deletion(workspace: &mut Value, logical_cluster: &Value, now: Timestamp) {
+    let terminators = &logical_cluster["status"]["terminators"];
+    let terminators: Vec<&str> =
+        terminators.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let phase = if terminators.is_empty() { "Deleting" } else { "Terminating" };
+    mirror_list(workspace, "terminators", &terminators);
     workspace["status"]["phase"] = phase.into();
     workspace["metadata"]["labels"][label::PHASE] = phase.into();
     let kind = condition_type::WORKSPACE_CONTENT_DELETED;
-    let cluster_conditions = logical_cluster.map(conditions_of).unwrap_or_default();
-    if let Some(condition) = fairlead_api::find_condition(&cluster_conditions, kind) {
+    if let Some(condition) = fairlead_api::find_condition(&conditions_of(logical_cluster), kind) {
         let mut conditions = conditions_of(workspace);
         set_condition(&mut conditions, condition.clone(), now);
         write_conditions(workspace, &conditions);
+    }
+}
+
+/// Sets a list of the workspace's status to that of its logical cluster. An empty one is absent.
+fn mirror_list(workspace: &mut Value, field: &str, all: &[impl AsRef<str>]) {
+    let Some(status) = workspace["status"].as_object_mut() else { return };
+    if all.is_empty() {
+        status.remove(field);
+    } else {
+        status.insert(field.into(), all.iter().map(AsRef::as_ref).collect());
     }
 }
 
@@ -564,6 +568,25 @@ mod tests {
             apply_cluster_phase(&mut workspace, &state, now);
             assert_eq!(workspace["status"]["phase"], after, "{before} {state:?}");
             assert_eq!(workspace["metadata"]["labels"][label::PHASE], after);
+        }
+    }
+
+    #[test]
+    fn a_deleted_workspace_shows_the_terminators_of_its_logical_cluster() {
+        for (terminators, phase) in [(json!(["root:t"]), "Terminating"), (json!([]), "Deleting")] {
+            let mut workspace = workspace("Ready");
+            workspace["status"]["terminators"] = json!(["root:gone"]);
+            let conditions = json!([{
+                "type": condition_type::WORKSPACE_CONTENT_DELETED, "status": "False", "severity": "Info",
+                "reason": "SomeResourcesRemain", "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }]);
+            let logical_cluster = json!({"status": {"terminators": terminators, "conditions": conditions}});
+            mirror_deletion(&mut workspace, &logical_cluster, Timestamp::UNIX_EPOCH);
+            assert_eq!(workspace["status"]["phase"], phase);
+            assert_eq!(workspace["metadata"]["labels"][label::PHASE], phase);
+            let mirrored = workspace["status"].get("terminators").cloned().unwrap_or_else(|| json!([]));
+            assert_eq!(mirrored, terminators);
+            assert_eq!(workspace["status"]["conditions"][0]["reason"], "SomeResourcesRemain");
         }
     }
 
