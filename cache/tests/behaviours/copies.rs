@@ -112,6 +112,32 @@ async fn an_update_replaces_everything_but_the_uid() {
 }
 
 #[tokio::test]
+async fn a_copy_has_the_owners_of_its_original() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let collection_path = collection("s1", "root", EXPORTS);
+    let owners = |manager: &str| {
+        json!([{
+            "manager": manager, "operation": "Update", "apiVersion": "apis.kcp.io/v1alpha2",
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:anything": {}}},
+        }])
+    };
+    let mut object = copy("a");
+    object["metadata"]["managedFields"] = owners("one");
+    let options = WriteOptions::default();
+    let mut created: Value = master.create(&collection_path, &object, &options).await.unwrap();
+    assert_eq!(created["metadata"]["managedFields"], owners("one"));
+    created["metadata"]["managedFields"] = owners("two");
+    let path = format!("{collection_path}/a");
+    let mut changed: Value = master.replace(&path, &created, &options).await.unwrap();
+    assert_eq!(changed["metadata"]["managedFields"], owners("two"));
+    changed["metadata"].as_object_mut().unwrap().remove("managedFields");
+    changed["spec"] = json!({});
+    let kept: Value = master.replace(&path, &changed, &options).await.unwrap();
+    assert_eq!(kept["metadata"]["managedFields"], owners("two"));
+}
+
+#[tokio::test]
 async fn an_unchanged_update_writes_nothing() {
     let cache = Cache::start().await;
     let master = cache.master();

@@ -207,7 +207,7 @@ impl Replicator {
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&source.resource.name, &source.origin, &scope, None, name)?;
         let selection = stored.filter(|stored| source.selects(stored.object.as_object()));
-        selection.map(|stored| self.objects.tree(&stored)).transpose()
+        selection.map(|stored| self.objects.tree_with_managed_fields(&stored)).transpose()
     }
 
     /// Executes a plan.

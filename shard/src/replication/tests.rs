@@ -135,7 +135,8 @@ impl Shard {
         });
         merge(&mut object, changes);
         let key = self.objects.key(&resource, &origin, cluster, None, name);
-        let encoded = self.objects.encode(object, 0).unwrap();
+        let owners = owners().to_string();
+        let encoded = self.objects.encode_managed(object, 0, owners.as_bytes()).unwrap();
         self.objects.store().commit(vec![Mutation::put(key, encoded.stored().clone())]).await.unwrap();
     }
 
@@ -150,6 +151,14 @@ impl Shard {
         let stored = self.objects.get(&resource, &origin, &Scope::new(cluster), None, name).unwrap().unwrap();
         stored.revision.to_string()
     }
+}
+
+/// `metadata.managedFields` of all objects.
+fn owners() -> Value {
+    json!([{
+        "manager": "kubectl", "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}},
+    }])
 }
 
 fn merge(object: &mut Value, changes: Value) {
@@ -178,6 +187,7 @@ async fn replicas_follow_their_origins() {
     let replica = &cache.contents()["apiexports/s1/root/before"];
     assert_eq!(replica["metadata"]["uid"], "uid-before");
     assert_eq!(replica["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(replica["metadata"]["managedFields"], owners());
     let annotations = &replica["metadata"]["annotations"];
     assert_eq!(annotations["cache.kcp.io/original-resource-UID"], "uid-before");
     assert_eq!(

@@ -209,6 +209,13 @@ pub(super) fn admitted<'o>(owners: &'o [u8], object: &mut Value, warnings: &Warn
     }
 }
 
+/// The owners of a replica: those of its origin, which the request has, as they are. `stored` are kept if it has none, or invalid
+/// ones.
+pub(super) fn replicated(requested: Option<&Value>, stored: &[u8]) -> Vec<u8> {
+    let valid = requested.filter(|requested| ManagedFields::of_value(requested).is_ok());
+    valid.map_or_else(|| stored.to_vec(), |requested| requested.to_string().into_bytes())
+}
+
 /// Removes managedFields from an object. `None`: it has none.
 pub(crate) fn take_managed_fields(object: &mut Value) -> Option<Value> {
     let metadata = object.get_mut("metadata")?.as_object_mut()?;

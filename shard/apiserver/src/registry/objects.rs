@@ -10,6 +10,7 @@ use fairlead_store::{Expect, Mutation, Range, ReadError, Record, Revision, Store
 use serde_json::Value;
 
 use super::ListedObject;
+use super::managed_fields::{managed_fields_of, set_managed_fields};
 use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ScopeAnnotations};
 use crate::scope::{Scope, ScopeSelector};
 
@@ -190,6 +191,16 @@ impl ObjectStore {
         object
             .to_value(stored.revision, stored.scope.as_str(), self.annotations)
             .map_err(|error| malformed_status(&error))
+    }
+
+    /// A stored object as [`tree`](Self::tree) and with its `metadata.managedFields`.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub fn tree_with_managed_fields(&self, stored: &StoredObject) -> Result<Value, Status> {
+        let mut tree = self.tree(stored)?;
+        set_managed_fields(&mut tree, managed_fields_of(stored.object.as_object().managed_fields())?);
+        Ok(tree)
     }
 
     fn object_of(record: Record, scope: Scope) -> Result<StoredObject, Status> {

@@ -16,7 +16,8 @@ use super::admission::{AdmissionOptions, AdmissionRequest, ReviewedManagedFields
 use super::conversion::to_storage;
 use super::join::join;
 use super::managed_fields::{
-    Owners, Ownership, admitted, check_created, keep_scope, take_managed_fields, with_managed_fields,
+    Owners, Ownership, admitted, check_created, keep_scope, replicated, take_managed_fields,
+    with_managed_fields,
 };
 use super::objects::put;
 use super::read::{group_resource, not_found};
@@ -43,7 +44,7 @@ impl StoreRegistry {
         let requested = take_managed_fields(&mut object);
         let managed = match self.authority {
             Authority::Origin => self.ownership(target, options).of_created(requested.as_ref(), &object),
-            Authority::Replica => Vec::new(),
+            Authority::Replica => replicated(requested.as_ref(), b""),
         };
         self.create_managed(target, object, &managed, options).await
     }
@@ -275,7 +276,7 @@ impl StoreRegistry {
         };
         let requested = take_managed_fields(&mut new);
         if self.authority == Authority::Replica {
-            return Ok((new, Owners(stored.to_vec())));
+            return Ok((new, Owners(replicated(requested.as_ref(), stored))));
         }
         if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             remove_absent(metadata);
