@@ -14,7 +14,7 @@ use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
-use super::write::commit_status;
+use super::write::{admission_request, commit_status};
 use super::{DeleteResult, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
@@ -41,7 +41,7 @@ impl StoreRegistry {
             let old = self.tree_in_version(target, &current).await?;
             check_preconditions(target, options, &old, name)?;
             let request =
-                self.admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));
+                admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));
             let managed_fields =
                 ReviewedManagedFields { new: b"", old: current.object.as_object().managed_fields() };
             let request = AdmissionRequest { managed_fields, ..request };

@@ -23,6 +23,7 @@ mod policies;
 mod requests;
 mod rules;
 mod scale;
+mod scale_owners;
 mod watches;
 mod webhooks;
 mod writes;
