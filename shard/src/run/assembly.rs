@@ -110,6 +110,7 @@ impl ShardParts {
         let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
             stored: registry.clone(),
             objects: objects.clone(),
+            admission: admission.clone(),
             issuer: issuer.clone(),
         });
         let stored = registry.clone();

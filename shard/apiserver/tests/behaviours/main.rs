@@ -24,6 +24,7 @@ mod requests;
 mod rules;
 mod scale;
 mod scale_owners;
+mod tokens;
 mod watches;
 mod webhooks;
 mod writes;
