@@ -58,6 +58,7 @@ pub(super) struct ShardParts {
     clusters: Arc<ClusterIndex>,
     paths: Arc<PathIndex>,
     definitions: Arc<Definitions>,
+    dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
@@ -101,7 +102,7 @@ impl ShardParts {
             objects.clone(),
             clusters.clone(),
             types.clone(),
-            dynamic,
+            dynamic.clone(),
             usage.clone(),
         ));
         let registry: Arc<dyn Registry> =
@@ -194,6 +195,7 @@ impl ShardParts {
             clusters,
             paths,
             definitions,
+            dynamic,
             types,
             usage,
             issuer,
@@ -391,6 +393,7 @@ impl ShardParts {
             objects: self.objects.clone(),
             hub: self.hub.clone(),
             definitions: self.definitions.clone(),
+            admission: self.dynamic.clone(),
             clusters: self.clusters.clone(),
             exports: exports.clone(),
             usage: self.usage.clone(),

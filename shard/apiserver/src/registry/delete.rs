@@ -110,21 +110,28 @@ impl StoreRegistry {
         let mut removals =
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
         let mut in_flight = FuturesUnordered::new();
+        // After a failure no other deletion begins. Those that have begun end: cancelled, they might never succeed, because a
+        // refusal is faster than a commit.
+        let mut failure = None;
         loop {
-            while in_flight.len() < CONCURRENT_DELETES {
+            while failure.is_none() && in_flight.len() < CONCURRENT_DELETES {
                 match removals.next().await {
                     Some(removal) => in_flight.push(removal),
                     None => break,
                 }
             }
             match in_flight.next().await {
-                Some(outcome) => outcome?,
+                Some(Ok(())) => {}
+                Some(Err(status)) => failure = failure.or(Some(status)),
                 None => break,
             }
         }
         drop(in_flight);
         drop(removals);
-        Ok(DeletedCollection { revision, objects: found })
+        match failure {
+            Some(status) => Err(status),
+            None => Ok(DeletedCollection { revision, objects: found }),
+        }
     }
 }
 
