@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_apiserver::ScopeSelector;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::{DynamicAdmission, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{Shutdown, Tasks};
 use fairlead_store::Range;
@@ -18,7 +18,7 @@ use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::event_expiry::EventExpiry;
 use super::garbage::GarbageCollector;
-use super::namespace::Namespaces;
+use super::namespace::{Namespaces, ReviewQueue, ReviewedNamespaces};
 use super::policy_status::PolicyStatus;
 use super::resource_quota::ResourceQuotas;
 use super::token_secret::TokenSecrets;
@@ -37,6 +37,7 @@ pub(crate) struct ContentControllers {
     pub(crate) objects: ObjectStore,
     pub(crate) hub: Hub,
     pub(crate) definitions: Arc<Definitions>,
+    pub(crate) admission: Arc<DynamicAdmission>,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) exports: Arc<RootExports>,
     pub(crate) usage: Arc<UsageTracker>,
@@ -96,13 +97,18 @@ impl ContentControllers {
 
     fn start_namespaces(&self, tasks: &Tasks, shutdown: &Shutdown) {
         let queue = Arc::new(Queue::new());
+        let reviews = ReviewQueue::new();
         let controller = Arc::new(Namespaces {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
             clusters: self.clusters.clone(),
             hub: self.hub.clone(),
+            admission: self.admission.clone(),
+            reviews: reviews.clone(),
             serving_ca: self.serving_ca.clone(),
         });
+        let reviewed = Arc::new(ReviewedNamespaces::new(controller.clone()));
+        tasks.spawn("content of namespaces", drive(reviewed, reviews.queue(), shutdown.clone()));
         tasks.spawn("namespaces", drive(controller, queue.clone(), shutdown.clone()));
         for (name, resource) in [
             ("namespace events", &NAMESPACES),

@@ -12,12 +12,15 @@ use async_trait::async_trait;
 use fairlead_api::{ExportReference, LOGICAL_CLUSTER_NAME, annotation, finalizer};
 use fairlead_apiserver::hub::{Hub, HubOptions, Interest, ProgressNotifications, Subscription};
 use fairlead_apiserver::registry::{
-    DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, WriteResult,
+    Catalog, DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target,
+    WriteResult,
 };
 use fairlead_apiserver::registry::{built_in_resources, is_built_in};
 use fairlead_apiserver::request::{DeleteOptions, Propagation, WriteOptions};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, AdmissionRequest, Scope, ScopeSelector};
+use fairlead_apiserver::{
+    Action, Admission, AdmissionHost, AdmissionRequest, DynamicAdmission, Scope, ScopeSelector,
+};
 use fairlead_authn::{AuthenticationMethod, Identity, ServiceAccountSigner, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_process::{Reloadable, Shutdown, Status, Tasks};
@@ -64,7 +67,9 @@ impl Shard {
         let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
         let refusals = IntCounterVec::new(Opts::new("refusals", "refusals"), &["limit"]).unwrap();
         let usage = UsageTracker::follow(objects.clone(), &hub, clusters.clone(), limit, refusals).unwrap();
+        let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
         let fences = FenceAdmission {
+            dynamic: dynamic.clone(),
             objects: objects.clone(),
             namespaces: NamespaceLifecycle::new(objects.clone()),
             usage: usage.clone(),
@@ -78,6 +83,7 @@ impl Shard {
         let definitions = Definitions::follow(objects.clone(), &hub, registry.clone(), built_in).unwrap();
         usage.set_definitions(definitions.clone());
         let _ = fences.definitions.set(definitions.clone());
+        dynamic.set_host(Arc::new(CatalogHost { definitions: definitions.clone() }));
         let following = hub.clone();
         let shutdown = Shutdown::new(&Default::default());
         let tasks = Tasks::new(shutdown.clone());
@@ -90,6 +96,7 @@ impl Shard {
             objects: objects.clone(),
             hub: hub.clone(),
             definitions: definitions.clone(),
+            admission: dynamic,
             clusters,
             exports: exports.clone(),
             usage: usage.clone(),
@@ -380,8 +387,31 @@ fn issuer() -> TokenIssuer {
     }
 }
 
-/// The fences and limits of the shard's admission, without its other checks.
+/// The host of policies, which permits nothing to anyone.
+struct CatalogHost {
+    definitions: Arc<Definitions>,
+}
+
+impl AdmissionHost for CatalogHost {
+    fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        self.definitions.catalog(scope)
+    }
+
+    fn is_allowed(&self, _scope: &Scope, _user: &UserInfo, _action: &Action<'_>) -> bool {
+        false
+    }
+
+    fn service_account(&self, _scope: &Scope, _namespace: &str, _name: &str) -> UserInfo {
+        UserInfo::default()
+    }
+}
+
+/// The annotation of objects whose deletion is reviewed by a webhook that never responds.
+pub(super) const SILENT_WEBHOOK: &str = "example.com/silent-webhook";
+
+/// The fences, limits, webhooks and policies of the shard's admission, without its other checks.
 struct FenceAdmission {
+    dynamic: Arc<DynamicAdmission>,
     objects: ObjectStore,
     namespaces: NamespaceLifecycle,
     usage: Arc<UsageTracker>,
@@ -402,14 +432,19 @@ impl Admission for FenceAdmission {
     async fn validate(
         &self,
         write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
+        object: Option<&Value>,
+        old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         let definitions = self.definitions.get().unwrap();
         let definition = match write.verb {
             Verb::Create => definitions.creation_fence(write.scope, write.resource)?,
             _ => None,
         };
+        let is_silent = |old: &Value| old["metadata"]["annotations"][SILENT_WEBHOOK].is_string();
+        if write.verb == Verb::Delete && old.is_some_and(is_silent) {
+            std::future::pending::<()>().await;
+        }
+        self.dynamic.validate(write, object, old).await?;
         let fences = [self.namespaces.validate(write)?, creation_fence(&self.objects, write)?, definition];
         self.usage.reserve(write).await?;
         Ok(fences.into_iter().flatten().collect())

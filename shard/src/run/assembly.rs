@@ -58,6 +58,7 @@ pub(super) struct ShardParts {
     clusters: Arc<ClusterIndex>,
     paths: Arc<PathIndex>,
     definitions: Arc<Definitions>,
+    dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
@@ -101,7 +102,7 @@ impl ShardParts {
             objects.clone(),
             clusters.clone(),
             types.clone(),
-            dynamic,
+            dynamic.clone(),
             usage.clone(),
         ));
         let registry: Arc<dyn Registry> =
@@ -110,6 +111,7 @@ impl ShardParts {
         let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
             stored: registry.clone(),
             objects: objects.clone(),
+            admission: admission.clone(),
             issuer: issuer.clone(),
         });
         let stored = registry.clone();
@@ -193,6 +195,7 @@ impl ShardParts {
             clusters,
             paths,
             definitions,
+            dynamic,
             types,
             usage,
             issuer,
@@ -390,6 +393,7 @@ impl ShardParts {
             objects: self.objects.clone(),
             hub: self.hub.clone(),
             definitions: self.definitions.clone(),
+            admission: self.dynamic.clone(),
             clusters: self.clusters.clone(),
             exports: exports.clone(),
             usage: self.usage.clone(),

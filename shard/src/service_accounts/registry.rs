@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
-    Registry, StoredObject, Target, WatchEnd, WriteResult,
+    Admission, AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore,
+    OpenWatch, Registry, StoredObject, SubresourceCreate, Target, WatchEnd, WriteResult,
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_process::{GroupResource, Status, StatusReason};
@@ -14,18 +14,26 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::TokenIssuer;
-use super::token_request::{TokenRequest, TokenSubject};
+use super::token_request::{self, TokenRequest, TokenSubject};
 use crate::names::{BUILT_IN, SECRETS, SERVICE_ACCOUNTS};
 
 /// Serves service accounts and issues their tokens.
 pub(crate) struct ServiceAccountRegistry {
     pub(crate) stored: Arc<dyn Registry>,
     pub(crate) objects: ObjectStore,
+    pub(crate) admission: Arc<dyn Admission>,
     pub(crate) issuer: Arc<TokenIssuer>,
 }
 
 impl ServiceAccountRegistry {
-    async fn issue(&self, target: &Target, request: Value) -> Result<Value, Status> {
+    /// Issues a token in the order of Kubernetes: mutating admission, the service account, the fields of the request,
+    /// validating admission, the object that the token is bound to.
+    async fn issue(
+        &self,
+        target: &Target,
+        mut request: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
         let Some(signer) = &self.issuer.signer else {
             let message = "this server has no key that signs tokens of service accounts";
             return Err(Status::new(501, StatusReason::Unknown, message));
@@ -35,6 +43,9 @@ impl ServiceAccountRegistry {
         let Some(namespace) = target.namespace.as_deref() else {
             return Err(Status::bad_request("namespace is required"));
         };
+        token_request::set_defaults(&mut request);
+        let create = SubresourceCreate::new(&*self.admission, self.objects.annotations(), target, options);
+        create.mutate(&mut request).await?;
         let stored = self.objects.get(&SERVICE_ACCOUNTS, &BUILT_IN, scope, Some(namespace), name)?;
         let stored =
             stored.ok_or_else(|| Status::not_found(GroupResource::new("", "serviceaccounts"), name))?;
@@ -42,6 +53,8 @@ impl ServiceAccountRegistry {
         let now = Timestamp::now();
         let subject = TokenSubject { cluster: scope.as_str(), namespace, account: &account, now };
         let request = TokenRequest::new(request, &subject, &self.issuer)?;
+        create.validate(&request.response).await?;
+        let request = request.limited(self.issuer.max_seconds);
         let secret = match request.bound_secret()? {
             None => None,
             Some(bound) => {
@@ -80,7 +93,7 @@ impl Registry for ServiceAccountRegistry {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         match target.subresource.as_deref() {
-            Some("token") => Ok(WriteResult::NotStored(self.issue(target, object).await?)),
+            Some("token") => Ok(WriteResult::NotStored(self.issue(target, object, options).await?)),
             _ => self.stored.create(target, object, options).await,
         }
     }
@@ -145,3 +158,6 @@ impl Registry for ServiceAccountRegistry {
         self.stored.delete_collection(target, selection, options).await
     }
 }
+
+#[cfg(test)]
+mod tests;

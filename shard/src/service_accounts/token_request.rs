@@ -15,6 +15,14 @@ const DEFAULT_SECONDS: u64 = 60 * 60;
 const MIN_SECONDS: u64 = 10 * 60;
 const MAX_SECONDS: u64 = 1 << 32;
 
+/// Sets the fields of an incomplete request that admission sees.
+pub(super) fn set_defaults(request: &mut Value) {
+    let seconds = &mut request["spec"]["expirationSeconds"];
+    if seconds.is_null() {
+        *seconds = DEFAULT_SECONDS.into();
+    }
+}
+
 /// A service account and the time of the request.
 pub(super) struct TokenSubject<'s> {
     pub(super) cluster: &'s str,
@@ -76,9 +84,6 @@ impl TokenRequest {
         if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
             spec["audiences"] = json!(issuer.audiences);
         }
-        if spec["expirationSeconds"].is_null() {
-            spec["expirationSeconds"] = DEFAULT_SECONDS.into();
-        }
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or_default();
         let bounds = [
             (seconds < MIN_SECONDS as i64, "may not specify a duration less than 10 minutes"),
@@ -88,13 +93,18 @@ impl TokenRequest {
             let path = FieldPath::new("spec").child("expirationSeconds");
             return Err(invalid("", &FieldError::invalid(path, &seconds.into(), detail)));
         }
-        let requested = u64::try_from(seconds).unwrap_or(DEFAULT_SECONDS);
-        let seconds = issuer.max_seconds.map_or(requested, |max| requested.min(max));
-        spec["expirationSeconds"] = seconds.into();
+        let seconds = u64::try_from(seconds).unwrap_or(DEFAULT_SECONDS);
         if let Some(fields) = request.as_object_mut() {
             fields.remove("status");
         }
         Ok(Self { response: request, seconds })
+    }
+
+    /// The request with the validity that the issuer permits.
+    pub(super) fn limited(mut self, max_seconds: Option<u64>) -> Self {
+        self.seconds = max_seconds.map_or(self.seconds, |max| self.seconds.min(max));
+        self.response["spec"]["expirationSeconds"] = self.seconds.into();
+        self
     }
 
     /// The secret that the token is bound to.

@@ -69,6 +69,11 @@ impl DynamicAdmission {
         let _ = self.host.set(host);
     }
 
+    /// Whether a scope has webhooks or policies: two map look-ups.
+    pub fn has_configurations(&self, scope: &Scope) -> bool {
+        self.webhooks.has_webhooks(scope) || self.policies.has_policies(scope)
+    }
+
     /// Lets mutating webhooks and policies change a new or updated object.
     ///
     /// # Errors
@@ -135,7 +140,7 @@ impl DynamicAdmission {
         scope: &'r Scope,
         old: Option<&Value>,
     ) -> Option<Reviews<'r>> {
-        if !self.webhooks.has_webhooks(scope) && !self.policies.has_policies(scope) {
+        if !self.has_configurations(scope) {
             return None;
         }
         let policies = self.policy_review(write, scope, old);

@@ -67,15 +67,41 @@ impl PatchedObject<'_> {
         }
     }
 
-    /// The object in the requested version, without the annotations of its scope, and with defaults. It has managedFields
-    /// only if they are not those that the write leaves.
+    /// The object in the requested version, without the annotations of its scope, and with defaults. `object` is the object
+    /// before; of a changed Scale, it gets the replicas. The result has managedFields only if they are not those that the
+    /// write leaves.
     pub(super) async fn into_requested(
+        mut self,
+        annotations: ScopeAnnotations,
+        write: &AdmissionRequest<'_>,
+        object: &Value,
+    ) -> Result<Value, Status> {
+        let managed = take_managed_fields(&mut self.after);
+        let mut changed = match write.scale(write.version) {
+            Some(scale) => scale.apply(&self.after, object).map_err(Status::internal)?,
+            None => self.into_object(annotations, write).await?,
+        };
+        take_managed_fields(&mut changed);
+        if managed != managed_fields_of(write.managed_fields.new)? {
+            let managed = managed.unwrap_or_else(|| Value::Array(Vec::new()));
+            set_managed_fields(&mut changed, Some(managed));
+        }
+        Ok(changed)
+    }
+
+    /// An object of the written resource or subresource.
+    async fn into_object(
         mut self,
         annotations: ScopeAnnotations,
         write: &AdmissionRequest<'_>,
     ) -> Result<Value, Status> {
         self.remove_annotations(annotations);
-        let managed = take_managed_fields(&mut self.after);
+        if let Some(admitted) =
+            write.subresource_of_own_kind().and_then(|subresource| subresource.admit(&mut self.after))
+        {
+            admitted?;
+            return Ok(self.after);
+        }
         let mut changed = to_version(write.resource, write.version, self.after).await?;
         if let Some(served) = write.resource.version(write.version) {
             served.shape.admit(&mut changed)?;
@@ -87,10 +113,6 @@ impl PatchedObject<'_> {
                 strategy.prepare_update(target, old, &mut changed);
             }
             None => strategy.prepare_create(&mut changed),
-        }
-        if managed != managed_fields_of(write.managed_fields.new)? {
-            let managed = managed.unwrap_or_else(|| Value::Array(Vec::new()));
-            set_managed_fields(&mut changed, Some(managed));
         }
         Ok(changed)
     }

@@ -14,8 +14,9 @@ use crate::request::DryRun;
 /// `request` of an AdmissionReview, without `uid`, `object` and `oldObject`. `version` is that of the reviewed object.
 pub(super) fn admission_request(write: &AdmissionRequest<'_>, version: &str, operation: Operation) -> Value {
     let name = &write.resource.name;
-    let kind = |version: &str| match write.scale(version) {
-        Some(_) => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+    let own_kind = write.subresource_of_own_kind().and_then(|subresource| subresource.kind);
+    let kind = |version: &str| match own_kind {
+        Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
         None => json!({"group": *name.group, "version": version, "kind": *write.resource.kind}),
     };
     let resource =
@@ -101,14 +102,16 @@ pub(super) async fn reviewed(
     let mut reviewed = object.clone();
     // Admission may have set others already.
     let set = take_managed_fields(&mut reviewed);
-    if version != write.version {
+    let is_of_resource = write.subresource_of_own_kind().is_none() || write.scale(version).is_some();
+    if version != write.version && is_of_resource {
         reviewed = to_version(write.resource, version, reviewed).await?;
     }
     if let Some(scale) = write.scale(version) {
-        return Ok(scale.scale_of(&reviewed).map_err(Status::internal)?.object);
-    }
-    for (annotation, segment) in annotations.iter().zip(write.scope.as_str().split('/')) {
-        reviewed["metadata"]["annotations"][*annotation] = segment.into();
+        reviewed = scale.scale_of(&reviewed).map_err(Status::internal)?.object;
+    } else {
+        for (annotation, segment) in annotations.iter().zip(write.scope.as_str().split('/')) {
+            reviewed["metadata"]["annotations"][*annotation] = segment.into();
+        }
     }
     let managed = if set.is_some() { set } else { managed_fields_of(managed)? };
     set_managed_fields(&mut reviewed, managed);

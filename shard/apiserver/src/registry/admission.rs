@@ -7,7 +7,7 @@ use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Mutation;
 use serde_json::Value;
 
-use super::{Reservations, ServedResource};
+use super::{Reservations, ServedResource, Subresource};
 use crate::request::{AuditAnnotations, DeleteOptions, DryRun, Warnings, WriteOptions};
 use crate::resource::{SCALE, Verb};
 use crate::scope::Scope;
@@ -46,6 +46,12 @@ impl<'r> AdmissionRequest<'r> {
     pub(crate) fn scale(&self, version: &str) -> Option<&'r ScalePaths> {
         let resource: &'r ServedResource = self.resource;
         (self.subresource == Some(SCALE)).then(|| resource.strategy(version).scale()).flatten()
+    }
+
+    /// The written subresource, if its objects are not of the kind of the resource.
+    pub(crate) fn subresource_of_own_kind(&self) -> Option<&'r Subresource> {
+        let resource: &'r ServedResource = self.resource;
+        resource.subresource(self.version, self.subresource?).filter(|subresource| subresource.kind.is_some())
     }
 }
 

@@ -14,7 +14,7 @@ use super::join::join;
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
-use super::write::commit_status;
+use super::write::{admission_request, commit_status};
 use super::{DeleteResult, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
@@ -41,7 +41,7 @@ impl StoreRegistry {
             let old = self.tree_in_version(target, &current).await?;
             check_preconditions(target, options, &old, name)?;
             let request =
-                self.admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));
+                admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));
             let managed_fields =
                 ReviewedManagedFields { new: b"", old: current.object.as_object().managed_fields() };
             let request = AdmissionRequest { managed_fields, ..request };
@@ -111,21 +111,28 @@ impl StoreRegistry {
         let mut removals =
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
         let mut in_flight = FuturesUnordered::new();
+        // After a failure no other deletion begins. Those that have begun end: cancelled, they might never succeed, because a
+        // refusal is faster than a commit.
+        let mut failure = None;
         loop {
-            while in_flight.len() < CONCURRENT_DELETES {
+            while failure.is_none() && in_flight.len() < CONCURRENT_DELETES {
                 match removals.next().await {
                     Some(removal) => in_flight.push(removal),
                     None => break,
                 }
             }
             match in_flight.next().await {
-                Some(outcome) => outcome?,
+                Some(Ok(())) => {}
+                Some(Err(status)) => failure = failure.or(Some(status)),
                 None => break,
             }
         }
         drop(in_flight);
         drop(removals);
-        Ok(DeletedCollection { revision, objects: found })
+        match failure {
+            Some(status) => Err(status),
+            None => Ok(DeletedCollection { revision, objects: found }),
+        }
     }
 }
 

@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 use super::conversion::convert_for_ownership;
 use super::metadata::now;
 use super::read::group_resource;
-use super::{ServedResource, Target};
+use super::{ServedResource, Subresource, Target};
 use crate::object::ScopeAnnotations;
 use crate::request::Warnings;
 use crate::resource::WriteTarget;
 
 /// The ownership of one write.
 pub(super) struct Ownership<'w> {
-    resource: &'w ServedResource,
+    kind: OwnedKind<'w>,
     api_version: String,
     subresource: &'w str,
     manager: &'w str,
@@ -28,6 +28,23 @@ pub(super) struct Ownership<'w> {
     unowned: FieldSet,
     /// These, and the fields that the write cannot change.
     reset: FieldSet,
+}
+
+/// The kind of the written object.
+enum OwnedKind<'w> {
+    /// That of the resource.
+    Resource(&'w ServedResource),
+    /// That of a subresource, which has one version: the Scale of an object.
+    Subresource(&'w Subresource),
+}
+
+impl OwnedKind<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Resource(resource) => &resource.kind,
+            Self::Subresource(subresource) => subresource.kind.map_or("", |(_, _, kind)| kind),
+        }
+    }
 }
 
 /// The owners after a write: `metadata.managedFields` as it is stored.
@@ -49,10 +66,20 @@ impl<'w> Ownership<'w> {
         for key in annotations {
             unowned.insert(&["metadata", "annotations", key].map(PathElement::field));
         }
-        let reset = FieldSet::of_fields(target.resource.strategy(&target.version).reset_fields(write));
+        let own = subresource.and_then(|name| target.resource.subresource(&target.version, name));
+        let (kind, api_version, reset) = match own.and_then(|own| Some((own, own.kind?))) {
+            Some((own, (group, version, _))) => {
+                (OwnedKind::Subresource(own), format!("{group}/{version}"), FieldSet::default())
+            }
+            None => (
+                OwnedKind::Resource(&target.resource),
+                target.resource.api_version(&target.version),
+                FieldSet::of_fields(target.resource.strategy(&target.version).reset_fields(write)),
+            ),
+        };
         Self {
-            resource: &target.resource,
-            api_version: target.resource.api_version(&target.version),
+            kind,
+            api_version,
             subresource: subresource.unwrap_or_default(),
             manager,
             now: now(),
@@ -123,7 +150,7 @@ impl<'w> Ownership<'w> {
     fn check_type(&self, configuration: &Value) -> Result<(), Status> {
         let text = |field: &str| configuration[field].as_str().unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if api_version != self.api_version || *kind != *self.resource.kind {
+        if api_version != self.api_version || kind != self.kind.name() {
             let kind = type_text(api_version, kind);
             return Err(Status::bad_request(format!("invalid object type: {kind}")));
         }
@@ -136,7 +163,7 @@ impl<'w> Ownership<'w> {
     fn apply_status(&self, configuration: &Value, error: ApplyError) -> Status {
         let object = || {
             let text = |field: &str| configuration["metadata"][field].as_str().unwrap_or_default();
-            let kind = type_text(&self.api_version, &self.resource.kind);
+            let kind = type_text(&self.api_version, self.kind.name());
             format!("({}/{}; {kind})", text("namespace"), text("name"))
         };
         match error {
@@ -159,25 +186,29 @@ impl<'w> Ownership<'w> {
 
 impl ObjectVersions for Ownership<'_> {
     fn object_type(&self, api_version: &str) -> Option<ObjectType<'_>> {
+        let resource = match self.kind {
+            OwnedKind::Resource(resource) => resource,
+            OwnedKind::Subresource(own) if api_version == self.api_version => return own.merge_type(),
+            OwnedKind::Subresource(_) => return None,
+        };
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let storage = &self.resource.versions.storage;
-        let version = self
-            .resource
+        let storage = &resource.versions.storage;
+        let version = resource
             .version(version)
             .or_else(|| Some(storage).filter(|storage| &*storage.name == version))
-            .filter(|_| *group == *self.resource.name.group)?;
+            .filter(|_| *group == *resource.name.group)?;
         Some(version.shape.merge_type())
     }
 
     fn convert<'v>(&self, object: &'v Value, api_version: &str) -> Result<Cow<'v, Value>, ConversionFailure> {
         let from = object["apiVersion"].as_str().unwrap_or(&self.api_version);
-        if from == api_version {
-            return Ok(Cow::Borrowed(object));
-        }
+        let resource = match self.kind {
+            OwnedKind::Resource(resource) if from != api_version => resource,
+            OwnedKind::Resource(_) | OwnedKind::Subresource(_) => return Ok(Cow::Borrowed(object)),
+        };
         let to = api_version.rsplit('/').next().unwrap_or_default();
-        let mut converted =
-            convert_for_ownership(self.resource, to, object.clone()).map_err(ConversionFailure)?;
-        if let Some(version) = self.resource.version(to) {
+        let mut converted = convert_for_ownership(resource, to, object.clone()).map_err(ConversionFailure)?;
+        if let Some(version) = resource.version(to) {
             version.shape.prune(&mut converted);
         }
         Ok(Cow::Owned(converted))

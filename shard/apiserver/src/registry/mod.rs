@@ -20,6 +20,7 @@ mod served;
 mod served_key;
 mod shared_form;
 mod store_backed;
+mod subresource_create;
 mod write;
 
 use core::pin::Pin;
@@ -53,6 +54,7 @@ pub use served::{
 };
 pub use served_key::{CatalogKey, ServedKey};
 pub use store_backed::StoreRegistry;
+pub use subresource_create::SubresourceCreate;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use continuation::Continuation;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use fairlead_names::{Origin, ResourceName};
-use fairlead_schema::JsonPath;
+use fairlead_schema::apply::ObjectType;
+use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::names::NameRule;
+use fairlead_schema::{JsonPath, definition_merge_type};
 use serde_json::Value;
 
 use super::conversion_webhook::ConversionWebhook;
 use super::{CatalogKey, Registry, ServedKey};
-use crate::resource::{Columns, Shape, Strategy, Verb, Verbs};
+use crate::resource::{Columns, Shape, ShapeError, Strategy, Undecodable, Verb, Verbs};
 
 /// A resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///
@@ -156,6 +158,28 @@ pub struct Subresource {
     pub verbs: Verbs,
     /// Group, version and kind, where they are not the resource's own.
     pub kind: Option<(&'static str, &'static str, &'static str)>,
+}
+
+impl Subresource {
+    /// The OpenAPI definition of its kind. `None`: it is the kind of the resource.
+    fn definition(&self) -> Option<String> {
+        let (group, version, kind) = self.kind?;
+        let family = group.split('.').next().unwrap_or(group);
+        Some(format!("io.k8s.api.{family}.{version}.{kind}"))
+    }
+
+    /// The type by which its objects are merged. `None`: they are of the kind of the resource.
+    pub(crate) fn merge_type(&self) -> Option<ObjectType<'static>> {
+        Some(definition_merge_type(&self.definition()?))
+    }
+
+    /// Drops unknown fields of a decoded object and returns their paths. `None`: it is of the kind of the resource, whose
+    /// shape decides.
+    pub(crate) fn admit(&self, object: &mut Value) -> Option<Result<Vec<String>, ShapeError>> {
+        let (_, version, kind) = self.kind?;
+        let admitted = normalize_definition(&self.definition()?, object);
+        Some(admitted.map_err(|error| ShapeError::Kind(Undecodable::new(kind, version, error.to_string()))))
+    }
 }
 
 /// The resources of one scope, in a stable order; shared by scopes with the same resources.

@@ -119,11 +119,7 @@ impl Registry for StoreRegistry {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        let written = if target.scale().is_some() {
-            self.write_scale(target, name, change, options).await?
-        } else {
-            self.write_change(target, name, &Proposal::Change(change), options).await?
-        };
+        let written = self.write_change(target, name, &Proposal::Change(change), options).await?;
         self.written_in_version(target, written).await
     }
 

@@ -3,6 +3,8 @@
 //! prepare → fill metadata → admission mutates → validate → admission validates → commit. A conflict
 //! starts the pipeline again from the state that was found.
 
+use std::borrow::Cow;
+
 use fairlead_process::{Status, StatusCause, StatusReason};
 use fairlead_schema::metadata::{
     Scope as ObjectScope, remove_absent, validate_object_meta, validate_object_meta_update,
@@ -22,6 +24,7 @@ use super::managed_fields::{
 use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::reservation::Reservations;
+use super::scale::ScaleOwners;
 use super::store_backed::Authority;
 use super::{Proposal, StoreRegistry, StoredObject, Target, WriteResult, metadata};
 use crate::object::EncodedObject;
@@ -49,7 +52,7 @@ impl StoreRegistry {
         self.create_managed(target, object, &managed, options).await
     }
 
-    fn ownership<'w>(&self, target: &'w Target, options: &'w WriteOptions) -> Ownership<'w> {
+    pub(super) fn ownership<'w>(&self, target: &'w Target, options: &'w WriteOptions) -> Ownership<'w> {
         Ownership::new(target, options.manager(), self.objects.annotations())
     }
 
@@ -79,7 +82,7 @@ impl StoreRegistry {
             }
             let name = metadata::fill(&mut object, target, self.authority)?;
             let write = AdmissionOptions::Write(options);
-            let request = self.admission_request(target, scope, &name, Verb::Create, write);
+            let request = admission_request(target, scope, &name, Verb::Create, write);
             let reservations = Reservations::default();
             let managed_fields = ReviewedManagedFields { new: managed, old: b"" };
             let request = AdmissionRequest { reservations: Some(&reservations), managed_fields, ..request };
@@ -166,20 +169,32 @@ impl StoreRegistry {
                 }
             };
             let old = self.tree_in_version(target, &current).await?;
-            let (mut new, owners) =
-                self.propose(target, &old, current.object.as_object().managed_fields(), proposal, options)?;
+            let before = current.object.as_object();
+            let scale = ScaleOwners::of(target);
+            let stored_owners = match &scale {
+                None => Cow::Borrowed(before.managed_fields()),
+                Some(scale) => Cow::Owned(scale.of_scale(before.managed_fields())),
+            };
+            let (mut new, owners) = self.propose(target, name, (&old, &stored_owners), proposal, options)?;
             self.check_version(target, &old, &new, name)?;
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = WriteTarget::of(target.subresource.as_deref());
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
             let request =
-                self.admission_request(target, scope, name, target.verb, AdmissionOptions::Write(options));
-            let before = current.object.as_object();
-            let managed_fields = ReviewedManagedFields { new: &owners.0, old: before.managed_fields() };
+                admission_request(target, scope, name, target.verb, AdmissionOptions::Write(options));
+            let managed_fields = ReviewedManagedFields { new: &owners.0, old: &stored_owners };
             let request = AdmissionRequest { managed_fields, ..request };
             let mut mutations = self.admission.mutate(&request, &mut new, Some(&old)).await?;
             let owners = Owners(admitted(&owners.0, &mut new, &options.warnings).into_owned());
-            let managed_fields = ReviewedManagedFields { new: &owners.0, ..managed_fields };
+            let owners = match &scale {
+                None => owners,
+                Some(scale) => scale.of_object(before.managed_fields(), &owners),
+            };
+            // As in Kubernetes, validating admission sees the owners of an object, but not those of a Scale.
+            let managed_fields = match &scale {
+                None => ReviewedManagedFields { new: &owners.0, ..managed_fields },
+                Some(_) => ReviewedManagedFields::default(),
+            };
             let request = AdmissionRequest { managed_fields, ..request };
             let counts_generation = self.authority == Authority::Origin
                 && resource.strategy(&target.version).counts_generations();
@@ -252,15 +267,18 @@ impl StoreRegistry {
         }
     }
 
-    /// The new state of an object and its owners.
+    /// The new state of an object and its owners, or those of its Scale if that is written. `stored` are the owners before.
     fn propose(
         &self,
         target: &Target,
-        old: &Value,
-        stored: &[u8],
+        name: &str,
+        (old, stored): (&Value, &[u8]),
         proposal: &Proposal<'_, '_>,
         options: &WriteOptions,
     ) -> Result<(Value, Owners), Status> {
+        if let Some(scale) = target.scale() {
+            return self.propose_scale(target, name, scale, (old, stored), proposal, options);
+        }
         let change = match proposal {
             Proposal::Change(change) => change,
             Proposal::Apply(configuration) => {
@@ -292,32 +310,6 @@ impl StoreRegistry {
             version.shape.admit(&mut object)?;
         }
         Ok(object)
-    }
-
-    pub(super) fn admission_request<'a>(
-        &self,
-        target: &'a Target,
-        scope: &'a Scope,
-        name: &'a str,
-        verb: Verb,
-        options: AdmissionOptions<'a>,
-    ) -> AdmissionRequest<'a> {
-        AdmissionRequest {
-            verb,
-            scope,
-            resource: &target.resource,
-            version: &target.version,
-            subresource: target.subresource.as_deref(),
-            namespace: target.namespace.as_deref(),
-            name,
-            user: target.identity.user(),
-            options,
-            managed_fields: ReviewedManagedFields::default(),
-            dry_run: options.dry_run(),
-            reservations: None,
-            warnings: options.warnings(),
-            audit_annotations: options.audit_annotations(),
-        }
     }
 
     /// A resourceVersion in the new object must be the current one.
@@ -390,6 +382,32 @@ impl StoreRegistry {
             ignored.iter().for_each(|error| warnings.add(error.to_string()));
         }
         if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
+    }
+}
+
+/// A write as admission sees it, without managedFields.
+pub(super) fn admission_request<'a>(
+    target: &'a Target,
+    scope: &'a Scope,
+    name: &'a str,
+    verb: Verb,
+    options: AdmissionOptions<'a>,
+) -> AdmissionRequest<'a> {
+    AdmissionRequest {
+        verb,
+        scope,
+        resource: &target.resource,
+        version: &target.version,
+        subresource: target.subresource.as_deref(),
+        namespace: target.namespace.as_deref(),
+        name,
+        user: target.identity.user(),
+        options,
+        managed_fields: ReviewedManagedFields::default(),
+        dry_run: options.dry_run(),
+        reservations: None,
+        warnings: options.warnings(),
+        audit_annotations: options.audit_annotations(),
     }
 }
 

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use fairlead_names::Origin;
 use fairlead_process::Status;
-use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::{
     decode_json, decode_protobuf, decode_yaml, has_protobuf_form, looks_like_json, strict_error,
     strict_findings, whole_numbers_to_integers,
@@ -161,15 +160,11 @@ pub(super) fn apply_schema(
         return Ok(());
     };
     let subresource = target.subresource.as_deref();
-    let own_kind = subresource.and_then(|name| target.resource.subresource(&target.version, name)?.kind);
-    let unknown = match own_kind {
+    let subresource = subresource.and_then(|name| target.resource.subresource(&target.version, name));
+    let own_kind = subresource.and_then(|subresource| subresource.kind);
+    let unknown = match subresource.and_then(|subresource| subresource.admit(&mut document.value)) {
         None => version.shape.admit(&mut document.value)?,
-        Some((group, version, kind)) => {
-            let family = group.split('.').next().unwrap_or(group);
-            let definition = format!("io.k8s.api.{family}.{version}.{kind}");
-            normalize_definition(&definition, &mut document.value)
-                .map_err(|error| ShapeError::Kind(Undecodable::new(kind, version, error.to_string())))?
-        }
+        Some(unknown) => unknown?,
     };
     match validation {
         FieldValidation::Ignore => {}

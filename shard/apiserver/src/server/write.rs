@@ -123,11 +123,6 @@ impl<H: Host> ApiServer<H> {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Response, Status> {
-        let subresource = target.subresource.as_deref();
-        let own_kind = subresource.and_then(|name| target.resource.subresource(&target.version, name)?.kind);
-        if own_kind.is_some() {
-            return Err(Status::unsupported_media_type(&SUPPORTED[..2]));
-        }
         let configuration =
             body::decode_configuration(bytes, options.field_validation.unwrap_or_default(), warnings)?;
         let authorize_create = || -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>> {

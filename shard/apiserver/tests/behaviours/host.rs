@@ -11,8 +11,11 @@ use fairlead_apiserver::registry::{
     Catalog, Conversion, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
     built_in_resources, is_built_in,
 };
-use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, StoreRegistry};
-use fairlead_apiserver::request::RequestPath;
+use fairlead_apiserver::registry::{
+    Change, DeleteResult, DeletedCollection, ListCursor, NamespaceLifecycle, ObjectStore, OpenWatch,
+    Registry, StoreRegistry, StoredObject, SubresourceCreate, Target, WatchEnd, WriteResult,
+};
+use fairlead_apiserver::request::{DeleteOptions, ListOptions, RequestPath, WriteOptions};
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
     Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, Authorization,
@@ -24,7 +27,7 @@ use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_process::{Metrics, Status};
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{CompileOptions, FieldPath, JsonPath, Schema};
-use fairlead_store::{FollowError, MemoryStore, Mutation, Store};
+use fairlead_store::{FollowError, MemoryStore, Mutation, Revision, Store};
 use http::HeaderMap;
 use http::request::Parts;
 use serde_json::{Value, json};
@@ -68,8 +71,11 @@ pub(crate) fn assemble_with(
     let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
     let admission =
         Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), Arc::clone(&dynamic)));
-    let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
-    let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
+    let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission.clone()));
+    let tokens: Arc<dyn Registry> = Arc::new(TokenRegistry { stored: Arc::clone(&registry), admission });
+    let mut resources = built_in_resources(|kind| {
+        Some(Arc::clone(if kind.kind == "ServiceAccount" { &tokens } else { &registry }))
+    });
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(Arc::clone(&registry))));
     resources.extend(resources_of_test(Arc::clone(&registry)).into_iter().map(Arc::new));
@@ -241,6 +247,80 @@ impl Admission for NamespaceAdmission {
     ) -> Result<Vec<Mutation>, Status> {
         self.1.validate(write, object, old).await?;
         Ok(self.0.validate(write)?.into_iter().collect())
+    }
+}
+
+/// Service accounts. The response to a token request for `bot` is the request as admission leaves it.
+struct TokenRegistry {
+    stored: Arc<dyn Registry>,
+    admission: Arc<dyn Admission>,
+}
+
+#[async_trait]
+impl Registry for TokenRegistry {
+    async fn create(
+        &self,
+        target: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        if target.subresource.is_none() || target.name.as_deref() != Some("bot") {
+            return self.stored.create(target, object, options).await;
+        }
+        let create = SubresourceCreate::new(&*self.admission, ANNOTATIONS, target, options);
+        create.mutate(&mut object).await?;
+        create.validate(&object).await?;
+        Ok(WriteResult::NotStored(object))
+    }
+
+    async fn get(
+        &self,
+        target: &Target,
+        name: &str,
+        at_least: Option<Revision>,
+    ) -> Result<StoredObject, Status> {
+        self.stored.get(target, name, at_least).await
+    }
+
+    async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
+        self.stored.list(target, options).await
+    }
+
+    async fn watch(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        until: WatchEnd,
+    ) -> Result<OpenWatch, Status> {
+        self.stored.watch(target, options, until).await
+    }
+
+    async fn update(
+        &self,
+        target: &Target,
+        name: &str,
+        change: &Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        self.stored.update(target, name, change, options).await
+    }
+
+    async fn delete(
+        &self,
+        target: &Target,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<DeleteResult, Status> {
+        self.stored.delete(target, name, options).await
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<DeletedCollection, Status> {
+        self.stored.delete_collection(target, selection, options).await
     }
 }
 

@@ -23,6 +23,8 @@ mod policies;
 mod requests;
 mod rules;
 mod scale;
+mod scale_owners;
+mod tokens;
 mod watches;
 mod webhooks;
 mod writes;

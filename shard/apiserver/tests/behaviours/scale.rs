@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::client::{Server, TABLE};
 use crate::host::{NameAndColor, STATUS, custom};
 
-const FLEETS: &str = "/apis/example.com/v1/namespaces/default/fleets";
+pub(crate) const FLEETS: &str = "/apis/example.com/v1/namespaces/default/fleets";
 
-async fn server() -> Server {
+pub(crate) async fn server() -> Server {
     let mut definition = json!({"metadata": {"name": "fleets.example.com"}, "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": "fleets", "kind": "Fleet"},
         "versions": [{"name": "v1", "served": true, "storage": true,
@@ -41,7 +41,7 @@ async fn server() -> Server {
     Server::start_serving(HubOptions::default(), &fleets).await
 }
 
-fn fleet(spec: &Value) -> Value {
+pub(crate) fn fleet(spec: &Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": spec})
 }
 

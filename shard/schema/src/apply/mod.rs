@@ -15,7 +15,8 @@ pub use configuration::{ConfigurationError, merge_configuration};
 pub use fields::{FieldSet, InvalidPathElement, PathElement, path_text};
 pub use ownership::{
     Applied, ApplyError, Conflict, Conflicts, ConversionFailure, InvalidManagedFields, LAST_APPLIED,
-    ManagedFields, Manager, ObjectVersions, Operation, apply, is_reset, track_create, track_update,
+    ManagedFields, Manager, ObjectVersions, Operation, ReplicasPaths, apply, is_reset, track_create,
+    track_update,
 };
 pub use typed::{TypeError, TypeErrors};
 pub use types::{ObjectType, TypeTable};

@@ -35,10 +35,8 @@ use crate::index::Definitions;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
 use crate::writes::Writes;
 
-pub(super) use content::{origin_of, visit_all, visit_resource};
+pub(super) use content::{FoundObject, origin_of, visit_all, visit_resource};
 pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, mark_for_deletion, pause};
-
-use content::FoundObject;
 
 /// Controller of LogicalClusters that are being deleted.
 pub(crate) struct Deletion {

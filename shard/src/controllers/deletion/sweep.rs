@@ -56,11 +56,15 @@ impl Sweep {
             let Some(mark) = deletion_mark(objects, found) else { return self.remove(found) };
             self.push(found, mark)?;
         }
-        for finalizer in finalizers {
-            *self.finalizers.entry(finalizer).or_default() += 1;
-        }
-        self.count(found);
+        self.count_with(found, finalizers);
         ControlFlow::Continue(())
+    }
+
+    /// Adds an object that is not removed by this pass.
+    pub(in crate::controllers) fn add_remaining(&mut self, found: &FoundObject<'_>) {
+        let meta = found.object.and_then(|object| ObjectMetaRef::parse(object).ok());
+        let finalizers = meta.map(|meta| remaining_finalizers(found, &meta)).unwrap_or_default();
+        self.count_with(found, finalizers);
     }
 
     /// Marks an object that remains until the objects in it are removed.
@@ -123,6 +127,13 @@ impl Sweep {
     /// `example.com/f in 2 resource instances, …`; `None` when no finalizer keeps anything.
     pub(in crate::controllers) fn finalizers(&self) -> Option<String> {
         joined(&self.finalizers, |name, count| format!("{name} in {count} resource instances"))
+    }
+
+    fn count_with(&mut self, found: &FoundObject<'_>, finalizers: Vec<String>) {
+        for finalizer in finalizers {
+            *self.finalizers.entry(finalizer).or_default() += 1;
+        }
+        self.count(found);
     }
 
     fn count(&mut self, found: &FoundObject<'_>) {

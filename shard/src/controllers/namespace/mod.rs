@@ -3,16 +3,20 @@
 //! A namespace that is marked for deletion refuses new objects, because a create depends on its revision
 //! ([`NamespaceLifecycle`](fairlead_apiserver::registry::NamespaceLifecycle)). So the objects that are found after the
 //! mark are all that can exist. The last of them and the namespace are removed in one commit.
+//!
+//! In a logical cluster with webhooks or policies, each object is deleted through admission instead ([`reviewed`]).
+
+mod reviewed;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fairlead_apiserver::Scope;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::object::ObjectMetaRef;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::{DynamicAdmission, Scope};
 use fairlead_process::Status;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -25,6 +29,8 @@ use crate::index::{ClusterIndex, Definitions};
 use crate::names::{BUILT_IN, CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS};
 use crate::writes::Writes;
 
+pub(crate) use reviewed::{ReviewQueue, ReviewedNamespaces};
+
 /// Logical cluster and name of a namespace.
 pub(crate) type NamespaceKey = (Box<str>, Box<str>);
 
@@ -34,6 +40,8 @@ pub(crate) struct Namespaces {
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) hub: Hub,
+    pub(crate) admission: Arc<DynamicAdmission>,
+    pub(crate) reviews: Arc<ReviewQueue>,
     /// PEM bundle for `kube-root-ca.crt`.
     pub(crate) serving_ca: String,
 }
@@ -62,7 +70,8 @@ impl Controller for Namespaces {
     const NAME: &'static str = "namespace";
     const WORKERS: usize = 16;
 
-    async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<ReconcileOutcome, Status> {
+    async fn reconcile(&self, key: &NamespaceKey) -> Result<ReconcileOutcome, Status> {
+        let (cluster, name) = key;
         // The `deletion` controller removes the content of a deleted logical cluster.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(ReconcileOutcome::Done);
@@ -76,22 +85,50 @@ impl Controller for Namespaces {
             return self.fill(&stored, name).await;
         }
         let namespace = self.objects.tree(&stored)?;
-        if !finalizers(&namespace).any(|one| one == NAMESPACE_FINALIZER) {
+        if !has_content(&namespace) {
             return Ok(ReconcileOutcome::Done);
         }
-        let mut sweep = Sweep::default();
-        visit_all(&self.objects, (&self.definitions, &self.hub), cluster, Some(name), &mut |found| {
-            sweep.add(&self.objects, found)
-        })
-        .await?;
-        let plan = plan(&namespace, &sweep, Timestamp::now());
-        let writes = Writes::new(&self.objects, &self.definitions);
-        let done = commit_sweep(writes, sweep, (&stored, &namespace), plan.namespace).await?;
-        Ok(if done.is_some() { plan.next } else { ReconcileOutcome::Retry })
+        if self.admission.has_configurations(&scope) {
+            self.reviews.add(key);
+            return Ok(ReconcileOutcome::Done);
+        }
+        self.sweep(name, &stored, &namespace).await
     }
 }
 
 impl Namespaces {
+    /// A namespace whose content is to be deleted by this controller.
+    fn terminating(&self, cluster: &str, name: &str) -> Result<Option<(StoredObject, Value)>, Status> {
+        if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
+            return Ok(None);
+        }
+        let Some(stored) = self.objects.get(&NAMESPACES, &BUILT_IN, &Scope::new(cluster), None, name)? else {
+            return Ok(None);
+        };
+        let namespace = self.objects.tree(&stored)?;
+        let is_marked = namespace["metadata"]["deletionTimestamp"].is_string();
+        Ok((is_marked && has_content(&namespace)).then_some((stored, namespace)))
+    }
+
+    /// Removes the content of a terminating namespace, and then the namespace, without admission.
+    async fn sweep(
+        &self,
+        name: &str,
+        stored: &StoredObject,
+        namespace: &Value,
+    ) -> Result<ReconcileOutcome, Status> {
+        let mut sweep = Sweep::default();
+        let cluster = stored.scope.as_str();
+        visit_all(&self.objects, (&self.definitions, &self.hub), cluster, Some(name), &mut |found| {
+            sweep.add(&self.objects, found)
+        })
+        .await?;
+        let plan = plan(namespace, &sweep, &[], Timestamp::now());
+        let writes = Writes::new(&self.objects, &self.definitions);
+        let done = commit_sweep(writes, sweep, (stored, namespace), plan.namespace).await?;
+        Ok(if done.is_some() { plan.next } else { ReconcileOutcome::Retry })
+    }
+
     /// Creates or restores the default objects of a namespace that is not being deleted.
     async fn fill(&self, stored: &StoredObject, name: &str) -> Result<ReconcileOutcome, Status> {
         if self.is_filled(&stored.scope, name)? {
@@ -150,12 +187,18 @@ struct Plan {
     next: ReconcileOutcome,
 }
 
-fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
+/// Whether content is still to be deleted before the namespace.
+fn has_content(namespace: &Value) -> bool {
+    finalizers(namespace).any(|one| one == NAMESPACE_FINALIZER)
+}
+
+/// Decides about a terminating namespace after a pass over its content. `failures` are the messages of failed deletions.
+fn plan(old: &Value, sweep: &Sweep, failures: &[String], now: Timestamp) -> Plan {
     let mut new = old.clone();
     if sweep.is_truncated() {
         return Plan { namespace: Some(new), next: ReconcileOutcome::RequeueAfter(Duration::ZERO) };
     }
-    set_conditions(&mut new, sweep, now);
+    set_conditions(&mut new, sweep, failures, now);
     if !sweep.leaves_nothing() {
         return Plan { namespace: Some(new), next: ReconcileOutcome::RequeueAfter(pause(old, now)) };
     }
@@ -172,11 +215,15 @@ fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
 }
 
 /// Sets the conditions of Kubernetes' namespace controller, in its order and with its messages.
-fn set_conditions(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
+fn set_conditions(namespace: &mut Value, sweep: &Sweep, failures: &[String], now: Timestamp) {
     let remaining = sweep.remaining().map(|all| format!("Some resources are remaining: {all}"));
     let finalizers = sweep
         .finalizers()
         .map(|all| format!("Some content in the namespace has finalizers remaining: {all}"));
+    let failed = (!failures.is_empty()).then(|| {
+        let (count, all) = (failures.len(), failures.join(", "));
+        ("ContentDeletionFailed", format!("Failed to delete all resource types, {count} remaining: {all}"))
+    });
     let conditions = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -194,7 +241,7 @@ fn set_conditions(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
             "NamespaceDeletionContentFailure",
             "ContentDeleted",
             "All content successfully deleted, may be waiting on finalization",
-            None,
+            failed,
         ),
         (
             "NamespaceContentRemaining",

@@ -16,7 +16,7 @@ fn a_terminating_namespace_is_removed_with_its_last_finalizer() {
         (json!(["kubernetes"]), json!(["a/b"]), Some(Value::Null)),
     ] {
         let old = json!({"metadata": {"finalizers": metadata}, "spec": {"finalizers": spec}});
-        let plan = plan(&old, &empty, Timestamp::UNIX_EPOCH);
+        let plan = plan(&old, &empty, &[], Timestamp::UNIX_EPOCH);
         assert_eq!(plan.namespace.map(|new| new["spec"]["finalizers"].clone()), expected, "{old}");
         assert_eq!(plan.next, ReconcileOutcome::Done);
     }
@@ -25,9 +25,9 @@ fn a_terminating_namespace_is_removed_with_its_last_finalizer() {
 #[test]
 fn conditions_keep_their_time_while_nothing_changes() {
     let mut namespace = json!({"status": {}});
-    set_conditions(&mut namespace, &Sweep::default(), Timestamp::UNIX_EPOCH);
+    set_conditions(&mut namespace, &Sweep::default(), &[], Timestamp::UNIX_EPOCH);
     let before = namespace.clone();
-    set_conditions(&mut namespace, &Sweep::default(), Timestamp::from_second(100).unwrap());
+    set_conditions(&mut namespace, &Sweep::default(), &[], Timestamp::from_second(100).unwrap());
     assert_eq!(namespace, before);
     let kinds: Vec<&str> = namespace["status"]["conditions"]
         .as_array()

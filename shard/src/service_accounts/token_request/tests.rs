@@ -69,9 +69,12 @@ fn requests_are_completed_and_checked() {
             )),
         ),
     ] {
-        let made = TokenRequest::new(request.clone(), &subject(&account), &issuer(max));
+        let mut with_defaults = request.clone();
+        set_defaults(&mut with_defaults);
+        let made = TokenRequest::new(with_defaults, &subject(&account), &issuer(max));
         let outcome =
-            made.as_ref().map(|made| made.seconds).map_err(|status| (status.code, &*status.message));
+            made.map(|made| made.limited(max).seconds).map_err(|status| (status.code, status.message));
+        let expected = expected.map_err(|(code, message): (u16, &str)| (code, message.to_owned()));
         assert_eq!(outcome, expected, "{request}");
     }
 }
@@ -81,7 +84,8 @@ fn the_claims_are_those_of_a_bound_token() {
     let account = account();
     let subject = subject(&account);
     let secret = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
-    let request = json!({"spec": {"audiences": ["a"], "boundObjectRef": secret}});
+    let mut request = json!({"spec": {"audiences": ["a"], "boundObjectRef": secret}});
+    set_defaults(&mut request);
     let request = TokenRequest::new(request, &subject, &issuer(None)).unwrap();
     assert_eq!(request.bound_secret().unwrap(), Some(BoundSecret { name: "s", uid: "" }));
     let secret = json!({"metadata": {"name": "s", "uid": "u-3"}});
@@ -112,7 +116,8 @@ fn tokens_are_bound_to_secrets_only() {
         (json!({"kind": "ConfigMap", "apiVersion": "v1", "name": "c"}), 400),
         (json!({"kind": "Secret", "apiVersion": "apps/v1", "name": "c"}), 400),
     ] {
-        let request = json!({"spec": {"boundObjectRef": reference}});
+        let mut request = json!({"spec": {"boundObjectRef": reference}});
+        set_defaults(&mut request);
         let request = TokenRequest::new(request, &subject(&account), &issuer(None)).unwrap();
         assert_eq!(request.bound_secret().unwrap_err().code, code, "{reference}");
     }

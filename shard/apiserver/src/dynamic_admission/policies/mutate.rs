@@ -15,6 +15,7 @@ use super::invocation::Invocation;
 use super::message::{mutation_message, mutation_refusal};
 use super::policy::{CompiledPolicy, PolicyKind, PolicyMutation};
 use super::review::PolicyReview;
+use crate::registry::Subresource;
 use crate::resource::Shape;
 
 /// Policy, binding, and namespace and name of the parameter.
@@ -122,7 +123,10 @@ impl PolicyReview<'_> {
             }
         }
         let shape = self.write.resource.version(&invocation.version).map(|version| &version.shape);
-        let merge_type = shape.unwrap_or(&Shape::Anything).merge_type();
+        let subresource = self.write.subresource_of_own_kind();
+        let merge_type = subresource
+            .and_then(Subresource::merge_type)
+            .unwrap_or_else(|| shape.unwrap_or(&Shape::Anything).merge_type());
         let mut errors = Vec::new();
         for mutation in &compiled.mutations {
             let mut budget = request_budget.of_policy();
@@ -139,10 +143,7 @@ impl PolicyReview<'_> {
             match accepted {
                 Ok(patched) => {
                     let annotations = self.objects.annotations();
-                    let changed = match self.write.scale(&invocation.version) {
-                        Some(scale) => scale.apply(&patched.after, object).map_err(Status::internal)?,
-                        None => patched.into_requested(annotations, self.write).await?,
-                    };
+                    let changed = patched.into_requested(annotations, self.write, object).await?;
                     let next = WrittenObject::New(&changed);
                     let next = reviewed(annotations, self.write, &invocation.version, next).await?;
                     *object = changed;

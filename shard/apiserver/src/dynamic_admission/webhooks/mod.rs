@@ -195,10 +195,7 @@ impl WebhookReview<'_> {
         patched
             .keep_identity()
             .map_err(|error| Status::internal(format!("admission webhook {:?} {error}", webhook.name)))?;
-        *object = match self.write.scale(version) {
-            Some(scale) => scale.apply(&patched.after, object).map_err(Status::internal)?,
-            None => patched.into_requested(self.webhooks.objects.annotations(), self.write).await?,
-        };
+        *object = patched.into_requested(self.webhooks.objects.annotations(), self.write, object).await?;
         Ok(true)
     }
 

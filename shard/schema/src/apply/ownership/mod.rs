@@ -7,6 +7,7 @@ mod entries;
 mod error;
 mod last_applied;
 mod prune;
+mod scale;
 mod update;
 mod versions;
 
@@ -15,5 +16,6 @@ pub use conflict::{Conflict, Conflicts};
 pub use entries::{InvalidManagedFields, ManagedFields, Operation, is_reset};
 pub use error::ApplyError;
 pub use last_applied::LAST_APPLIED;
+pub use scale::ReplicasPaths;
 pub use update::{Manager, track_create, track_update};
 pub use versions::{ConversionFailure, ObjectVersions};
