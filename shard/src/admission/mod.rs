@@ -135,6 +135,9 @@ impl Admission for ShardAdmission {
             {
                 return Err(forbidden(write, "endpoints of APIExports are not supported yet"));
             }
+            ("migration.kcp.io", "logicalclustermigrations") if old.is_none() => {
+                return Err(forbidden(write, "migrations of logical clusters are not supported yet"));
+            }
             ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old).await?,
             ("certificates.k8s.io", "certificatesigningrequests") => {
                 self.validate_certificate_signing_request(write, object, old).await?;

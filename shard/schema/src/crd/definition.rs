@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{CrdNames, CrdSpec, approval, has_condition, parse, rules};
-use crate::field::{FieldError, FieldPath};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
 use crate::metadata::IMMUTABLE;
 
 /// Validates a new definition. Defaults must have been applied ([`super::apply_defaults`]).
@@ -67,7 +67,12 @@ fn validate(
     }
     match parsed {
         Some(parsed) if errors.is_empty() => Ok(parsed),
-        _ => Err(core::mem::take(errors)),
+        _ => {
+            let mut errors = core::mem::take(errors);
+            // Each pattern and rule of a large schema may have one.
+            errors.truncate(MAX_FINDINGS);
+            Err(errors)
+        }
     }
 }
 

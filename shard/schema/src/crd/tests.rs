@@ -325,6 +325,17 @@ fn stored(versions: Value, established: bool) -> Value {
 }
 
 #[test]
+fn a_schema_with_thousands_of_mistakes_has_a_bounded_error() {
+    let mut definition = defaulted();
+    let mistakes: serde_json::Map<String, Value> =
+        (0..3000).map(|index| (format!("p{index}"), json!({"type": "string", "pattern": "("}))).collect();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] =
+        Value::Object(mistakes);
+    let errors = validate_create(&definition).unwrap_err();
+    assert_eq!(errors.len(), crate::field::MAX_FINDINGS);
+}
+
+#[test]
 fn updates_are_refused_as_in_kubernetes() {
     let missing = "missing from spec.versions; v1beta1 was previously a storage version, and must remain in \
                    spec.versions until a storage migration ensures no data remains persisted in v1beta1 and removes \

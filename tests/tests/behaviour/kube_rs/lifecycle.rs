@@ -223,17 +223,31 @@ async fn a_terminator_delays_the_deletion_of_a_workspace_until_it_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_of_exports_are_refused() {
+async fn objects_that_no_controller_acts_on_are_refused() {
     let installation = Installation::start(1).await;
     let root = installation.admin("/clusters/root");
-    let slices = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices";
-    let slice = json!({
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": { "name": "mine" },
-        "spec": { "export": { "name": "tenancy.kcp.io", "path": "root" } },
-    });
-    let refused = root.create::<Value>(slices, &slice, &WriteOptions::default()).await.unwrap_err();
-    assert_eq!(refused.code(), Some(403));
-    assert!(refused.to_string().contains("endpoints of APIExports are not supported yet"), "{refused}");
+    for (path, api_version, kind, spec, message) in [
+        (
+            "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices",
+            "apis.kcp.io/v1alpha1",
+            "APIExportEndpointSlice",
+            json!({ "export": { "name": "tenancy.kcp.io", "path": "root" } }),
+            "endpoints of APIExports are not supported yet",
+        ),
+        (
+            "/apis/migration.kcp.io/v1alpha1/logicalclustermigrations",
+            "migration.kcp.io/v1alpha1",
+            "LogicalClusterMigration",
+            json!({ "logicalCluster": "abc", "destinationShard": "shard-1" }),
+            "migrations of logical clusters are not supported yet",
+        ),
+    ] {
+        let object =
+            json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "mine" }, "spec": spec });
+        let refused = root.create::<Value>(path, &object, &WriteOptions::default()).await.unwrap_err();
+        assert_eq!(refused.code(), Some(403), "{refused}");
+        assert!(refused.to_string().contains(message), "{refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
