@@ -1,4 +1,7 @@
 //! The work queue of a controller: never processes a key concurrently, and retries failures with exponential back-off.
+//!
+//! Keys belong to groups, such as logical clusters, which take turns: thousands of keys of one group delay the next key of
+//! another one by one key. By default all keys are of one group.
 
 use core::hash::Hash;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +24,7 @@ pub(crate) struct Queue<K> {
 }
 
 struct State<K> {
-    ready: VecDeque<K>,
+    ready: ReadyKeys<K>,
     queued: FxHashSet<K>,
     processing: FxHashSet<K>,
     /// Keys that were added while they are processed.
@@ -47,9 +50,14 @@ pub(crate) enum ReconcileOutcome {
 
 impl<K: Clone + Eq + Hash> Queue<K> {
     pub(crate) fn new() -> Self {
+        Self::with_groups(|_| "")
+    }
+
+    /// A queue whose groups take turns.
+    pub(crate) fn with_groups(group_of: fn(&K) -> &str) -> Self {
         Self {
             state: Mutex::new(State {
-                ready: VecDeque::new(),
+                ready: ReadyKeys { group_of, turns: VecDeque::new(), keys: FxHashMap::default() },
                 queued: FxHashSet::default(),
                 processing: FxHashSet::default(),
                 requeued: FxHashSet::default(),
@@ -140,10 +148,50 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Number of keys that are ready or being processed.
+    /// Number of keys that are ready or being processed. Costs a step per group.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready.len() + state.processing.len()
+    }
+}
+
+/// Keys that wait for a worker, by group.
+struct ReadyKeys<K> {
+    group_of: fn(&K) -> &str,
+    /// The groups with keys, the next one first.
+    turns: VecDeque<Box<str>>,
+    keys: FxHashMap<Box<str>, VecDeque<K>>,
+}
+
+impl<K> ReadyKeys<K> {
+    fn push_back(&mut self, key: K) {
+        let group = (self.group_of)(&key);
+        if let Some(keys) = self.keys.get_mut(group) {
+            return keys.push_back(key);
+        }
+        let group: Box<str> = group.into();
+        self.turns.push_back(group.clone());
+        self.keys.insert(group, VecDeque::from([key]));
+    }
+
+    fn pop_front(&mut self) -> Option<K> {
+        let group = self.turns.pop_front()?;
+        let keys = self.keys.get_mut(&group)?;
+        let key = keys.pop_front();
+        if keys.is_empty() {
+            self.keys.remove(&group);
+        } else {
+            self.turns.push_back(group);
+        }
+        key
+    }
+
+    fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.keys.values().map(VecDeque::len).sum()
     }
 }
 
@@ -167,6 +215,20 @@ impl<K: Clone + Eq + Hash> State<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn groups_take_turns() {
+        let queue = Queue::with_groups(|key: &&str| &key[..1]);
+        for key in ["a1", "a2", "a3", "b1", "c1", "c2"] {
+            queue.add(key);
+        }
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            order.push(queue.take().await);
+        }
+        assert_eq!(order, ["a1", "b1", "c1", "a2", "c2", "a3"]);
+        assert_eq!(queue.len(), 6, "all are being processed");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_latest_requeue_replaces_earlier_ones() {

@@ -17,8 +17,8 @@ use super::binding::{BindingKey, Bindings};
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::event_expiry::EventExpiry;
-use super::garbage::GarbageCollector;
-use super::namespace::{Namespaces, ReviewQueue, ReviewedNamespaces};
+use super::garbage::{GarbageCollector, GarbageKey};
+use super::namespace::{NamespaceKey, Namespaces, ReviewQueue, ReviewedNamespaces};
 use super::policy_status::PolicyStatus;
 use super::resource_quota::ResourceQuotas;
 use super::token_secret::TokenSecrets;
@@ -96,7 +96,7 @@ impl ContentControllers {
     }
 
     fn start_namespaces(&self, tasks: &Tasks, shutdown: &Shutdown) {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(Queue::with_groups(|(cluster, _): &NamespaceKey| cluster));
         let reviews = ReviewQueue::new();
         let controller = Arc::new(Namespaces {
             objects: self.objects.clone(),
@@ -174,7 +174,7 @@ impl ContentControllers {
     }
 
     fn start_garbage_collection(&self, tasks: &Tasks, shutdown: &Shutdown) {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(Queue::with_groups(GarbageKey::cluster));
         let collector = Arc::new(GarbageCollector::new(
             self.objects.clone(),
             self.definitions.clone(),

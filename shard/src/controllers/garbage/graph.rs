@@ -81,7 +81,8 @@ impl OwnerGraphs {
         let mut graphs = self.0.lock();
         let Some(graph) = graphs.peek_mut(&*event.scope) else { return };
         let key = Arc::new(ObjectKey::of(event));
-        for uid in old.iter().filter(|uid| !new.contains(uid)) {
+        let kept: FxHashSet<&str> = new.iter().map(|uid| &**uid).collect();
+        for uid in old.iter().filter(|uid| !kept.contains(&***uid)) {
             if let Some(dependents) = graph.dependents.get_mut(uid) {
                 dependents.remove(&key);
                 if dependents.is_empty() {

@@ -20,8 +20,11 @@ use crate::writes::Writes;
 
 /// UIDs whose search is remembered. UIDs are assigned by the server, so one that is not found will not appear later.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
-/// Objects that a search visits at most. The report is a help for users, and not worth more.
+/// Absent owners of an object that are searched for, and the objects and bytes that a search visits. The report is a help for
+/// users, and not worth more.
+const MAX_SEARCHED: usize = 4;
 const MAX_VISITED: usize = 20_000;
+const MAX_VISITED_BYTES: usize = 16 << 20;
 
 const COMPONENT: &str = "garbage-collector-controller";
 
@@ -38,8 +41,8 @@ impl MisplacedOwners {
 }
 
 impl GarbageCollector {
-    /// Writes an event for each absent owner that is an object of another namespace. Costs a search among the objects of the logical
-    /// cluster, once per UID.
+    /// Writes an event for each absent owner that is an object of another namespace, for the first ones. Costs a search among the
+    /// objects of the logical cluster, once per UID.
     pub(super) async fn report_misplaced_owners(
         &self,
         cluster: &str,
@@ -48,10 +51,8 @@ impl GarbageCollector {
         owners: &[(String, OwnerState)],
     ) -> Result<(), Status> {
         let Some(namespace) = key.namespace.as_deref() else { return Ok(()) };
-        for (uid, state) in owners {
-            if *state != OwnerState::Absent || uid.is_empty() {
-                continue;
-            }
+        let absent = owners.iter().filter(|(uid, state)| *state == OwnerState::Absent && !uid.is_empty());
+        for (uid, _) in absent.take(MAX_SEARCHED) {
             let found = self.namespace_of(cluster, uid).await?;
             if found.is_none_or(|found| *found == *namespace) {
                 continue;
@@ -89,9 +90,10 @@ impl GarbageCollector {
         if let Some(known) = self.misplaced.0.lock().get(&searched) {
             return Ok(known.clone());
         }
-        let (mut namespace, mut visited) = (None, 0);
+        let (mut namespace, mut visited, mut bytes) = (None, 0, 0);
         visit_all(&self.objects, (&self.definitions, &self.hub), cluster, None, &mut |found| {
             visited += 1;
+            bytes += found.object.map_or(0, |object| object.json().len());
             if let Some(object) = found.object
                 && found.parts.namespace.is_some()
                 && memchr::memmem::find(object.json(), uid.as_bytes()).is_some()
@@ -99,7 +101,7 @@ impl GarbageCollector {
             {
                 namespace = found.parts.namespace.map(Into::into);
             }
-            let is_over = namespace.is_some() || visited == MAX_VISITED;
+            let is_over = namespace.is_some() || visited == MAX_VISITED || bytes > MAX_VISITED_BYTES;
             if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
         .await?;

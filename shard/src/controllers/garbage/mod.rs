@@ -14,7 +14,7 @@ use fairlead_apiserver::object::{ObjectBytes, ObjectMetaRef};
 use fairlead_apiserver::registry::{
     FOREGROUND_FINALIZER, ORPHAN_FINALIZER, ObjectStore, ServedResource, Target,
 };
-use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
+use fairlead_apiserver::request::{DeleteOptions, Propagation, WriteOptions};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_authn::{AuthenticationMethod, Identity, UserInfo};
@@ -22,6 +22,8 @@ use fairlead_process::Status;
 use fairlead_store::Range;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
 use crate::controller_runtime::{Controller, Queue, ReconcileOutcome};
@@ -34,8 +36,10 @@ use misplaced::MisplacedOwners;
 const MANAGER: &str = "kcp";
 /// Dependents of one owner that are processed at the same time. Their commits share durable writes.
 const CONCURRENT_DEPENDENTS: usize = 64;
-/// Pause before a foreground deletion looks for remaining dependents again.
-const FOREGROUND_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before a foreground deletion looks for remaining dependents again, if no event of one comes before.
+const FOREGROUND_PAUSE: Duration = Duration::from_secs(1);
+/// Owners whose state is read before other tasks run. An object may have tens of thousands.
+const OWNERS_PER_TURN: usize = 64;
 /// Stored objects that are visited before other tasks run, when the process starts.
 const PAGE: usize = 1024;
 
@@ -56,6 +60,13 @@ enum GarbageTask {
     Finish(ObjectKey),
 }
 
+impl GarbageKey {
+    /// The logical cluster, whose tasks take turns with those of others.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+}
+
 /// The garbage collector.
 pub(crate) struct GarbageCollector {
     objects: ObjectStore,
@@ -64,6 +75,8 @@ pub(crate) struct GarbageCollector {
     hub: Hub,
     graphs: OwnerGraphs,
     misplaced: MisplacedOwners,
+    /// Foreground deletions that wait for dependents, by logical cluster and UID.
+    waiting: Mutex<FxHashMap<(Box<str>, Box<str>), ObjectKey>>,
     identity: Arc<Identity>,
 }
 
@@ -81,7 +94,7 @@ impl GarbageCollector {
         };
         let identity = Arc::new(Identity::new(user, AuthenticationMethod::ClientCertificate, None));
         let (graphs, misplaced) = (OwnerGraphs::new(), MisplacedOwners::new());
-        Self { objects, definitions, clusters, hub, graphs, misplaced, identity }
+        Self { objects, definitions, clusters, hub, graphs, misplaced, waiting: Mutex::default(), identity }
     }
 
     /// Follows all events of the store. An object without owners costs a search in its bytes.
@@ -89,7 +102,8 @@ impl GarbageCollector {
         let (collector, queue) = (self.clone(), queue.clone());
         self.hub.observe_all(Box::new(move |event| {
             collector.graphs.apply(event);
-            for task in tasks_of(event) {
+            let waiting = collector.waiting_owners(event).into_iter().map(GarbageTask::Finish);
+            for task in tasks_of(event).into_iter().chain(waiting) {
                 queue.add(GarbageKey { cluster: (*event.scope).into(), task });
             }
         }));
@@ -140,6 +154,9 @@ impl Controller for GarbageCollector {
 
     async fn reconcile(&self, key: &GarbageKey) -> Result<ReconcileOutcome, Status> {
         let cluster = &*key.cluster;
+        if let GarbageTask::OwnerDeleted(uid) = &key.task {
+            self.waiting.lock().remove(&(cluster.into(), uid.clone()));
+        }
         // The `deletion` controller removes the content of a deleted logical cluster. System clusters may have no LogicalCluster.
         let state = self.clusters.get(cluster);
         if state.map_or(!cluster.starts_with("system:"), |state| state.is_deleted) {
@@ -158,6 +175,21 @@ impl Controller for GarbageCollector {
 }
 
 impl GarbageCollector {
+    /// The foreground deletions that wait for the object of an event, which was deleted or changed.
+    fn waiting_owners(&self, event: &ObjectEvent) -> Vec<ObjectKey> {
+        let previous = match &event.change {
+            ObjectChange::Deleted(previous) | ObjectChange::Updated { previous, .. } => previous.as_object(),
+            ObjectChange::Created(_) => return Vec::new(),
+        };
+        if self.waiting.lock().is_empty() {
+            return Vec::new();
+        }
+        let owners = graph::owners(previous);
+        let waiting = self.waiting.lock();
+        let key = |uid: Box<str>| waiting.get(&((*event.scope).into(), uid)).cloned();
+        owners.into_iter().filter_map(key).collect()
+    }
+
     async fn dependents(&self, cluster: &str, uid: &str) -> Result<Vec<Arc<ObjectKey>>, Status> {
         self.graphs.dependents(&self.objects, (&self.definitions, &self.hub), cluster, uid).await
     }
@@ -189,28 +221,36 @@ impl GarbageCollector {
             return Ok(());
         }
         let references = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
-        let owners: Vec<(String, OwnerState)> = references
-            .iter()
-            .map(|reference| {
+        let mut owners: Vec<(String, OwnerState)> = Vec::with_capacity(references.len());
+        for part in references.chunks(OWNERS_PER_TURN) {
+            for reference in part {
                 let uid = reference["uid"].as_str().unwrap_or_default().to_owned();
                 // The definition of a deleted owner may be gone as well, so that nothing else would be known about it.
-                if deleted == Some(&*uid) {
-                    return Ok((uid, OwnerState::Absent));
-                }
-                self.owner_state(cluster, key, reference).map(|state| (uid, state))
-            })
-            .collect::<Result<_, _>>()?;
+                let state = match deleted == Some(&*uid) {
+                    true => OwnerState::Absent,
+                    false => self.owner_state(cluster, key, reference)?,
+                };
+                owners.push((uid, state));
+            }
+            if part.len() == OWNERS_PER_TURN {
+                tokio::task::yield_now().await;
+            }
+        }
         if deleted.is_none() {
             self.report_misplaced_owners(cluster, key, &object, &owners).await?;
         }
         let uid = metadata["uid"].as_str().unwrap_or_default();
         let waits = owners.iter().any(|(_, state)| *state == OwnerState::WaitsForDependents);
-        let has_dependents = waits && !self.dependents(cluster, uid).await?.is_empty();
+        let dependents = if waits { self.dependents(cluster, uid).await? } else { Vec::new() };
+        let has_dependents = !dependents.is_empty();
         let finalizers = finalizers(&object);
         match decide(&Dependent { owners: &owners, finalizers: &finalizers, has_dependents }) {
             Decision::Keep => Ok(()),
             Decision::RemoveReferences(uids) => self.remove_references(cluster, key, &resource, &uids).await,
             Decision::Delete(propagation) => {
+                if propagation == Propagation::Foreground {
+                    self.break_circle(cluster, key, &resource, &dependents).await?;
+                }
                 let options = DeleteOptions {
                     uid: Some(uid.to_owned()),
                     propagation: Some(propagation),
@@ -220,6 +260,25 @@ impl GarbageCollector {
                 absent_is_done(resource.registry.delete(&target, &key.name, &options).await.map(drop))
             }
         }
+    }
+
+    /// Stops an object from blocking its owners if one of its own dependents is deleted in the foreground: the dependent may be
+    /// one of these owners, and each would wait for the other.
+    async fn break_circle(
+        &self,
+        cluster: &str,
+        key: &ObjectKey,
+        resource: &Arc<ServedResource>,
+        dependents: &[Arc<ObjectKey>],
+    ) -> Result<(), Status> {
+        for dependent in dependents {
+            let Some((_, object)) = self.read(cluster, dependent)? else { continue };
+            let is_marked = object["metadata"]["deletionTimestamp"].is_string();
+            if is_marked && finalizers(&object).contains(&FOREGROUND_FINALIZER) {
+                return self.change(cluster, key, resource, unblock_owners).await;
+            }
+        }
+        Ok(())
     }
 
     /// Advances a deletion that waits for this controller's finalizers.
@@ -242,9 +301,12 @@ impl GarbageCollector {
             self.remove_finalizer(cluster, key, &resource, ORPHAN_FINALIZER).await?;
             return Ok(ReconcileOutcome::Done);
         }
+        // Before the dependents are read: one that is deleted afterwards requeues this deletion.
+        let waiting = (Box::from(cluster), Box::from(&*uid));
+        self.waiting.lock().insert(waiting.clone(), key.clone());
         self.check_all(cluster, &dependents, None).await?;
         let mut is_blocked = false;
-        for dependent in &dependents {
+        for dependent in dependents.iter().filter(|dependent| ***dependent != *key) {
             let Some((_, object)) = self.read(cluster, dependent)? else { continue };
             let references = object["metadata"]["ownerReferences"].as_array();
             is_blocked |= references.is_some_and(|all| {
@@ -254,6 +316,7 @@ impl GarbageCollector {
         if is_blocked {
             return Ok(ReconcileOutcome::RequeueAfter(FOREGROUND_PAUSE));
         }
+        self.waiting.lock().remove(&waiting);
         self.remove_finalizer(cluster, key, &resource, FOREGROUND_FINALIZER).await?;
         Ok(ReconcileOutcome::Done)
     }
@@ -308,9 +371,10 @@ impl GarbageCollector {
         resource: &Arc<ServedResource>,
         uids: &[String],
     ) -> Result<(), Status> {
+        let uids: FxHashSet<&str> = uids.iter().map(String::as_str).collect();
         self.change(cluster, key, resource, |object| {
             if let Some(references) = object["metadata"]["ownerReferences"].as_array_mut() {
-                references.retain(|one| !uids.iter().any(|uid| one["uid"] == **uid));
+                references.retain(|one| one["uid"].as_str().is_none_or(|uid| !uids.contains(uid)));
             }
         })
         .await
@@ -392,6 +456,16 @@ fn tasks_of(event: &ObjectEvent) -> Vec<GarbageTask> {
 fn waits_for_collector(json: &[u8]) -> bool {
     let has = |text: &[u8]| memchr::memmem::find(json, text).is_some();
     has(b"\"deletionTimestamp\"") && (has(b"\"foregroundDeletion\"") || has(b"\"orphan\""))
+}
+
+/// Lets the owners of an object be deleted before it.
+fn unblock_owners(object: &mut Value) {
+    let references = object["metadata"]["ownerReferences"].as_array_mut();
+    for reference in references.into_iter().flatten() {
+        if reference["blockOwnerDeletion"] == true {
+            reference["blockOwnerDeletion"] = false.into();
+        }
+    }
 }
 
 fn finalizers(object: &Value) -> Vec<&str> {

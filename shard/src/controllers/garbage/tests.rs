@@ -172,3 +172,54 @@ async fn an_owner_in_another_namespace_owns_nothing_and_is_reported() {
     shard.until("it is gone", || !exists(&shard, "lost")).await;
     assert_eq!(shard.keys("abc").iter().filter(|key| key.contains("/events/")).count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_foreground_deletion_of_a_circle_ends() {
+    let shard = chain(true).await;
+    let (b, c) = (uid(&shard, "b").await, uid(&shard, "c").await);
+    // `b` belongs to `c`, which belongs to `b`.
+    shard
+        .change("abc", MAPS, Some("default"), "b", |object| {
+            object["metadata"]["ownerReferences"] =
+                owned("b", &[("c", &c, true)])["metadata"]["ownerReferences"].clone();
+        })
+        .await;
+    assert_ne!(b, c);
+    shard.delete_with("abc", MAPS, Some("default"), "b", Propagation::Foreground).await;
+    shard.until("the circle is gone", || !exists(&shard, "b") && !exists(&shard, "c")).await;
+    assert!(exists(&shard, "a"), "it owns none of them any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreground_deletion_of_a_deep_tree_waits_for_events_only() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.create("abc", MAPS, config_map("default", "n0")).await.unwrap();
+    for level in 1..30 {
+        let owner = format!("n{}", level - 1);
+        let owner_uid = uid(&shard, &owner).await;
+        let object = owned(&format!("n{level}"), &[(&owner, &owner_uid, true)]);
+        shard.create("abc", MAPS, object).await.unwrap();
+    }
+    let begin = tokio::time::Instant::now();
+    shard.delete_with("abc", MAPS, Some("default"), "n0", Propagation::Foreground).await;
+    shard.until("the tree is gone", || (0..30).all(|level| !exists(&shard, &format!("n{level}")))).await;
+    assert!(begin.elapsed() < FOREGROUND_PAUSE, "after {:?} of the paused clock", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_absent_owners_are_removed_at_once() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.create("abc", MAPS, config_map("default", "a")).await.unwrap();
+    let a = uid(&shard, "a").await;
+    let uids: Vec<String> = (0..5_000).map(|number| format!("u-{number}")).collect();
+    let mut owners: Vec<(&str, &str, bool)> = uids.iter().map(|uid| ("nobody", &**uid, false)).collect();
+    owners.push(("a", &a, false));
+    shard.create("abc", MAPS, owned("many", &owners)).await.unwrap();
+    let left = || {
+        let many = shard.get("abc", MAPS, Some("default"), "many").unwrap();
+        many["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len)
+    };
+    shard.until("only the existing owner is left", || left() == 1).await;
+}

@@ -45,7 +45,8 @@ pub(crate) struct ReviewQueue {
 
 impl ReviewQueue {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { queue: Arc::new(Queue::new()), pending: Mutex::default() })
+        let queue = Queue::with_groups(|(cluster, _): &NamespaceKey| cluster);
+        Arc::new(Self { queue: Arc::new(queue), pending: Mutex::default() })
     }
 
     /// The queue of the workers.
