@@ -131,7 +131,11 @@ impl TestCache {
             let (_, rest) = key.split_once("/customresources/")?;
             let resource = key.split('/').nth(3)?;
             let object = EncodedObject::parse(record.value).unwrap();
-            Some((format!("{resource}/{rest}"), serde_json::from_slice(object.as_object().json()).unwrap()))
+            let mut tree: Value = serde_json::from_slice(object.as_object().json()).unwrap();
+            if let Ok(owners) = serde_json::from_slice(object.as_object().managed_fields()) {
+                tree["metadata"]["managedFields"] = owners;
+            }
+            Some((format!("{resource}/{rest}"), tree))
         });
         copies.collect()
     }

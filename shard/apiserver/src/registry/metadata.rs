@@ -73,6 +73,17 @@ fn generated_name(prefix: &str) -> Result<String, Status> {
     Ok(name)
 }
 
+/// Sets the namespace of the request in a new object of any registry, stored or not.
+///
+/// # Errors
+/// 400 for an object of another namespace.
+pub(crate) fn set_request_namespace(object: &mut Value, target: &Target) -> Result<(), Status> {
+    if target.namespace.is_some() && object["metadata"].is_null() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    object.get_mut("metadata").and_then(Value::as_object_mut).map_or(Ok(()), |own| set_namespace(own, target))
+}
+
 fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(), Status> {
     let given = text(metadata, "namespace").unwrap_or_default();
     match &target.namespace {

@@ -62,7 +62,7 @@ pub(crate) use conversion::{ConversionBatch, WebhookConverter, to_version, to_ve
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use conversion_webhook::fuzzing::conversion_response;
 pub(crate) use managed_fields::{managed_fields_of, set_managed_fields, take_managed_fields};
-pub(crate) use metadata::check_name;
+pub(crate) use metadata::{check_name, set_request_namespace};
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
 pub(crate) use selection::EventState;

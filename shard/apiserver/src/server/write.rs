@@ -44,7 +44,8 @@ impl<H: Host> ApiServer<H> {
             return Err(super::target::not_allowed(&target.resource, target.verb));
         }
         let options = write_options(context, "CreateOptions")?;
-        let new = read_object(context, target, body, &options, warnings).await?;
+        let mut new = read_object(context, target, body, &options, warnings).await?;
+        crate::registry::set_request_namespace(&mut new, target)?;
         let written = target.resource.registry.create(target, new, &options).await;
         warnings.extend(options.warnings.take());
         self.written(context, target, &written?)

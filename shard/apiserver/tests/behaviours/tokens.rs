@@ -61,6 +61,19 @@ async fn webhooks_review_requests_for_tokens() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_not_stored_has_the_namespace_of_the_request() {
+    let server = Server::start().await;
+    for (namespace, code) in [(json!(null), 201), (json!("default"), 201), (json!("other"), 400)] {
+        let mut object = request();
+        object["metadata"] = json!({"namespace": namespace});
+        let response = server.post(TOKEN, &object).await;
+        assert_eq!(response.code, code, "{namespace}: {response:?}");
+        let expected = if code == 201 { json!("default") } else { json!(null) };
+        assert_eq!(response.json()["metadata"]["namespace"], expected, "{namespace}");
+    }
+}
+
+#[tokio::test]
 async fn a_webhook_may_refuse_a_token_and_sees_dry_runs() {
     for (path, side_effects, query, is_dry_run, expected) in [
         (
