@@ -38,6 +38,8 @@ const MANAGER: &str = "kcp";
 const CONCURRENT_DEPENDENTS: usize = 64;
 /// Pause before a foreground deletion looks for remaining dependents again, if no event of one comes before.
 const FOREGROUND_PAUSE: Duration = Duration::from_secs(1);
+/// Blocking dependents from which each event requeues their owner, which reads all of them. With more, the pause does.
+const FEW_BLOCKING: usize = 16;
 /// Owners whose state is read before other tasks run. An object may have tens of thousands.
 const OWNERS_PER_TURN: usize = 64;
 /// Stored objects that are visited before other tasks run, when the process starts.
@@ -76,8 +78,15 @@ pub(crate) struct GarbageCollector {
     graphs: OwnerGraphs,
     misplaced: MisplacedOwners,
     /// Foreground deletions that wait for dependents, by logical cluster and UID.
-    waiting: Mutex<FxHashMap<(Box<str>, Box<str>), ObjectKey>>,
+    waiting: Mutex<FxHashMap<(Box<str>, Box<str>), WaitingOwner>>,
     identity: Arc<Identity>,
+}
+
+/// An object that is deleted in the foreground.
+struct WaitingOwner {
+    key: ObjectKey,
+    /// Dependents that blocked it when it was last processed, less one for each event of a dependent since.
+    blocking: usize,
 }
 
 impl GarbageCollector {
@@ -185,9 +194,16 @@ impl GarbageCollector {
             return Vec::new();
         }
         let owners = graph::owners(previous);
-        let waiting = self.waiting.lock();
-        let key = |uid: Box<str>| waiting.get(&((*event.scope).into(), uid)).cloned();
-        owners.into_iter().filter_map(key).collect()
+        let mut waiting = self.waiting.lock();
+        let mut requeued = Vec::new();
+        for uid in owners {
+            let Some(owner) = waiting.get_mut(&((*event.scope).into(), uid)) else { continue };
+            owner.blocking = owner.blocking.saturating_sub(1);
+            if owner.blocking <= FEW_BLOCKING {
+                requeued.push(owner.key.clone());
+            }
+        }
+        requeued
     }
 
     async fn dependents(&self, cluster: &str, uid: &str) -> Result<Vec<Arc<ObjectKey>>, Status> {
@@ -303,17 +319,21 @@ impl GarbageCollector {
         }
         // Before the dependents are read: one that is deleted afterwards requeues this deletion.
         let waiting = (Box::from(cluster), Box::from(&*uid));
-        self.waiting.lock().insert(waiting.clone(), key.clone());
+        self.waiting.lock().insert(waiting.clone(), WaitingOwner { key: key.clone(), blocking: 0 });
         self.check_all(cluster, &dependents, None).await?;
-        let mut is_blocked = false;
+        let mut blocking = 0;
         for dependent in dependents.iter().filter(|dependent| ***dependent != *key) {
             let Some((_, object)) = self.read(cluster, dependent)? else { continue };
             let references = object["metadata"]["ownerReferences"].as_array();
-            is_blocked |= references.is_some_and(|all| {
+            let blocks = references.is_some_and(|all| {
                 all.iter().any(|one| one["uid"] == *uid && one["blockOwnerDeletion"] == true)
             });
+            blocking += usize::from(blocks);
         }
-        if is_blocked {
+        if blocking > 0 {
+            if let Some(owner) = self.waiting.lock().get_mut(&waiting) {
+                owner.blocking = blocking;
+            }
             return Ok(ReconcileOutcome::RequeueAfter(FOREGROUND_PAUSE));
         }
         self.waiting.lock().remove(&waiting);
