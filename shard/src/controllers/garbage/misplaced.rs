@@ -11,9 +11,9 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::GarbageCollector;
 use super::decide::OwnerState;
 use super::graph::ObjectKey;
+use super::{GarbageCollector, OwnerUid};
 use crate::controllers::deletion::{commit, visit_all};
 use crate::names::{BUILT_IN, NAMESPACES};
 use crate::writes::Writes;
@@ -30,9 +30,6 @@ const COMPONENT: &str = "garbage-collector-controller";
 
 /// The namespaces of owners that were searched for: `None` if there is no such object.
 pub(super) struct MisplacedOwners(Mutex<LruCache<OwnerUid, Option<Box<str>>>>);
-
-/// A logical cluster and a UID in it.
-type OwnerUid = (Box<str>, Box<str>);
 
 impl MisplacedOwners {
     pub(super) fn new() -> Self {

@@ -78,9 +78,12 @@ pub(crate) struct GarbageCollector {
     graphs: OwnerGraphs,
     misplaced: MisplacedOwners,
     /// Foreground deletions that wait for dependents, by logical cluster and UID.
-    waiting: Mutex<FxHashMap<(Box<str>, Box<str>), WaitingOwner>>,
+    waiting: Mutex<FxHashMap<OwnerUid, WaitingOwner>>,
     identity: Arc<Identity>,
 }
+
+/// A logical cluster and a UID in it.
+type OwnerUid = (Box<str>, Box<str>);
 
 /// An object that is deleted in the foreground.
 struct WaitingOwner {
