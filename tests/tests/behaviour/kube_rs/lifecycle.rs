@@ -226,6 +226,13 @@ async fn a_terminator_delays_the_deletion_of_a_workspace_until_it_is_removed() {
 async fn objects_that_no_controller_acts_on_are_refused() {
     let installation = Installation::start(1).await;
     let root = installation.admin("/clusters/root");
+    let bindings = "/apis/apis.kcp.io/v1alpha2/apibindings";
+    let binding = json!({
+        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": { "name": "migrations" },
+        "spec": { "reference": { "export": { "path": "root", "name": "migration.kcp.io" } } },
+    });
+    root.create::<Value>(bindings, &binding, &WriteOptions::default()).await.unwrap();
+    until_object(&root, bindings, "migrations", |object| object["status"]["phase"] == "Bound").await;
     for (path, api_version, kind, spec, message) in [
         (
             "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices",
