@@ -12,6 +12,7 @@ mod managed_fields;
 mod metadata;
 mod namespace;
 mod objects;
+mod ownership;
 mod read;
 mod reservation;
 mod scale;

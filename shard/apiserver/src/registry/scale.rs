@@ -5,7 +5,8 @@ use fairlead_schema::apply::{ManagedFields, ReplicasPaths};
 use fairlead_schema::crd::ScalePaths;
 use serde_json::Value;
 
-use super::managed_fields::{Owners, take_managed_fields, with_managed_fields};
+use super::managed_fields::{take_managed_fields, with_managed_fields};
+use super::ownership::Owners;
 use super::{Proposal, StoreRegistry, Target, check_name};
 use crate::request::WriteOptions;
 

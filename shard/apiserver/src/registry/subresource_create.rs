@@ -5,9 +5,8 @@ use serde_json::Value;
 
 use super::Target;
 use super::admission::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
-use super::managed_fields::{
-    Ownership, admitted, managed_fields_of, set_managed_fields, take_managed_fields,
-};
+use super::managed_fields::{managed_fields_of, set_managed_fields, take_managed_fields};
+use super::ownership::{Ownership, admitted};
 use super::write::admission_request;
 use crate::object::ScopeAnnotations;
 use crate::request::WriteOptions;

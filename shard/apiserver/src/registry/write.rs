@@ -17,11 +17,9 @@ use serde_json::Value;
 use super::admission::{AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
 use super::conversion::to_storage;
 use super::join::join;
-use super::managed_fields::{
-    Owners, Ownership, admitted, check_created, keep_scope, replicated, take_managed_fields,
-    with_managed_fields,
-};
+use super::managed_fields::{take_managed_fields, with_managed_fields};
 use super::objects::put;
+use super::ownership::{Owners, Ownership, admitted, check_created, keep_scope, replicated};
 use super::read::{group_resource, not_found};
 use super::reservation::Reservations;
 use super::scale::ScaleOwners;
