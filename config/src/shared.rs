@@ -82,7 +82,7 @@ settings! {
 
     /// Storage of objects.
     pub struct StoreConfig {
-        /// File of the store; created if it does not exist.
+        /// File of the store; created if it does not exist. While the server runs, a journal lies beside it.
         path ("path"): OwnPath = "store.redb".into();
         /// Size of the page cache. Lists of more than this are read from the system's cache, which costs a third more CPU.
         cache_size ("cacheSize"): ByteSize = ByteSize::mib(64);

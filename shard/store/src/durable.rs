@@ -1,14 +1,18 @@
-//! The redb backend: one file, one writer thread, readers on immutable snapshots of the last durable commit.
+//! The redb backend: a file with a journal, one writer thread, readers on immutable snapshots of the last commit.
 //!
-//! A commit goes `commit` → queue → writer ([`writer`]) → one durable write for everything queued → the new [`view`] is
-//! published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
+//! A commit goes `commit` → queue → writer ([`writer`]) → one record of the [`journal`] for everything queued → the new
+//! [`view`] is published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
 
 mod changes;
 mod dry_run;
+mod journal;
+mod journal_path;
 mod layout;
 mod open;
+mod recovery;
 mod ring;
 mod sweep;
+mod tables;
 mod view;
 mod writer;
 
@@ -31,6 +35,9 @@ use crate::follow::{Batch, Changes, Follower, Log};
 use crate::mutation::{Mutation, check_shape};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
+use journal::JournalFile;
+use journal_path::JournalPath;
+use recovery::recover;
 use ring::Ring;
 use view::View;
 use writer::{Command, Writer};
@@ -48,6 +55,8 @@ pub struct RedbOptions {
     pub group_commits: usize,
     /// Maximum size of the commits in one durable write, in bytes; one commit may exceed it. Default 8 MiB.
     pub group_bytes: usize,
+    /// Size of the journal, in bytes, at which it is written into the store file. Default 16 MiB; one group may exceed it.
+    pub journal_bytes: u64,
     /// Whether opening reads the whole file and compares every page with its checksum. Default true.
     pub verify: bool,
 }
@@ -60,12 +69,14 @@ impl Default for RedbOptions {
             ring_batches: 4096,
             group_commits: 1024,
             group_bytes: 8 << 20,
+            journal_bytes: 16 << 20,
             verify: true,
         }
     }
 }
 
-/// A store in one redb file. Dropping it waits until the queued commits are written, then closes the file.
+/// A store in a redb file with a journal beside it. Dropping it waits until the queued commits are written, then closes the
+/// file and removes the journal.
 #[derive(Debug)]
 pub struct RedbStore {
     shared: Arc<Shared>,
@@ -75,20 +86,30 @@ pub struct RedbStore {
     writer: Option<JoinHandle<()>>,
     latest_revision: watch::Receiver<Revision>,
     path: PathBuf,
+    journal: PathBuf,
 }
 
 impl RedbStore {
-    /// Opens the store in the file `path`, or makes a new one if there is no such file.
+    /// Opens the store in the file `path`, or makes a new one if there is no such file. Its journal is `<path>-journal`.
     ///
     /// Blocks for milliseconds, also after a crash; with [`RedbOptions::verify`], also for the time to read the whole
     /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let database = open::open(path, options.cache_bytes, options.verify)?;
-        Self::start(database, path, options)
+        let journal = JournalPath::of(path);
+        Self::start(database, path, Box::new(journal), options)
     }
 
-    fn start(database: redb::Database, path: &Path, options: RedbOptions) -> Result<Self, OpenError> {
+    fn start(
+        database: redb::Database,
+        path: &Path,
+        journal_file: Box<dyn JournalFile>,
+        options: RedbOptions,
+    ) -> Result<Self, OpenError> {
+        let journal_path = JournalPath::of(path).as_path().to_owned();
+        let journal = recover(&database, &*journal_file)
+            .map_err(|error| open::recovery_error(path, &journal_path, error))?;
         let view = View::open(&database).map_err(|error| open::damaged(path, &error))?;
         let revision = view.revision();
         let shared = Arc::new(Shared {
@@ -99,12 +120,20 @@ impl RedbStore {
         });
         let (publish_revision, latest_revision) = watch::channel(revision);
         let (queue, commands) = mpsc::channel(options.group_commits.max(1));
-        let writer = Writer::new(database, Arc::clone(&shared), publish_revision, options);
+        let writer =
+            Writer::new(database, journal, journal_file, Arc::clone(&shared), publish_revision, options);
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(commands))
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        Ok(Self { shared, queue: Some(queue), writer: Some(writer), latest_revision, path: path.to_owned() })
+        Ok(Self {
+            shared,
+            queue: Some(queue),
+            writer: Some(writer),
+            latest_revision,
+            path: path.to_owned(),
+            journal: journal_path,
+        })
     }
 
     /// Sends a command to the writer; `Err` with the cause when the writer has stopped.
@@ -181,13 +210,14 @@ impl Store for RedbStore {
         let stopped = || self.writer.as_ref().is_none_or(JoinHandle::is_finished).then(writer_stopped);
         let failure = self.shared.failure.get().cloned().or_else(stopped);
         let (keys, history, log) = view.counts();
+        let file_bytes = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         Stats {
             revision: view.revision(),
             compacted: view.compacted(),
             keys,
             history,
             log,
-            file_bytes: std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len()),
+            file_bytes: file_bytes(&self.path) + file_bytes(&self.journal),
             ring_batches: ring_batches as u64,
             ring_bytes: ring_bytes as u64,
             commits: counters.commits.load(Ordering::Relaxed),
@@ -202,7 +232,7 @@ impl Store for RedbStore {
 /// State shared by the store, its writer and its followers. Followers may outlive the store.
 #[derive(Debug)]
 struct Shared {
-    /// The last durable commit. The lock is held to copy or replace the pointer, never while reading.
+    /// The last commit. The lock is held to copy or replace the pointer, never while reading.
     view: RwLock<Arc<View>>,
     ring: Ring,
     counters: Counters,

@@ -20,7 +20,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// A commit that has been started cannot be cancelled: dropping the future drops only the result.
     ///
-    /// Cost on redb: one durable write of the file (two fsyncs), shared by all commits that wait at that time, and some
+    /// Cost on redb: one write and one fsync of the journal, shared by all commits that wait at that time, and some
     /// 30 µs of the one writer thread per mutation of 1 KiB, which bounds a store to about 30,000 of them per second
     /// (`examples/commit_throughput.rs` measures both).
     ///
@@ -122,7 +122,7 @@ pub struct Stats {
     pub history: u64,
     /// Events in the log.
     pub log: u64,
-    /// Size of the file; 0 in memory.
+    /// Size of the file and its journal; 0 in memory.
     pub file_bytes: u64,
     /// Batches that are kept in memory for followers.
     pub ring_batches: u64,

@@ -1,5 +1,5 @@
 //! The redb backend on a disk that fails and loses power: any operation may fail, and each sector that was written but
-//! not synced may or may not survive.
+//! not synced may or may not survive. The disk has two files, the store and its journal.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -11,13 +11,17 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redb::{Builder, Database, StorageBackend};
 
+use super::journal::JournalFile;
 use super::open::initialize;
 use super::{RedbOptions, RedbStore};
 use crate::{CommitError, CompactError, FollowError, Mutation, Range, Revision, Store};
 
 const SECTOR: usize = 512;
 const CLIENTS: usize = 6;
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 80;
+
+/// So small that there are many checkpoints.
+const JOURNAL_BYTES: u64 = 8 << 10;
 
 /// Cut points are tried at this distance: a prime, so that they fall into every phase of a commit.
 const STRIDE: usize = 7;
@@ -154,33 +158,52 @@ fn check(disk: &Disk, acknowledged: &AcknowledgedCommits, cut: usize) {
 
 fn start(disk: &Disk) -> Result<RedbStore, Box<dyn std::error::Error>> {
     let database = open(disk)?;
-    Ok(RedbStore::start(database, Path::new("a disk that fails"), RedbOptions::default())?)
+    let options = RedbOptions { journal_bytes: JOURNAL_BYTES, ..RedbOptions::default() };
+    let journal = Box::new(disk.file(JOURNAL));
+    Ok(RedbStore::start(database, Path::new("a disk that fails"), journal, options)?)
 }
 
 fn open(disk: &Disk) -> Result<Database, redb::DatabaseError> {
-    Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone())
+    Builder::new().set_cache_size(1 << 20).create_with_backend(disk.file(STORE))
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// The number of a file on the disk.
+type FileNumber = usize;
+const STORE: FileNumber = 0;
+const JOURNAL: FileNumber = 1;
+
 /// Clones share the disk.
 #[derive(Clone, Debug)]
 struct Disk(Arc<Mutex<State>>);
 
+/// A file of a disk.
+#[derive(Clone, Debug)]
+struct DiskFile {
+    disk: Disk,
+    number: FileNumber,
+}
+
 #[derive(Debug, Default)]
 struct State {
+    files: [FileState; 2],
+    operations: usize,
+    /// From this operation on everything fails.
+    fails_at: Option<usize>,
+    fails_next_sync: bool,
+}
+
+#[derive(Debug, Default)]
+struct FileState {
     /// The bytes that reads return.
     cached: Vec<u8>,
     /// The bytes that survive a crash for certain.
     durable: Vec<u8>,
     /// Changes that may survive a crash, in order.
     unsynced: Vec<Change>,
-    operations: usize,
-    /// From this operation on everything fails.
-    fails_at: Option<usize>,
-    fails_next_sync: bool,
 }
 
 #[derive(Debug)]
@@ -220,6 +243,10 @@ impl Disk {
         disk
     }
 
+    fn file(&self, number: FileNumber) -> DiskFile {
+        DiskFile { disk: self.clone(), number }
+    }
+
     fn operations(&self) -> usize {
         self.0.lock().operations
     }
@@ -241,32 +268,51 @@ impl Disk {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             random >> 63 == 1
         };
-        let mut durable = state.durable.clone();
-        for change in &state.unsynced {
-            change.apply(&mut durable, &mut survives);
-        }
-        let cached = durable.clone();
-        Self(Arc::new(Mutex::new(State { cached, durable, ..State::default() })))
+        let files = state.files.each_ref().map(|file| {
+            let mut durable = file.durable.clone();
+            for change in &file.unsynced {
+                change.apply(&mut durable, &mut survives);
+            }
+            FileState { cached: durable.clone(), durable, unsynced: Vec::new() }
+        });
+        Self(Arc::new(Mutex::new(State { files, ..State::default() })))
     }
+}
 
-    fn operate<T>(&self, work: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
-        let mut state = self.0.lock();
+impl DiskFile {
+    fn operate<T>(&self, work: impl FnOnce(&mut FileState) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.disk.0.lock();
         state.operations += 1;
         if state.fails_at.is_some_and(|at| state.operations > at) {
             return Err(Error::other("injected failure"));
         }
-        work(&mut state)
+        work(&mut state.files[self.number])
     }
 }
 
-impl State {
+impl FileState {
     fn change(&mut self, change: Change) {
         change.apply(&mut self.cached, &mut || true);
         self.unsynced.push(change);
     }
 }
 
-impl StorageBackend for Disk {
+/// The names of both files are durable from the start: only their content is at stake.
+impl JournalFile for DiskFile {
+    fn open(&self) -> Result<Option<Box<dyn StorageBackend>>, Error> {
+        self.create().map(Some)
+    }
+
+    fn create(&self) -> Result<Box<dyn StorageBackend>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        self.operate(|_| Ok(()))
+    }
+}
+
+impl StorageBackend for DiskFile {
     fn len(&self) -> Result<u64, Error> {
         self.operate(|state| Ok(state.cached.len() as u64))
     }
@@ -288,10 +334,10 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> Result<(), Error> {
+        if std::mem::take(&mut self.disk.0.lock().fails_next_sync) {
+            return Err(Error::other("injected failure"));
+        }
         self.operate(|state| {
-            if std::mem::take(&mut state.fails_next_sync) {
-                return Err(Error::other("injected failure"));
-            }
             for change in std::mem::take(&mut state.unsynced) {
                 change.apply(&mut state.durable, &mut || true);
             }

@@ -5,7 +5,7 @@
 //! | `current` | key → created, modified, value: every key that exists |
 //! | `history` | (key, superseding revision) → created, modified, value: the value that this revision replaced or deleted |
 //! | `log` | (revision, index) → kind, key: the events of every revision |
-//! | `meta` | `format`, `revision`, `compacted` |
+//! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed |
 //!
 //! A value is stored once: in `current`, and from the revision that supersedes it on in `history`. The record that
 //! event (r, i) made is the one with `modified == r` (in `current`, or the first history row of its key behind r); the
@@ -17,8 +17,11 @@ use redb::{ReadableTable, TableDefinition};
 
 use crate::error::{Cause, ReadError};
 
-/// The newest format that this code reads, and the one that it writes.
-pub(super) const FORMAT: u64 = 1;
+/// The newest format that this code reads, and the one that it writes. Files of format 1 have no journal.
+pub(super) const FORMAT: u64 = 2;
+
+/// The oldest format that this code reads.
+pub(super) const OLDEST_FORMAT: u64 = 1;
 
 /// (created, modified, value).
 pub(super) type StoredValue = (u64, u64, &'static [u8]);
@@ -43,6 +46,10 @@ pub(super) mod meta {
     pub(in super::super) const FORMAT: &str = "format";
     pub(in super::super) const REVISION: &str = "revision";
     pub(in super::super) const COMPACTED: &str = "compacted";
+    pub(in super::super) const JOURNAL: &str = "journal";
+
+    /// The value of `journal` in a file that was closed.
+    pub(in super::super) const NO_JOURNAL: u64 = 0;
 }
 
 /// Reads a row of `meta` that every store has.

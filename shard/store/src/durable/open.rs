@@ -13,7 +13,9 @@ use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, Stora
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::dry_run::DryRunFile;
-use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, meta, read_meta};
+use super::journal::JournalError;
+use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, OLDEST_FORMAT, meta, read_meta};
+use super::recovery::RecoveryError;
 use crate::error::OpenError;
 
 /// The first bytes of every redb file.
@@ -75,6 +77,27 @@ pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
     OpenError::Corrupt { path: path.to_owned(), hint }
 }
 
+/// The error for a journal that cannot be replayed.
+pub(super) fn recovery_error(path: &Path, journal: &Path, error: RecoveryError) -> OpenError {
+    let remedy = "restore a backup of both files, or move both away to start with an empty store";
+    match error {
+        RecoveryError::Missing => {
+            let hint =
+                format!("it was not closed, and its journal {} is missing; {remedy}", journal.display());
+            OpenError::Corrupt { path: path.to_owned(), hint }
+        }
+        RecoveryError::Journal(JournalError::Damaged(fault)) => {
+            let hint = format!("as the journal of {} it is damaged ({fault}); {remedy}", path.display());
+            OpenError::Corrupt { path: journal.to_owned(), hint }
+        }
+        RecoveryError::Journal(JournalError::Io(source)) => {
+            OpenError::Io { path: journal.to_owned(), source }
+        }
+        RecoveryError::Store(redb::Error::Io(source)) => OpenError::Io { path: path.to_owned(), source },
+        RecoveryError::Store(error) => damaged(path, &error),
+    }
+}
+
 fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     let mut begin = Vec::with_capacity(SIGNATURE.len());
     let read = file.take(SIGNATURE.len() as u64).read_to_end(&mut begin);
@@ -124,7 +147,7 @@ fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), Ope
         read_meta(&table, meta::FORMAT)
     };
     match read().map_err(|error| damaged(path, &error))? {
-        FORMAT => Ok(()),
+        OLDEST_FORMAT..=FORMAT => Ok(()),
         found if found > FORMAT => {
             Err(OpenError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
         }
@@ -166,8 +189,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
     {
         return Err(fail(error));
     }
+    sync_directory(path).map_err(fail)
+}
+
+/// Makes the name of a file durable.
+pub(super) fn sync_directory(path: &Path) -> std::io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(fail)
+    File::open(directory)?.sync_all()
 }
 
 fn temporary_path(path: &Path) -> PathBuf {
@@ -199,6 +227,7 @@ pub(super) fn initialize(database: &Database, format: u64) -> Result<(), redb::E
         table.insert(meta::FORMAT, format)?;
         table.insert(meta::REVISION, 0)?;
         table.insert(meta::COMPACTED, 0)?;
+        table.insert(meta::JOURNAL, meta::NO_JOURNAL)?;
         transaction.open_table(CURRENT)?;
         transaction.open_table(HISTORY)?;
         transaction.open_table(LOG)?;

@@ -1,33 +1,36 @@
 //! The writer thread: the only one that changes the file.
 //!
 //! The writer takes the queued commits, applies them one by one, each with its own expectations and revision, and makes all of them
-//! durable with one write. No outcome is sent before that, not even a conflict: a conflict may be with a commit of the same group,
-//! and commits that are not durable must not be visible.
+//! durable with one record of the [journal](super::journal). No outcome is sent before that, not even a conflict: a conflict may be
+//! with a commit of the same group, and commits that are not durable must not be visible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
-use redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
+use redb::{Database, Durability};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::layout::{
-    CURRENT, EventKind, HISTORY, HistoryKey, LOG, LogEntry, LogKey, META, StoredValue, meta,
-};
+use super::journal::{Journal, JournalFile};
+use super::layout::{FORMAT, meta};
 use super::sweep::sweep;
+use super::tables::{CommitOutcome, Tables, set_meta};
 use super::view::View;
 use super::{RedbOptions, Shared, writer_stopped};
 use crate::error::{Cause, CommitError, CompactError};
-use crate::follow::{Batch, Event};
-use crate::mutation::{Change, Mutation};
-use crate::record::{Record, Revision};
+use crate::follow::Batch;
+use crate::mutation::Mutation;
+use crate::record::Revision;
 
 /// Log rows that one durable write sweeps: at least `SWEEP_ROWS`, and `SWEEP_ROWS_PER_EVENT` for each event that it adds.
 /// Enough to keep up with any writer; delays a commit by few milliseconds.
 const SWEEP_ROWS: usize = 256;
 const SWEEP_ROWS_PER_EVENT: usize = 2;
+
+/// Transactions after which there is a checkpoint, however small the journal is: the pages of the last durable transaction
+/// cannot be reused before that.
+const MAX_TRANSACTIONS: u32 = 4096;
 
 pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
 pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
@@ -43,6 +46,11 @@ pub(super) enum Command {
 
 pub(super) struct Writer {
     database: Database,
+    /// `None` until the first commit.
+    journal: Option<Journal>,
+    journal_file: Box<dyn JournalFile>,
+    /// Transactions since the last checkpoint.
+    transactions: u32,
     shared: Arc<Shared>,
     /// Announces the last published revision. Dropped when no more batches will come, which closes the followers.
     latest_revision: Option<watch::Sender<Revision>>,
@@ -58,6 +66,8 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(
         database: Database,
+        journal: Option<Journal>,
+        journal_file: Box<dyn JournalFile>,
         shared: Arc<Shared>,
         latest_revision: watch::Sender<Revision>,
         options: RedbOptions,
@@ -69,6 +79,9 @@ impl Writer {
         let latest_revision = Some(latest_revision);
         Self {
             database,
+            journal,
+            journal_file,
+            transactions: 0,
             shared,
             latest_revision,
             options,
@@ -86,7 +99,13 @@ impl Writer {
                 Ok(()) => group.commits.into_iter().for_each(PendingCommit::reply),
                 Err(error) => return self.fail(&Arc::new(error), group, queue),
             }
+            if self.needs_checkpoint()
+                && let Err(error) = self.checkpoint()
+            {
+                return self.fail(&Arc::new(error), Group::default(), queue);
+            }
         }
+        self.close();
     }
 
     /// Waits for a command unless there are rows to sweep, then takes the queued ones. `None`: the store is being closed.
@@ -110,9 +129,11 @@ impl Writer {
 
     /// Applies the group, makes it durable, publishes it. After an error the state of the file is unknown.
     fn write(&mut self, group: &mut Group) -> Result<(), redb::Error> {
+        if self.journal.is_none() && !group.commits.is_empty() {
+            self.start_journal()?;
+        }
         let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        transaction.set_quick_repair(true);
+        transaction.set_durability(Durability::None)?;
 
         let mut tables = Tables::open(&transaction)?;
         let mut revision = self.revision;
@@ -152,9 +173,14 @@ impl Writer {
         if batches.is_empty() && !swept {
             transaction.abort()?;
         } else {
-            set_meta(&transaction, meta::REVISION, revision)?;
-            set_meta(&transaction, meta::COMPACTED, compacted)?;
-            self.commit(transaction)?;
+            set_meta(&transaction, meta::REVISION, revision.0)?;
+            set_meta(&transaction, meta::COMPACTED, compacted.0)?;
+            // A sweep alone may be lost in a crash: it is repeated.
+            if !batches.is_empty() {
+                self.append(compacted, &batches)?;
+            }
+            transaction.commit()?;
+            self.transactions += 1;
             (self.revision, self.compacted) = (revision, compacted);
             self.publish(batches)?;
         }
@@ -165,13 +191,69 @@ impl Writer {
         Ok(())
     }
 
-    fn commit(&self, transaction: WriteTransaction) -> Result<(), redb::Error> {
+    /// Makes the commits durable.
+    fn append(&mut self, compacted: Revision, batches: &[Arc<Batch>]) -> Result<(), redb::Error> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
         let started = Instant::now();
-        transaction.commit()?;
+        journal.append(compacted, batches)?;
         let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.shared.counters.durable_writes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.durable_write_nanoseconds.fetch_add(took, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The file exists before the store file names it.
+    fn start_journal(&mut self) -> Result<(), redb::Error> {
+        let file = self.journal_file.create()?;
+        let nonce = random_nonce()?;
+        self.write_all(nonce)?;
+        self.journal = Some(Journal::start(file, nonce)?);
+        Ok(())
+    }
+
+    fn needs_checkpoint(&self) -> bool {
+        let journal_bytes = self.journal.as_ref().map_or(0, Journal::bytes);
+        journal_bytes >= self.options.journal_bytes || self.transactions >= MAX_TRANSACTIONS
+    }
+
+    /// Makes the store file durable, so that the journal starts again.
+    ///
+    /// Costs the time to write the changed pages, some 20 ms for a journal of 16 MiB; commits wait meanwhile.
+    fn checkpoint(&mut self) -> Result<(), redb::Error> {
+        let nonce = if self.journal.is_some() { random_nonce()? } else { meta::NO_JOURNAL };
+        self.write_all(nonce)?;
+        if let Some(journal) = &mut self.journal {
+            journal.restart(nonce);
+        }
+        Ok(())
+    }
+
+    /// Makes all that was committed durable in the store file, whose journal is `nonce` from now on.
+    fn write_all(&mut self, nonce: u64) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        // After a crash the file is opened in milliseconds, whatever its size.
+        transaction.set_quick_repair(true);
+        set_meta(&transaction, meta::FORMAT, FORMAT)?;
+        set_meta(&transaction, meta::JOURNAL, nonce)?;
+        transaction.commit()?;
+        self.transactions = 0;
+        Ok(())
+    }
+
+    /// Leaves one complete file behind.
+    fn close(mut self) {
+        if self.journal.is_none() {
+            return;
+        }
+        let closed = self.write_all(meta::NO_JOURNAL);
+        self.journal = None;
+        if let Err(error) = closed {
+            return tracing::warn!(%error, "the store could not be closed; the next start replays its journal");
+        }
+        if let Err(error) = self.journal_file.remove() {
+            tracing::warn!(%error, "the journal of the closed store could not be removed; it is not needed");
+        }
     }
 
     /// Publishes the durable commits: first to readers, then to followers. Replies are sent afterwards.
@@ -213,9 +295,11 @@ impl Writer {
     }
 }
 
-fn set_meta(transaction: &WriteTransaction, name: &'static str, value: Revision) -> Result<(), redb::Error> {
-    transaction.open_table(META)?.insert(name, value.0)?;
-    Ok(())
+/// A number that no earlier journal has had.
+fn random_nonce() -> Result<u64, redb::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 /// The commits and compactions of one durable write.
@@ -250,90 +334,5 @@ struct PendingCommit {
 impl PendingCommit {
     fn reply(self) {
         drop(self.reply.send(self.outcome));
-    }
-}
-
-/// The outcome of one commit inside the group.
-enum CommitOutcome {
-    Changed(Batch),
-    Unchanged,
-    Conflict { index: usize, current: Option<Record> },
-}
-
-/// The tables of the transaction under way.
-struct Tables<'transaction> {
-    current: Table<'transaction, &'static [u8], StoredValue>,
-    history: Table<'transaction, HistoryKey, StoredValue>,
-    log: Table<'transaction, LogKey, LogEntry>,
-}
-
-impl<'transaction> Tables<'transaction> {
-    fn open(transaction: &'transaction WriteTransaction) -> Result<Self, redb::Error> {
-        Ok(Self {
-            current: transaction.open_table(CURRENT)?,
-            history: transaction.open_table(HISTORY)?,
-            log: transaction.open_table(LOG)?,
-        })
-    }
-
-    /// Checks every expectation before the first change, because a conflict must leave no trace.
-    fn apply(&mut self, mutations: Vec<Mutation>, revision: Revision) -> Result<CommitOutcome, redb::Error> {
-        let mut events = Vec::with_capacity(mutations.len());
-        for (index, mutation) in mutations.into_iter().enumerate() {
-            let previous = self.record(&mutation.key)?;
-            if !mutation.expect.admits(previous.as_ref().map(|record| record.modified)) {
-                return Ok(CommitOutcome::Conflict { index, current: previous });
-            }
-            let value = match mutation.change {
-                Change::Put(value) => Some(value),
-                Change::Delete if previous.is_some() => None,
-                Change::Delete | Change::Keep => continue,
-            };
-            events.push(Event { key: mutation.key, value, previous });
-        }
-        if events.is_empty() {
-            return Ok(CommitOutcome::Unchanged);
-        }
-        for (index, event) in (0..).zip(&events) {
-            self.write(event, revision, index)?;
-        }
-        Ok(CommitOutcome::Changed(Batch { revision, events }))
-    }
-
-    fn record(&self, key: &Bytes) -> Result<Option<Record>, redb::Error> {
-        let Some(row) = self.current.get(&key[..])? else {
-            return Ok(None);
-        };
-        let (created, modified, value) = row.value();
-        Ok(Some(Record {
-            key: key.clone(),
-            value: Bytes::copy_from_slice(value),
-            created: Revision(created),
-            modified: Revision(modified),
-        }))
-    }
-
-    fn write(&mut self, event: &Event, revision: Revision, index: u32) -> Result<(), redb::Error> {
-        let key = &event.key[..];
-        let kind = match (&event.previous, &event.value) {
-            (None, _) => EventKind::Created,
-            (Some(_), Some(_)) => EventKind::Updated,
-            (Some(_), None) => EventKind::Deleted,
-        };
-        if let Some(previous) = &event.previous {
-            let superseded = (previous.created.0, previous.modified.0, &previous.value[..]);
-            self.history.insert((key, revision.0), superseded)?;
-        }
-        match &event.value {
-            Some(value) => {
-                let created = event.previous.as_ref().map_or(revision, |previous| previous.created);
-                self.current.insert(key, (created.0, revision.0, &value[..]))?;
-            }
-            None => {
-                self.current.remove(key)?;
-            }
-        }
-        self.log.insert((revision.0, index), (kind as u8, key))?;
-        Ok(())
     }
 }

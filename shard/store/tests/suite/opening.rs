@@ -91,13 +91,13 @@ fn a_newer_format_is_refused_and_not_touched() {
     with_some_content(&path);
     let database = Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("format", 2).unwrap();
+    transaction.open_table(META).unwrap().insert("format", 3).unwrap();
     transaction.commit().unwrap();
     drop(database);
 
     let before = std::fs::read(&path).unwrap();
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 3, supported: 2, .. }), "{error}");
     assert!(before == std::fs::read(&path).unwrap(), "the file has changed");
 }
 
@@ -222,4 +222,101 @@ fn the_file_has_the_documented_layout() {
     assert_eq!(history.get((&b"a"[..], 2)).unwrap().unwrap().value(), (1, 1, &b"1"[..]));
     assert_eq!(log.get((1, 0)).unwrap().unwrap().value(), (0, &b"a"[..]));
     assert_eq!(log.get((2, 0)).unwrap().unwrap().value(), (1, &b"a"[..]));
+}
+
+/// The files of a store that is open, as a crash leaves them behind.
+fn copy_of_open_store(directory: &Path, keys: u64) -> std::path::PathBuf {
+    let (path, copy) = (directory.join("store.redb"), directory.join("crashed.redb"));
+    let store = open(&path).unwrap();
+    runtime().block_on(async {
+        for key in 0..keys {
+            put(&store, &format!("key-{key}"), &"v".repeat(500)).await;
+        }
+    });
+    std::fs::copy(&path, &copy).unwrap();
+    std::fs::copy(journal_of(&path), journal_of(&copy)).unwrap();
+    copy
+}
+
+fn journal_of(path: &Path) -> std::path::PathBuf {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    journal.into()
+}
+
+#[test]
+fn a_store_that_was_not_closed_continues_with_its_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = copy_of_open_store(directory.path(), 20);
+    assert_eq!(std::fs::metadata(journal_of(&path)).unwrap().permissions().mode() & 0o777, 0o600);
+    let store = open(&path).unwrap();
+    assert_eq!(store.revision(), Revision(20));
+    runtime().block_on(async {
+        assert_eq!(take(&mut store.follow(Revision(0)).unwrap(), 20).await.len(), 20);
+        assert_eq!(put(&store, "next", "1").await, Revision(21));
+    });
+    drop(store);
+    assert!(!journal_of(&path).exists(), "a closed store is one file");
+    assert_eq!(open(&path).unwrap().revision(), Revision(21));
+}
+
+#[test]
+fn a_store_without_its_journal_is_refused_until_the_journal_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = copy_of_open_store(directory.path(), 5);
+    let journal = journal_of(&path);
+    let content = std::fs::read(&journal).unwrap();
+    std::fs::remove_file(&journal).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(error.to_string().contains("crashed.redb-journal is missing; restore"), "{error}");
+
+    let mut damaged = content.clone();
+    damaged[40] ^= 1;
+    std::fs::write(&journal, &damaged).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(&error, OpenError::Corrupt { path, .. } if *path == journal), "{error}");
+    assert!(error.to_string().contains("it is damaged (a record is damaged)"), "{error}");
+    assert!(std::fs::read(&journal).unwrap() == damaged, "the journal has changed");
+
+    std::fs::write(&journal, &content).unwrap();
+    assert_eq!(open(&path).unwrap().revision(), Revision(5));
+}
+
+#[test]
+fn the_journal_of_another_time_is_not_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = copy_of_open_store(directory.path(), 5);
+    let old_journal = std::fs::read(journal_of(&path)).unwrap();
+    let store = open(&path).unwrap();
+    runtime().block_on(async { put(&store, "key-0", "new").await });
+    drop(store);
+    std::fs::write(journal_of(&path), &old_journal).unwrap();
+    let store = open(&path).unwrap();
+    assert_eq!(store.revision(), Revision(6));
+    runtime().block_on(async { put(&store, "key-0", "newer").await });
+    drop(store);
+    assert_eq!(open(&path).unwrap().revision(), Revision(7));
+}
+
+/// A file of the first format has no row for a journal.
+#[test]
+fn a_file_of_the_first_format_is_continued() {
+    const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    with_some_content(&path);
+    let database = Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut meta = transaction.open_table(META).unwrap();
+        meta.insert("format", 1).unwrap();
+        meta.remove("journal").unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+    let store = open(&path).unwrap();
+    assert_eq!(store.revision(), Revision(50));
+    runtime().block_on(async { put(&store, "next", "1").await });
+    drop(store);
+    assert_eq!(open(&path).unwrap().revision(), Revision(51));
 }
