@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::fields::FieldSet;
-use super::super::typed::{fields_of, remove, with_named_fields};
+use super::super::typed::{fields_of, fields_of_pruned, remove, with_named_fields};
 use super::entries::ManagedFields;
 use super::error::ApplyError;
 use super::versions::ObjectVersions;
@@ -37,7 +37,7 @@ pub(super) fn prune(
     let mut without = merged.clone();
     remove(object_type, &mut without, &last_fields);
     let kept = restore_owned(&merged, without, managed, &last.api_version, versions)?;
-    let kept = with_named_fields(object_type, fields_of(object_type, &kept)?);
+    let kept = with_named_fields(object_type, fields_of_pruned(object_type, &kept)?);
     let all = with_named_fields(object_type, fields_of(object_type, &merged)?);
     let mut pruned = merged;
     remove(object_type, &mut pruned, &all.difference(&kept).intersection(&last_fields));
@@ -66,7 +66,8 @@ fn restore_owned(
         let mut whole = versions.convert(merged, version)?.into_owned();
         let present = versions.convert(&restored, version)?;
         let all = with_named_fields(object_type, fields_of(object_type, &whole)?);
-        let present = with_named_fields(object_type, fields_of(object_type, &present)?);
+        // An item whose keys nobody owns has lost them, although another manager owns the item.
+        let present = with_named_fields(object_type, fields_of_pruned(object_type, &present)?);
         let fields = with_named_fields(object_type, fields);
         remove(object_type, &mut whole, &all.difference(&present.union(fields)));
         restored = whole;

@@ -13,13 +13,32 @@ use crate::apply::types::{ListRelation, ListType, MapType, ObjectType, TypeRef};
 /// All leaves of a value, and all items of its lists.
 ///
 /// # Errors
-/// The type allows no value at some place.
+/// The type allows no value at some place, or an item of a list cannot be identified.
 pub(crate) fn fields_of(object_type: ObjectType<'_>, value: &Value) -> Result<FieldSet, TypeError> {
-    Walk { object_type }.value(object_type.root, value).map(|(below, _)| below)
+    let walk = Walk { object_type, unidentified: Unidentified::Refused };
+    walk.value(object_type.root, value).map(|(below, _)| below)
+}
+
+/// As [`fields_of`], where items that have lost their keys are items without keys.
+///
+/// # Errors
+/// The type allows no value at some place.
+pub(crate) fn fields_of_pruned(object_type: ObjectType<'_>, value: &Value) -> Result<FieldSet, TypeError> {
+    let walk = Walk { object_type, unidentified: Unidentified::Nameless };
+    walk.value(object_type.root, value).map(|(below, _)| below)
+}
+
+/// The treatment of list items that cannot be identified.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Unidentified {
+    Refused,
+    /// They have a path element that no other item has.
+    Nameless,
 }
 
 struct Walk<'t> {
     object_type: ObjectType<'t>,
+    unidentified: Unidentified,
 }
 
 impl Walk<'_> {
@@ -52,8 +71,12 @@ impl Walk<'_> {
     fn items(&self, list: &ListType, value: &Value) -> Result<FieldSet, TypeError> {
         let mut items: BTreeMap<PathElement, Option<&Value>> = BTreeMap::new();
         for item in value.as_array().into_iter().flatten() {
+            let element = match element_of(list, item) {
+                Err(_) if self.unidentified == Unidentified::Nameless => PathElement::Key(Box::default()),
+                element => element?,
+            };
             // Duplicates are owned as one.
-            items.entry(element_of(list, item)?).and_modify(|item| *item = None).or_insert(Some(item));
+            items.entry(element).and_modify(|item| *item = None).or_insert(Some(item));
         }
         let mut fields = FieldSet::default();
         for (element, item) in items {

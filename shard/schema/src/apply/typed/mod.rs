@@ -12,7 +12,7 @@ mod validate;
 
 pub(crate) use compare::{Changes, compare};
 pub use error::{TypeError, TypeErrors};
-pub(crate) use fields_of::fields_of;
+pub(crate) use fields_of::{fields_of, fields_of_pruned};
 pub(crate) use merge::merge;
 pub(crate) use named::with_named_fields;
 pub(crate) use reconcile::reconcile;
