@@ -8,5 +8,5 @@ mod set;
 pub use element::{InvalidPathElement, PathElement};
 pub use set::{FieldSet, path_text};
 
-pub(crate) use order::{equal_values, escape_html, go_number};
+pub(crate) use order::{equal_values, go_json, go_number};
 pub(crate) use set::FieldNode;

@@ -118,6 +118,45 @@ pub(super) fn json_number(number: &Number) -> String {
     value.to_string()
 }
 
+/// A value as JSON, as Go's encoder writes it: whole numbers have no fraction, and characters of HTML are escaped.
+pub(crate) fn go_json(value: &Value) -> String {
+    let mut out = String::new();
+    write_go_json(value, &mut out);
+    out
+}
+
+fn write_go_json(value: &Value, out: &mut String) {
+    let text = |text: &str| escape_html(&Value::from(text).to_string());
+    match value {
+        // Go's encoder writes `1e-7`, other than in field paths.
+        Value::Number(number) => out.push_str(&json_number(number).replace("e-0", "e-")),
+        Value::String(string) => out.push_str(&text(string)),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_go_json(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push('{');
+            for (index, (name, field)) in fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                out.push_str(&text(name));
+                out.push(':');
+                write_go_json(field, out);
+            }
+            out.push('}');
+        }
+        Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
+    }
+}
+
 /// `1e+21`, `1e-07`.
 fn exponent(value: f64) -> String {
     let text = format!("{value:e}");

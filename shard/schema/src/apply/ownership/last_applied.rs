@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::fields::{FieldSet, escape_html};
+use super::super::fields::{FieldSet, go_json};
 use super::super::typed::{Duplicates, compare, fields_of, validate};
 use super::super::types::ObjectType;
 
@@ -45,7 +45,7 @@ pub(super) fn update_annotation(object: &mut Value, configuration: &Value) {
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
         return;
     };
-    let text = escape_html(&format!("{configuration}\n"));
+    let text = format!("{}\n", go_json(&configuration));
     annotations.insert(LAST_APPLIED.into(), text.into());
     let size = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
     if size.sum::<usize>() > MAX_ANNOTATIONS {
