@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 /// Expressions over one object.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
+    pub(crate) seed: u64,
     pub(crate) schema: Json,
     pub(crate) object: Json,
     pub(crate) old_object: Json,
@@ -94,9 +95,58 @@ fn go_json(text: &str) -> String {
     escaped.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
+/// The short form of an answer that changes from time to time.
+pub(crate) const UNSTABLE: &str = "~";
+
+/// The short form of an answer: `!` and the error of the compilation, or estimates, cost, type, and the result or `!` and
+/// the error. The expression is left out of errors.
+pub(crate) fn shorten(answer: &Json, rule: &str) -> String {
+    if answer["unstable"].as_bool().unwrap_or(false) {
+        return UNSTABLE.to_owned();
+    }
+    let answer = normalize(answer);
+    if let Some(error) = answer["compile"].as_str() {
+        return format!("!{}", without_snippets(error, rule));
+    }
+    let text = |name: &str| answer[name].as_str().unwrap_or_default();
+    let error = answer["err"].as_str().map(|error| format!("!{error}"));
+    format!(
+        "{} {} {} {}\t{}",
+        answer["estMin"],
+        answer["est"],
+        answer["cost"],
+        text("type"),
+        error.as_deref().unwrap_or(text("result"))
+    )
+}
+
+/// The errors of a compilation without the lines that show the expression and the column. Lines that show something else
+/// stay.
+fn without_snippets(error: &str, rule: &str) -> String {
+    let mut output = String::new();
+    let mut rest = error;
+    let line = format!("\n | {rule}\n | ");
+    while let Some((before, after)) = rest.split_once(&line) {
+        output.push_str(before);
+        let dots = after.bytes().take_while(|byte| *byte == b'.').count();
+        let column = before
+            .rsplit_once("<input>:1:")
+            .and_then(|(_, text)| text.split(':').next()?.parse::<usize>().ok());
+        rest = match after[dots..].strip_prefix('^') {
+            Some(rest) if column == Some(dots + 1) => rest,
+            _ => {
+                output.push_str(&line);
+                after
+            }
+        };
+    }
+    output.push_str(rest);
+    output
+}
+
 /// An answer without what may differ: random names of types, the details of errors that clients do not match, and
 /// all but the fact of syntax errors.
-pub(crate) fn normalize(answer: &Json) -> Json {
+fn normalize(answer: &Json) -> Json {
     let mut normalized = json!({});
     for field in ["compile", "type", "result", "err"] {
         let Some(text) = answer[field].as_str().filter(|text| !text.is_empty()) else {

@@ -56,5 +56,5 @@ pub(crate) fn case(seed: u64, rules: usize) -> Case {
     let object = object_of(&mut random);
     let old_object = if random.percent(40) { object.clone() } else { object_of(&mut random) };
     let rules = (0..rules).map(|_| rule(&mut random)).collect();
-    Case { schema, object, old_object, rules }
+    Case { seed, schema, object, old_object, rules }
 }
