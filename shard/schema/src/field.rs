@@ -4,7 +4,10 @@
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
+use std::sync::LazyLock;
 
+use regex::Regex;
+use serde::Serialize as _;
 use serde_json::Value;
 
 /// Maximum number of findings that are collected about one object. Without it, a request body of a few megabytes could
@@ -216,6 +219,11 @@ impl FieldError {
         Self::with_value(FieldErrorKind::NotSupported, path, &go_value(value), &detail)
     }
 
+    /// An invalid number in the notation of Go.
+    pub(crate) fn invalid_number(path: FieldPath, number: &str, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, path, number, detail)
+    }
+
     /// `Too long: may not be more than <max> bytes`.
     pub fn too_long(path: FieldPath, max: usize) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
@@ -283,7 +291,8 @@ pub(crate) fn go_value(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() => go_float(float),
+            // Go holds larger integers as floats.
+            Some(float) if !number.is_i64() => go_float(float),
             _ => number.to_string(),
         },
         Value::String(text) => go_quote(text),
@@ -292,9 +301,10 @@ pub(crate) fn go_value(value: &Value) -> String {
 }
 
 /// JSON as Go's encoder writes it (`<`, `>` and `&` escaped), cut after [`MAX_QUOTED_BYTES`] bytes.
-fn go_json(value: &Value) -> String {
+pub(crate) fn go_json(value: &Value) -> String {
     let mut writer = BoundedWriter { bytes: Vec::new() };
-    let complete = serde_json::to_writer(&mut writer, value).is_ok();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut writer, GoFormatter);
+    let complete = value.serialize(&mut serializer).is_ok();
     // The cut may be within a character.
     let mut text = String::from_utf8_lossy(&writer.bytes).into_owned();
     if text.contains(['<', '>', '&']) {
@@ -309,6 +319,30 @@ fn go_json(value: &Value) -> String {
 /// A string as Go's encoder of JSON writes it, at most [`MAX_QUOTED_BYTES`] bytes.
 pub(crate) fn go_json_text(text: &str) -> String {
     go_json(&Value::from(text))
+}
+
+/// Writes floats as Go does: whole ones without a fraction.
+struct GoFormatter;
+
+impl serde_json::ser::Formatter for GoFormatter {
+    fn write_u64<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, value: u64) -> std::io::Result<()> {
+        // Go holds larger integers as floats.
+        if i64::try_from(value).is_ok() {
+            write!(writer, "{value}")
+        } else {
+            self.write_f64(writer, value as f64)
+        }
+    }
+
+    fn write_f64<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, value: f64) -> std::io::Result<()> {
+        let magnitude = value.abs();
+        if magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
+            return write!(writer, "{value}");
+        }
+        let text = format!("{value:e}");
+        let is_large = magnitude >= 1.0;
+        writer.write_all(if is_large { text.replace('e', "e+") } else { text }.as_bytes())
+    }
 }
 
 /// A writer that fails after [`MAX_QUOTED_BYTES`], so that a large value costs no more than a small one.
@@ -330,6 +364,13 @@ impl std::io::Write for BoundedWriter {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether Go prints a character as it is: no control, format or space character.
+fn is_printable(character: char) -> bool {
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{C}\p{Z}]").ok());
+    let mut buffer = [0; 4];
+    !PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(character.encode_utf8(&mut buffer)))
 }
 
 /// Go's `%q`, cut after [`MAX_QUOTED_BYTES`] bytes.
@@ -354,10 +395,13 @@ pub(crate) fn go_quote(text: &str) -> String {
             control if (control as u32) < 0x20 || control as u32 == 0x7f => {
                 let _ = write!(quoted, "\\x{:02x}", control as u32);
             }
-            control if control.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            other if other.is_ascii() || is_printable(other) => quoted.push(other),
+            other if (other as u32) < 0x1_0000 => {
+                let _ = write!(quoted, "\\u{:04x}", other as u32);
             }
-            other => quoted.push(other),
+            other => {
+                let _ = write!(quoted, "\\U{:08x}", other as u32);
+            }
         }
     }
     quoted.push('"');
@@ -367,8 +411,9 @@ pub(crate) fn go_quote(text: &str) -> String {
 /// Go's `%v` of a float64: the shortest form, with an exponent below 1e-4 and from 1e21 on.
 pub(crate) fn go_float(value: f64) -> String {
     let magnitude = value.abs();
-    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
-        let text = format!("{value:e}");
+    let text = format!("{value:e}");
+    let exponent = text.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok()).unwrap_or(0);
+    if magnitude != 0.0 && !(-4..6).contains(&exponent) {
         return match text.split_once('e') {
             Some((mantissa, exponent)) => {
                 let (sign, digits) = match exponent.strip_prefix('-') {

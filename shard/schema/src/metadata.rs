@@ -155,7 +155,7 @@ pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath) -> Vec<Fie
         if errors.len() >= MAX_FINDINGS {
             break;
         }
-        for finding in names::qualified_name(key) {
+        for finding in names::label_key(key) {
             errors.push(FieldError::invalid_str(path.clone(), key, &finding));
         }
         let value = value.as_str().unwrap_or_default();

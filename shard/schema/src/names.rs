@@ -103,6 +103,12 @@ pub fn path_segment_prefix(text: &str) -> Vec<String> {
     forbidden.map(|character| format!("may not contain '{character}'")).collect()
 }
 
+/// The key of a label: a qualified name, which errors name otherwise.
+pub fn label_key(text: &str) -> Vec<String> {
+    let findings = qualified_name(text).into_iter();
+    findings.map(|finding| finding.replacen("a qualified name", "a valid label key", 1)).collect()
+}
+
 /// A key of labels, annotations and the like: `[prefix/]name`.
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut findings = Vec::new();

@@ -68,7 +68,8 @@ impl NamedFormat {
     }
 
     /// The faults of a text; none if it has the format.
-    pub(crate) fn faults(self, text: &str) -> Vec<String> {
+    #[must_use]
+    pub fn faults(self, text: &str) -> Vec<String> {
         match self.0 {
             Kind::Dns1123Label => dns_label(text, false),
             Kind::Dns1123LabelPrefix => dns_label(text, true),

@@ -326,6 +326,9 @@ impl<'r> Translator<'r> {
                 Ok(format!("\\x{{{value:x}}}"))
             }
             other if other.is_ascii_punctuation() => Ok(format!("\\{other}")),
+            other if other.is_ascii() && !other.is_ascii_alphanumeric() => {
+                Ok(format!("\\x{{{:x}}}", u32::from(other)))
+            }
             _ => invalid(end),
         }
     }

@@ -103,6 +103,7 @@ impl<'a> StrategicMerge<'a> {
         retain_keys(fields, patch)?;
         let mut ordered: Vec<&str> = Vec::new();
         for (directive, order) in patch.iter().filter(|(name, _)| name.starts_with(SET_ORDER)) {
+            let order = as_list(order)?;
             let malformed = StrategicPatchError::MalformedDirective("setElementOrder list");
             let name = list_name(directive, SET_ORDER).ok_or(malformed)?;
             self.ordered_list(shape, name, fields, patch.get(name), order)?;
@@ -187,9 +188,8 @@ impl<'a> StrategicMerge<'a> {
         name: &str,
         fields: &mut Map<String, Value>,
         patch: Option<&Value>,
-        order: &Value,
+        order: &[Value],
     ) -> Result<(), StrategicPatchError> {
-        let order = as_list(order)?;
         let own = fields.get(name).map(as_list).transpose()?;
         let patch = patch.map(as_list).transpose()?;
         let list = self.merged_list(shape, name)?;

@@ -74,6 +74,23 @@ fn resource(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fiel
     let namespace = own.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let scope = if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced };
     errors.extend(metadata::validate_object_meta(&own, scope, NameRule::PathSegment, &path));
+    managed_fields(own.get("managedFields"), &path.child("managedFields"), errors);
+}
+
+/// The server writes managed fields of whole objects, but those of embedded resources come from clients.
+fn managed_fields(entries: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    for (index, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let path = path.index(index);
+        if !matches!(text("operation"), "Apply" | "Update") {
+            let detail = "must be `Apply` or `Update`";
+            errors.push(FieldError::invalid_str(path.child("operation"), text("operation"), detail));
+        }
+        if !matches!(text("fieldsType"), "" | "FieldsV1") {
+            let detail = "must be `FieldsV1`";
+            errors.push(FieldError::invalid_str(path.child("fieldsType"), text("fieldsType"), detail));
+        }
+    }
 }
 
 fn api_version(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldError>) {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::equality::{identity, json_equal};
+use crate::field::go_json;
 
 /// Number of values from which an index is built. With it, validation stays linear in the size of the object.
 const INDEXED_FROM: usize = 16;
@@ -32,10 +33,7 @@ impl Enumeration {
 
     /// The values as an error lists them.
     pub(super) fn texts(&self) -> Vec<String> {
-        self.values
-            .iter()
-            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            .collect()
+        self.values.iter().map(|value| value.as_str().map_or_else(|| go_json(value), str::to_owned)).collect()
     }
 }
 

@@ -113,11 +113,19 @@ impl Occurrences {
 pub(super) fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Value> {
     let mut found = HashMap::with_capacity(items.len());
     for item in items {
-        if let Some(fields) = item.as_object() {
-            found.entry(identity(&key_of(keys, fields))).or_insert(item);
+        if let Some(key) = item.as_object().and_then(|fields| complete_key(keys, fields)) {
+            found.entry(key).or_insert(item);
         }
     }
     found
+}
+
+/// The [`identity`] of the keys of an item. As in Kubernetes, an item without all of them cannot be found again.
+pub(super) fn complete_key(keys: &[Box<str>], fields: &Map<String, Value>) -> Option<String> {
+    let is_scalar = |key: &str| {
+        fields.get(key).is_some_and(|value| value.is_boolean() || value.is_number() || value.is_string())
+    };
+    keys.iter().all(|key| is_scalar(key)).then(|| identity(&key_of(keys, fields)))
 }
 
 /// The key fields of an item in a map list.

@@ -175,6 +175,12 @@ impl<'s> Pruner<'s> {
     fn embedded_metadata(&mut self, metadata: &mut Value) {
         let path = FieldPath::new(self.path.as_str()).child("metadata");
         if let Ok(unknown) = crate::metadata::coerce(metadata, &path) {
+            if let Some(fields) = metadata.as_object_mut()
+                && fields.get("managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty)
+            {
+                // It resets owners in requests only; embedded resources have no owners of their own.
+                fields.remove("managedFields");
+            }
             let remaining = MAX_FINDINGS.saturating_sub(self.unknown.len());
             self.unknown.extend(unknown.into_iter().take(remaining));
         }

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Number, Value};
 
-use super::equality::{compare, identity};
-use super::list_type::{by_key, key_of};
+use super::equality::compare;
+use super::list_type::{by_key, complete_key};
 use super::{Additional, Bound, Checks, Dialect, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
 use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS, go_float, go_quote};
 
@@ -56,7 +56,42 @@ impl<'s> Validator<'s> {
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) -> Passed {
-        if old == Some(value) { 0 } else { self.changed_value(id, value, old, location, errors) }
+        let is_unchanged = old.is_some_and(|old| self.is_unchanged(id, value, old));
+        if is_unchanged { 0 } else { self.changed_value(id, value, old, location, errors) }
+    }
+
+    /// Whether a value equals the old one and all its parts can be found again. As in Kubernetes, fields that the schema
+    /// does not specify, and items of a map list without their keys, count as changed.
+    fn is_unchanged(&self, id: NodeId, value: &Value, old: &Value) -> bool {
+        let node = self.schema.node(id);
+        match (value, old) {
+            (Value::Object(fields), Value::Object(old)) => {
+                let is_same = |(name, field): (&String, &Value)| {
+                    let additional = match &node.additional {
+                        Additional::Schema(property) => Some(property),
+                        _ => None,
+                    };
+                    let property = node.property(name).or(additional);
+                    property
+                        .zip(old.get(name))
+                        .is_some_and(|(property, old)| self.is_unchanged(property.node, field, old))
+                };
+                fields.len() == old.len() && fields.iter().all(is_same)
+            }
+            (Value::Array(items), Value::Array(old)) => match (&node.list_type, &node.items) {
+                (ListType::Map { keys }, Some(property)) => {
+                    let old_items = by_key(keys, old);
+                    let is_same = |item: &Value| {
+                        let key = item.as_object().and_then(|fields| complete_key(keys, fields));
+                        let old = key.and_then(|key| old_items.get(&key));
+                        old.is_some_and(|old| self.is_unchanged(property.node, item, old))
+                    };
+                    items.len() == old.len() && items.iter().all(is_same)
+                }
+                _ => items == old,
+            },
+            _ => value == old,
+        }
     }
 
     /// Validates a value that differs from the old one. Each check that applies to the value counts as passed once, some
@@ -172,8 +207,7 @@ impl<'s> Validator<'s> {
             Value::Bool(_) => node.types.contains(TypeSet::BOOLEAN),
             Value::Number(number) => {
                 // A number that Go holds as a float is an integer if the float represents exactly one integer.
-                let exact = |float: f64| float.fract() == 0.0 && float.abs() < 2f64.powi(53);
-                let integral = number.is_i64() || number.as_f64().is_some_and(exact);
+                let integral = number.is_i64() || number.as_f64().is_some_and(is_json_integer);
                 node.types.contains(TypeSet::NUMBER) || (integral && node.types.contains(TypeSet::INTEGER))
             }
             Value::String(_) => node.types.contains(TypeSet::STRING),
@@ -334,42 +368,58 @@ impl<'s> Validator<'s> {
             let detail = format!("{} in body {detail}", name_of(location));
             FieldError::invalid(self.path_of(location), &Value::Number(number.clone()), &detail)
         };
+        // As in Kubernetes, an integer is compared with the whole part of a bound that its type can have.
+        let native = |is_in_range: bool, bound: f64| {
+            let integer = number.as_i64().filter(|_| is_in_range)?;
+            let is_representable = bound >= -(2f64.powi(63)) && bound < 2f64.powi(63);
+            Some((integer, if is_representable { bound as i64 } else { i64::MIN }))
+        };
         if let Some(factor) = checks.multiple_of {
-            if let Some(factor) = Number::from_f64(factor) {
-                self.range("MultipleOf", node, format, &factor, location, errors);
-            }
-            if !is_multiple(number, factor) {
-                errors.push(refuse(format!("should be a multiple of {}", go_float(factor))));
+            let is_in_range = Number::from_f64(factor)
+                .is_none_or(|factor| self.range("MultipleOf", node, format, &factor, location, errors));
+            let (text, is_positive, is_multiple) = match native(is_in_range, factor) {
+                Some((integer, factor)) => {
+                    (factor.to_string(), factor > 0, factor != 0 && integer % factor == 0)
+                }
+                None => (go_float(factor), factor > 0.0, is_multiple(number, factor)),
+            };
+            if !is_positive {
+                let detail =
+                    format!("factor MultipleOf declared for {} must be positive: {text}", name_of(location));
+                errors.push(FieldError::invalid_number(self.path_of(location), &text, &detail));
+            } else if !is_multiple {
+                errors.push(refuse(format!("should be a multiple of {text}")));
             }
         }
         if let Some(Bound { value, exclusive }) = &checks.minimum {
-            self.range("Minimum boundary", node, format, value, location, errors);
-            match (compare(number, value), exclusive) {
+            let is_in_range = self.range("Minimum boundary", node, format, value, location, errors);
+            let (order, bound) = compare_bound(number, value, &native, is_in_range);
+            match (order, exclusive) {
                 (Ordering::Less, false) => {
-                    let bound = go_number(value);
                     errors.push(refuse(format!("should be greater than or equal to {bound}")));
                 }
                 (Ordering::Less | Ordering::Equal, true) => {
-                    errors.push(refuse(format!("should be greater than {}", go_number(value))));
+                    errors.push(refuse(format!("should be greater than {bound}")));
                 }
                 _ => {}
             }
         }
         if let Some(Bound { value, exclusive }) = &checks.maximum {
-            self.range("Maximum boundary", node, format, value, location, errors);
-            match (compare(number, value), exclusive) {
+            let is_in_range = self.range("Maximum boundary", node, format, value, location, errors);
+            let (order, bound) = compare_bound(number, value, &native, is_in_range);
+            match (order, exclusive) {
                 (Ordering::Greater, false) => {
-                    errors.push(refuse(format!("should be less than or equal to {}", go_number(value))));
+                    errors.push(refuse(format!("should be less than or equal to {bound}")));
                 }
                 (Ordering::Greater | Ordering::Equal, true) => {
-                    errors.push(refuse(format!("should be less than {}", go_number(value))));
+                    errors.push(refuse(format!("should be less than {bound}")));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Reports a number that Go cannot convert to the type and the format.
+    /// Reports a number that Go cannot convert to the type and the format. Returns whether it can.
     fn range(
         &self,
         subject: &str,
@@ -378,14 +428,14 @@ impl<'s> Validator<'s> {
         number: &Number,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
-    ) {
+    ) -> bool {
         let format = format.filter(|format| match node.types {
             TypeSet::INTEGER => matches!(*format, "int32" | "int64"),
             TypeSet::NUMBER => matches!(*format, "float" | "double"),
             _ => false,
         });
         if formats::number_has_format(node.types, format, number) {
-            return;
+            return true;
         }
         let (types, name) = (node.types.names(), name_of(location));
         let detail = match format {
@@ -393,6 +443,7 @@ impl<'s> Validator<'s> {
             None => format!("{subject} value must be of type {types} (default format) in {name}"),
         };
         errors.push(FieldError::invalid_str(self.base.clone(), "", &detail));
+        false
     }
 
     fn items(
@@ -413,7 +464,7 @@ impl<'s> Validator<'s> {
         for (index, item) in items.iter().enumerate() {
             let old_item = match (&node.list_type, item) {
                 (ListType::Map { keys }, Value::Object(fields)) if !old_items.is_empty() => {
-                    old_items.get(&identity(&key_of(keys, fields))).copied()
+                    complete_key(keys, fields).and_then(|key| old_items.get(&key).copied())
                 }
                 _ => None,
             };
@@ -548,23 +599,39 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// Whether a number is a multiple of a positive factor. Small factors are inverted first: 0.3 / 0.1 is not 3.
 fn is_multiple(number: &Number, factor: f64) -> bool {
-    let integral_factor = factor.fract() == 0.0 && factor.abs() < 2f64.powi(53) && factor != 0.0;
-    if let (true, Some(integer)) = (integral_factor, number.as_i128()) {
-        return integer % (factor as i128) == 0;
-    }
     let number = number.as_f64().unwrap_or(f64::NAN);
-    // 0.3 / 0.1 is not 3. Like kube-openapi, multiply by the inverse, which is closer, and tolerate the remaining
-    // difference.
-    let quotient = if factor.abs() < 1.0 { 1.0 / factor * number } else { number / factor };
-    let distance = (quotient - quotient.round()).abs();
-    quotient.is_finite() && distance <= 1e-9 * quotient.abs().max(1.0)
+    is_json_integer(if factor < 1.0 { 1.0 / factor * number } else { number / factor })
+}
+
+/// Whether a number counts as whole. As in Kubernetes, a large positive one may have a small fraction, and none may exceed
+/// the integers that a float represents exactly.
+fn is_json_integer(float: f64) -> bool {
+    let whole = float.trunc();
+    if !float.is_finite() || float.abs() >= 2f64.powi(53) {
+        return false;
+    }
+    float == whole || (float > 0.0 && whole > 0.0 && (float - whole) / (float + whole) < 1e-9)
+}
+
+/// How a number compares with a bound, and the bound in an error.
+fn compare_bound(
+    number: &Number,
+    bound: &Number,
+    native: &dyn Fn(bool, f64) -> Option<(i64, i64)>,
+    is_in_range: bool,
+) -> (Ordering, String) {
+    match bound.as_f64().and_then(|bound| native(is_in_range, bound)) {
+        Some((integer, bound)) => (integer.cmp(&bound), bound.to_string()),
+        None => (compare(number, bound), go_number(bound)),
+    }
 }
 
 /// A bound as Go prints it: a whole number without a fraction, even if the schema has one.
 fn go_number(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => go_float(float),
+        Some(float) => go_float(float),
         _ => number.to_string(),
     }
 }

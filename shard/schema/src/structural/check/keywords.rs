@@ -144,7 +144,7 @@ fn additional_properties(
 
 fn map_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let map_type = text(fields, "x-kubernetes-map-type");
-    if map_type.is_empty() {
+    if is_absent(fields, "x-kubernetes-map-type") {
         return;
     }
     expect_type(fields, "object", "must be object if x-kubernetes-map-type is specified", path, errors);
@@ -158,7 +158,8 @@ fn list_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fie
     let (list_type, keys_name) = (text(fields, "x-kubernetes-list-type"), "x-kubernetes-list-map-keys");
     let keys: Vec<&str> = array(fields, keys_name).iter().filter_map(Value::as_str).collect();
     let list_type_path = path.child("x-kubernetes-list-type");
-    if !list_type.is_empty() {
+    let is_specified = !is_absent(fields, "x-kubernetes-list-type");
+    if is_specified {
         let detail = "must be array if x-kubernetes-list-type is specified";
         let is_array = expect_type(fields, "array", detail, path, errors);
         if is_array && list_type == "set" {
@@ -171,10 +172,10 @@ fn list_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<Fie
     }
     if !keys.is_empty() && list_type != "map" {
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-        errors.push(if list_type.is_empty() {
-            FieldError::required(list_type_path, detail)
-        } else {
+        errors.push(if is_specified {
             FieldError::invalid_str(list_type_path, list_type, detail)
+        } else {
+            FieldError::required(list_type_path, detail)
         });
     }
     if list_type == "map" {

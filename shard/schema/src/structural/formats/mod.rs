@@ -1,10 +1,14 @@
 //! `format`: the formats of strings and numbers that Kubernetes validates. Unknown formats accept all values.
 
+mod duration;
+mod mail_address;
+mod network;
+
 use std::borrow::Cow;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 use base64::Engine as _;
+use fairlead_cel::NamedFormat;
 use regex::Regex;
 use serde_json::Number;
 
@@ -14,17 +18,20 @@ use super::{Dialect, TypeSet};
 pub(super) fn has_format(format: &str, text: &str, dialect: Dialect) -> bool {
     match without_dashes(format).as_ref() {
         // Go decodes bytes of built-in types itself and accepts an empty value.
-        "byte" => is_base64(text) && (dialect == Dialect::OpenApi || !text.is_empty()),
+        "byte" if dialect == Dialect::OpenApi => {
+            base64::engine::general_purpose::STANDARD.decode(text).is_ok()
+        }
+        "byte" => is_base64(text),
         "date" => is_date(text),
-        "datetime" => is_date_time(text),
-        "duration" => is_duration(text),
-        "email" => is_email(text),
+        "datetime" => has_named_format("datetime", text),
+        "duration" => duration::is_duration(text),
+        "email" => mail_address::is_mail_address(text),
         "hostname" => is_hostname(text),
-        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
-        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
-        "cidr" => is_cidr(text),
-        "mac" => is_mac(text),
-        "uri" => is_uri(text),
+        "ipv4" => network::is_dotted_address(text),
+        "ipv6" => network::is_ipv6(text),
+        "cidr" => network::is_cidr(text),
+        "mac" => network::is_mac(text),
+        "uri" => has_named_format("uri", text),
         "uuid" => is_uuid(text, &[], &[]),
         "uuid3" => is_uuid(text, b"3", &[]),
         "uuid4" => is_uuid(text, b"4", b"89abAB"),
@@ -113,149 +120,21 @@ pub(super) fn number_has_format(types: TypeSet, format: Option<&str>, number: &N
     }
 }
 
+/// Whether a string has a format that expressions check too.
+fn has_named_format(format: &str, text: &str) -> bool {
+    NamedFormat::named(format).is_some_and(|format| format.faults(text).is_empty())
+}
+
+/// Whether a text has the form of base64. As in Kubernetes, the unused bits of the last character may be set.
 fn is_base64(text: &str) -> bool {
-    base64::engine::general_purpose::STANDARD.decode(text).is_ok()
+    let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
+    !text.is_empty() && text.len().is_multiple_of(4) && digits.bytes().all(is_digit)
 }
 
 fn is_date(text: &str) -> bool {
-    text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
-}
-
-/// `<date>T<hh>:<mm>:<ss>[.<digits>](Z|±hh:mm)`, letters in upper or lower case.
-fn is_date_time(text: &str) -> bool {
-    let Some((date, time)) = text.split_once(['T', 't']) else {
-        return false;
-    };
-    let Some((clock, rest)) = time.split_at_checked(8) else {
-        return false;
-    };
-    let rest = match rest.strip_prefix('.') {
-        Some(fraction) => {
-            let end = fraction.find(|character: char| !character.is_ascii_digit()).unwrap_or(fraction.len());
-            if end == 0 {
-                return false;
-            }
-            &fraction[end..]
-        }
-        None => rest,
-    };
-    is_date(date) && is_clock(clock) && is_offset(rest)
-}
-
-fn is_clock(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
-    let [hours, minutes, seconds] = parts.as_slice() else {
-        return false;
-    };
-    are_two_digits(hours, 23) && are_two_digits(minutes, 59) && are_two_digits(seconds, 59)
-}
-
-fn is_offset(text: &str) -> bool {
-    if text.eq_ignore_ascii_case("z") {
-        return true;
-    }
-    let Some((hours, minutes)) = text.strip_prefix(['+', '-']).and_then(|text| text.split_once(':')) else {
-        return false;
-    };
-    are_two_digits(hours, 99) && are_two_digits(minutes, 99)
-}
-
-fn are_two_digits(text: &str, max: u8) -> bool {
-    text.len() == 2
-        && text.bytes().all(|byte| byte.is_ascii_digit())
-        && text.parse::<u8>().is_ok_and(|n| n <= max)
-}
-
-/// A duration of Go (`1h30m`, `-1.5s`) or a text that contains a number with a unit (`3 days`, `2w`).
-fn is_duration(text: &str) -> bool {
-    is_go_duration(text) || is_worded_duration(text)
-}
-
-fn is_go_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|character: char| !(character.is_ascii_digit() || character == '.'));
-        let Some((number, unit)) = end.map(|end| rest.split_at(end)) else {
-            return false;
-        };
-        if !is_decimal(number) {
-            return false;
-        }
-        let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        // The longest match wins: `ms` is not `m` followed by `s`.
-        let found = units.iter().filter_map(|name| unit.strip_prefix(name)).min_by_key(|rest| rest.len());
-        let Some(after) = found else { return false };
-        rest = after;
-    }
-    true
-}
-
-fn is_decimal(text: &str) -> bool {
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    digits > 0 && text.len() - digits <= 1
-}
-
-/// Whether any number in the text has a unit of time. Other characters are ignored.
-fn is_worded_duration(text: &str) -> bool {
-    // The last name of a unit is a prefix of further names, such as `seconds`.
-    const UNITS: [(&[&str], &str); 8] = [
-        (&["ns"], "nano"),
-        (&["us", "µs"], "micro"),
-        (&["ms"], "milli"),
-        (&["s"], "sec"),
-        (&["m"], "min"),
-        (&["h", "hr"], "hour"),
-        (&["d"], "day"),
-        (&["w", "wk"], "week"),
-    ];
-    let is_digit = |character: char| character.is_ascii_digit();
-    let mut has_unit = false;
-    let mut rest = text;
-    while let Some(start) = rest.find(is_digit) {
-        let digits = &rest[start..];
-        let (number, after) = digits.split_at(digits.find(|c| !is_digit(c)).unwrap_or(digits.len()));
-        let after = after.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
-        let is_letter = |character: char| character.is_ascii_alphabetic() || character == 'µ';
-        let (unit, after) = after.split_at(after.find(|c| !is_letter(c)).unwrap_or(after.len()));
-        rest = after;
-        if unit.is_empty() {
-            continue;
-        }
-        if number.parse::<i64>().is_err() {
-            return false;
-        }
-        let unit = unit.to_ascii_lowercase();
-        has_unit |= UNITS.iter().any(|(names, prefix)| names.contains(&&*unit) || unit.starts_with(prefix));
-    }
-    has_unit
-}
-
-fn is_email(text: &str) -> bool {
-    let address = match (text.find('<'), text.strip_suffix('>')) {
-        (Some(start), Some(before)) => &before[start + 1..],
-        _ => text,
-    };
-    let Some((local, domain)) = address.rsplit_once('@') else {
-        return false;
-    };
-    let plain = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('.')
-            && !part.ends_with('.')
-            && !part.contains("..")
-            && !part.contains(|character: char| {
-                character.is_whitespace() || character.is_control() || "()<>[]:;@\\,\"".contains(character)
-            })
-    };
-    let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"');
-    let literal = domain.starts_with('[') && domain.ends_with(']');
-    (quoted || plain(local)) && (literal || plain(domain))
+    let is_number = |(index, byte): (usize, u8)| matches!(index, 4 | 7) || byte.is_ascii_digit();
+    text.len() == 10 && text.bytes().enumerate().all(is_number) && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 /// One label with at most one dash, or several labels and a top level without digits. Letters and symbols of all scripts
@@ -270,44 +149,6 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255
         && text.split('.').all(|label| label.len() <= 63)
         && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(text))
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((address, length)) = text.split_once('/') else {
-        return false;
-    };
-    let length_at_most = |max: u8| {
-        !length.is_empty()
-            && length.len() <= 3
-            && length.bytes().all(|byte| byte.is_ascii_digit())
-            && length.parse::<u8>().is_ok_and(|bits| bits <= max)
-    };
-    (address.parse::<Ipv4Addr>().is_ok() && length_at_most(32))
-        || (address.parse::<Ipv6Addr>().is_ok() && length_at_most(128))
-}
-
-fn is_mac(text: &str) -> bool {
-    let groups = |separator: char, width: usize, counts: &[usize]| {
-        let parts: Vec<&str> = text.split(separator).collect();
-        counts.contains(&parts.len()) && parts.iter().all(|part| part.len() == width && is_hexadecimal(part))
-    };
-    groups(':', 2, &[6, 8, 20]) || groups('-', 2, &[6, 8, 20]) || groups('.', 4, &[3, 4, 10])
-}
-
-/// An absolute path or an absolute URI.
-fn is_uri(text: &str) -> bool {
-    if text.is_empty() || text.chars().any(|character| character.is_control() || character == ' ') {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    let Some((scheme, rest)) = text.split_once(':') else {
-        return false;
-    };
-    let scheme_is_valid = scheme.starts_with(|character: char| character.is_ascii_alphabetic())
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    scheme_is_valid && !rest.is_empty()
 }
 
 /// Hyphens are optional. `versions` and `variants` are the allowed first digits of the third and fourth group.
@@ -339,7 +180,7 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 fn without_separators(text: &str) -> String {
-    text.chars().filter(|character| !matches!(character, ' ' | '-')).collect()
+    text.chars().filter(|character| !(character.is_ascii_whitespace() || *character == '-')).collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
@@ -370,10 +211,10 @@ fn is_isbn13(text: &str) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// Thirteen to nineteen digits with a Luhn checksum.
+/// The number of a card of an issuer that Kubernetes knows, with a Luhn checksum and any characters between its digits.
 fn is_credit_card(text: &str) -> bool {
-    let digits = without_separators(text);
-    if !(13..=19).contains(&digits.len()) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    if !has_known_issuer(&digits) {
         return false;
     }
     let sum: u32 = digits
@@ -392,22 +233,24 @@ fn is_credit_card(text: &str) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// `ddd[- ]dd[- ]dddd`.
-fn is_social_security_number(text: &str) -> bool {
-    let mut rest = text;
-    for (index, width) in [3, 2, 4].into_iter().enumerate() {
-        if index > 0 {
-            rest = rest.strip_prefix(['-', ' ']).unwrap_or(rest);
-        }
-        let Some((group, after)) = rest.split_at_checked(width) else {
-            return false;
-        };
-        if !group.bytes().all(|byte| byte.is_ascii_digit()) {
-            return false;
-        }
-        rest = after;
+/// The prefixes and lengths of numbers of Visa, Mastercard, Discover, American Express, Diners Club and JCB.
+fn has_known_issuer(digits: &str) -> bool {
+    let prefix = |length: usize| digits.get(..length).and_then(|prefix| prefix.parse::<u16>().ok());
+    match (digits.len(), prefix(4), prefix(3), prefix(2)) {
+        (13 | 16, _, _, Some(40..=49)) | (16, _, _, Some(51..=55 | 65 | 35)) | (16, Some(6011), _, _) => true,
+        (15, Some(2131 | 1800), _, _) | (15, _, _, Some(34 | 37)) => true,
+        (14, _, Some(300..=305), _) | (14, _, _, Some(36 | 38)) => true,
+        _ => false,
     }
-    rest.is_empty()
+}
+
+/// `ddd-dd-dddd`, with hyphens or spaces.
+fn is_social_security_number(text: &str) -> bool {
+    text.len() == 11
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            3 | 6 => matches!(byte, b'-' | b' '),
+            _ => byte.is_ascii_digit(),
+        })
 }
 
 fn is_hex_color(text: &str) -> bool {
@@ -419,7 +262,8 @@ fn is_hex_color(text: &str) -> bool {
 fn is_rgb_color(text: &str) -> bool {
     let inner = text.strip_prefix("rgb(").and_then(|text| text.strip_suffix(')'));
     let Some(inner) = inner else { return false };
-    let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+    let parts: Vec<&str> =
+        inner.split(',').map(|part| part.trim_matches(|c: char| c.is_ascii_whitespace())).collect();
     parts.len() == 3
         && parts.iter().all(|part| part.parse::<u8>().is_ok_and(|value| value.to_string() == *part))
 }
@@ -431,7 +275,7 @@ mod tests {
     #[test]
     fn strings_are_checked_as_in_kubernetes() {
         let table: &[(&str, &[&str], &[&str])] = &[
-            ("byte", &["YWJj", "YQ=="], &["a", "$$$$", ""]),
+            ("byte", &["YWJj", "YQ==", "YWJ="], &["a", "$$$$", "", "====", "YQ=a"]),
             ("date", &["2026-11-21", "2024-02-29"], &["2026-13-01", "2023-02-29", "2026-1-1", "x"]),
             (
                 "date-time",
@@ -456,7 +300,7 @@ mod tests {
                 &["a.example", "a", "1", "a-b", "a-b-c.example", "ü.example"],
                 &["", "-a", "a..b", "a_b", "a-b-c", "a.example.", "10.0.0.1", "a.b"],
             ),
-            ("ipv4", &["10.0.0.1"], &["10.0.0.256", "::1", "010.0.0.1"]),
+            ("ipv4", &["10.0.0.1", "010.0.0.1", "::ffff:1.2.3.4"], &["10.0.0.256", "::1", "1.2.3"]),
             ("ipv6", &["::1", "2001:db8::1"], &["10.0.0.1", "g::1"]),
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8", "10.0.0.0/+8"]),
             ("mac", &["01:23:45:67:89:ab", "0123.4567.89ab"], &["01:23:45", "01:23:45:67:89:zz"]),
@@ -470,8 +314,12 @@ mod tests {
             ("uuid5", &["123e4567-e89b-52d3-a456-426614174000"], &["123e4567-e89b-52d3-0456-426614174000"]),
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f"]),
             ("isbn", &["0-306-40615-2", "978-3-16-148410-0"], &["0-306-40615-3", "978-3-16-148410-1"]),
-            ("creditcard", &["4111 1111 1111 1111"], &["4111 1111 1111 1112", "1"]),
-            ("ssn", &["123-45-6789", "123456789"], &["12-345-6789"]),
+            (
+                "creditcard",
+                &["4111 1111 1111 1111", "4111_1111_1111_1111", "340000000000009"],
+                &["4111 1111 1111 1112", "1", "1234567812345670"],
+            ),
+            ("ssn", &["123-45-6789", "123 45 6789"], &["12-345-6789", "123456789"]),
             ("hexcolor", &["#fff", "a1b2c3"], &["#ffff", "#ggg"]),
             ("rgbcolor", &["rgb(1, 2, 255)"], &["rgb(1,2,256)", "rgb(1,2)"]),
             ("k8s-short-name", &["abc"], &["a.b", "A"]),

@@ -1,0 +1,63 @@
+//! Addresses of networks.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::is_hexadecimal;
+
+/// An IPv4 address, or an IPv6 address that ends with one. As in Kubernetes, numbers may begin with zeros.
+pub(super) fn is_dotted_address(text: &str) -> bool {
+    let is_ipv4 = text.find(['.', ':']).is_some_and(|index| text.as_bytes().get(index) == Some(&b'.'));
+    text.contains('.') && if is_ipv4 { is_padded_ipv4(text) } else { is_padded_ipv6(text) }
+}
+
+pub(super) fn is_ipv6(text: &str) -> bool {
+    text.parse::<Ipv6Addr>().is_ok()
+}
+
+/// An address with the length of a prefix. As in Kubernetes, numbers may begin with zeros.
+pub(super) fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else {
+        return false;
+    };
+    let max = if is_padded_ipv4(address) {
+        32
+    } else if is_padded_ipv6(address) {
+        128
+    } else {
+        return false;
+    };
+    is_decimal(length) && without_zeros(length).parse::<u8>().is_ok_and(|bits| bits <= max)
+}
+
+/// Six, eight or twenty bytes in groups of one byte, or in groups of two separated by dots.
+pub(super) fn is_mac(text: &str) -> bool {
+    let groups = |separator: char, width: usize, counts: &[usize]| {
+        let parts: Vec<&str> = text.split(separator).collect();
+        counts.contains(&parts.len()) && parts.iter().all(|part| part.len() == width && is_hexadecimal(part))
+    };
+    groups(':', 2, &[6, 8, 20]) || groups('-', 2, &[6, 8, 20]) || groups('.', 4, &[3, 4, 10])
+}
+
+fn is_padded_ipv4(text: &str) -> bool {
+    let numbers: Vec<&str> = text.split('.').collect();
+    let plain: Vec<&str> = numbers.iter().map(|number| without_zeros(number)).collect();
+    numbers.iter().all(|number| is_decimal(number)) && plain.join(".").parse::<Ipv4Addr>().is_ok()
+}
+
+fn is_padded_ipv6(text: &str) -> bool {
+    let groups = text.split(':').map(|group| match group.split_once('.') {
+        Some(_) => group.split('.').map(without_zeros).collect::<Vec<_>>().join("."),
+        None => without_zeros(group).to_owned(),
+    });
+    groups.collect::<Vec<_>>().join(":").parse::<Ipv6Addr>().is_ok()
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A number without the zeros at its beginning.
+fn without_zeros(text: &str) -> &str {
+    let significant = text.trim_start_matches('0');
+    if significant.is_empty() && !text.is_empty() { "0" } else { significant }
+}
