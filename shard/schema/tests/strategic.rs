@@ -175,6 +175,7 @@ fn class(error: &str) -> Option<&'static str> {
         "list element types are not identical: ",
         "The order in patch list:",
         "unable to find api field in struct ",
+        "cannot merge lists without merge key for ",
     ]
     .into_iter()
     .find(|class| error.contains(class))

@@ -402,14 +402,15 @@ fn record_placement(workspace: &mut Value, info: &ShardInfo, cluster: &str) {
     }
 }
 
-/// Records that the logical cluster exists.
+/// Records that the logical cluster exists. The workspace remains Scheduling until its logical cluster is Initializing:
+/// before, a client that waits for the phase would be refused there.
 fn record_scheduled(workspace: &mut Value, info: &ShardInfo, cluster: &str, path: &str, now: Timestamp) {
     workspace["spec"]["cluster"] = cluster.into();
     workspace["spec"]["URL"] = fairlead_api::workspace_url(&info.external_url, path).into();
     let generation = workspace["metadata"]["generation"].as_i64().unwrap_or(1);
     workspace["metadata"]["generation"] = (generation + 1).into();
-    workspace["status"]["phase"] = "Initializing".into();
-    workspace["metadata"]["labels"][label::PHASE] = "Initializing".into();
+    workspace["status"]["phase"] = "Scheduling".into();
+    workspace["metadata"]["labels"][label::PHASE] = "Scheduling".into();
     let mut conditions = conditions_of(workspace);
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_SCHEDULED), now);
     write_conditions(workspace, &conditions);
@@ -422,11 +423,12 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
     let mut next = ReconcileOutcome::Done;
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_SCHEDULED), now);
     let before = workspace["status"]["phase"].as_str().and_then(Phase::parse);
-    let mut phase = before.unwrap_or(Phase::Initializing);
+    let mut phase = before.unwrap_or(Phase::Scheduling);
     match state {
         ClusterPhase::NotSynced => next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL),
         ClusterPhase::Missing
-            if before == Some(Phase::Initializing) && age(workspace, now) < MISSING_GRACE_PERIOD =>
+            if matches!(before, Some(Phase::Scheduling | Phase::Initializing))
+                && age(workspace, now) < MISSING_GRACE_PERIOD =>
         {
             next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL);
         }
@@ -554,6 +556,12 @@ mod tests {
         let soon = Timestamp::from_second(10).unwrap();
         let late = Timestamp::from_second(100).unwrap();
         for (before, state, now, after) in [
+            ("Scheduling", known(Phase::Scheduling, &[]), soon, "Scheduling"),
+            ("Scheduling", known(Phase::Initializing, &["a"]), soon, "Initializing"),
+            ("Scheduling", known(Phase::Ready, &[]), soon, "Ready"),
+            ("Scheduling", ClusterPhase::NotSynced, soon, "Scheduling"),
+            ("Scheduling", ClusterPhase::Missing, soon, "Scheduling"),
+            ("Scheduling", ClusterPhase::Missing, late, "Unavailable"),
             ("Initializing", known(Phase::Initializing, &["a"]), soon, "Initializing"),
             ("Initializing", known(Phase::Ready, &[]), soon, "Ready"),
             ("Initializing", ClusterPhase::Missing, soon, "Initializing"),

@@ -1,7 +1,7 @@
 //! The lifecycle of workspaces: creation, initialization, use, deletion.
 
 use fairlead_certs::Client as Role;
-use fairlead_client::{DeleteOptions, PatchType, WriteOptions};
+use fairlead_client::{Client, DeleteOptions, PatchType, WriteOptions};
 use serde_json::{Value, json};
 
 use super::{collections, remains};
@@ -154,16 +154,7 @@ async fn an_initializer_delays_a_workspace_until_it_is_removed() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
     let options = WriteOptions::default();
-    let custom = json!({
-        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": { "name": "dock" },
-        "spec": { "initializer": true, "extend": { "with": [{ "name": "universal", "path": "root" }] } },
-    });
-    root.create::<Value>(TYPES, &custom, &options).await.unwrap();
-    until_object(&root, TYPES, "dock", |object| {
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
-    })
-    .await;
+    create_type_with_initializer(&root).await;
     for shard in ["root", "shard-1"] {
         let name = format!("dock-{shard}");
         let mut wanted = workspace(&name, shard);
@@ -195,6 +186,50 @@ async fn an_initializer_delays_a_workspace_until_it_is_removed() {
         cluster.patch::<Value>(&status, PatchType::Merge, &done, &options).await.unwrap();
         within(&name, until_ready(&root, &name)).await;
     }
+}
+
+/// A client acts on the logical cluster as soon as it sees the phase of the workspace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_logical_cluster_of_an_initializing_workspace_can_be_read() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    create_type_with_initializer(&root).await;
+    for number in 0..20 {
+        let shard = ["root", "shard-1"][number % 2];
+        let name = format!("dock-{number}");
+        let mut watch =
+            root.watch(&format!("{WORKSPACES}?watch=1&fieldSelector=metadata.name%3D{name}")).await.unwrap();
+        let mut wanted = workspace(&name, shard);
+        wanted["spec"]["type"]["name"] = json!("dock");
+        let options = WriteOptions::default();
+        until("the type is known", || root.create::<Value>(WORKSPACES, &wanted, &options)).await;
+        let held = loop {
+            let (_, object) = next(&mut watch).await;
+            if object["status"]["phase"] == "Initializing" {
+                break object;
+            }
+        };
+        let id = held["spec"]["cluster"].as_str().unwrap();
+        let cluster: Value = installation
+            .admin(&format!("/clusters/{id}"))
+            .get_json(&format!("{LOGICAL_CLUSTERS}/cluster"))
+            .await
+            .unwrap();
+        assert_eq!(cluster["status"]["phase"], "Initializing", "{name}");
+    }
+}
+
+async fn create_type_with_initializer(root: &Client) {
+    let custom = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": { "name": "dock" },
+        "spec": { "initializer": true, "extend": { "with": [{ "name": "universal", "path": "root" }] } },
+    });
+    root.create::<Value>(TYPES, &custom, &WriteOptions::default()).await.unwrap();
+    until_object(root, TYPES, "dock", |object| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
