@@ -49,6 +49,10 @@ pub(crate) const DEADLINE_CHECK_INTERVAL: u32 = 100;
 /// Limits in bytes of a compiled pattern, tried in order; the engine runs in linear time, so the size bounds the work.
 pub(crate) const PATTERN_SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
+/// Maximum work of all matches of patterns on one object, in KiB of pattern times bytes of text; 16 of them take up to
+/// 2.5 µs. What Kubernetes charges follows from the length of the source, which may be short.
+pub(crate) const MAX_MATCH_WORK: u64 = 20_000_000;
+
 /// Size in bytes of all patterns that one evaluation compiles because they are not constant: a thousand small ones.
 pub(crate) const MAX_COMPILED_PATTERNS: usize = 1_000 * PATTERN_SIZES[0];
 

@@ -215,6 +215,30 @@ fn a_chain_of_named_expressions_cannot_exhaust_stack_or_budget() {
 }
 
 #[test]
+fn the_work_of_matches_is_bounded_for_all_expressions_of_an_object() {
+    let environment = environment();
+    let mut values = Values::new();
+    values.object =
+        json!({"short": "ab".repeat(100), "long": "ab".repeat(30_000), "words": "ab ".repeat(60_000)});
+    let inputs = values.inputs(&environment);
+    for (source, is_within) in [
+        ("!object.short.matches('^[ab]*a([ab]{1000}){3}c$')", true),
+        ("object.long.matches('^[ab]+$')", true),
+        ("size(object.short.findAll('a')) == 100", true),
+        // Kubernetes charges by the length of the source, which is short.
+        ("!object.long.matches('^[ab]*a([ab]{1000}){3}c$')", false),
+        // Each of many matches may read the rest of the text.
+        ("size(object.words.findAll('[a-z]+')) > 0", false),
+    ] {
+        let program = environment.compile(source).unwrap();
+        let mut budget = Budget::new(10_000_000);
+        let results: Vec<bool> =
+            (0..3).map(|_| Session::new(&inputs).evaluate(&program, &mut budget).result.is_ok()).collect();
+        assert_eq!(results[0] && results[2], is_within, "{source}: {results:?}");
+    }
+}
+
+#[test]
 fn mutations_make_objects_and_patches() {
     let environment = environment();
     for (expression, expected) in [

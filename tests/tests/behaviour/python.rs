@@ -28,7 +28,18 @@ async fn a_program_with_the_python_client_works() {
     assert!(output.status.success(), "{printed}\n{errors}");
     assert_eq!(
         printed.lines().collect::<Vec<_>>(),
-        ["objects", "pages", "watch", "watch after a resumption", "definition", "patches", "lease", "errors"],
+        [
+            "objects",
+            "pages",
+            "watch",
+            "watch after a resumption",
+            "definition",
+            "patches",
+            "server-side apply",
+            "watch of the dynamic client",
+            "lease",
+            "errors"
+        ],
         "{errors}"
     );
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::failure::EvaluationError;
-use crate::limits::{PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
+use crate::limits::{MAX_MATCH_WORK, PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
 use crate::value::{Outcome, Value};
 
 /// The remaining cost of all evaluations for one object.
@@ -12,6 +12,8 @@ pub struct Budget {
     remaining: u64,
     call_limit: u64,
     deadline: Option<Instant>,
+    /// The remaining work of matches of patterns.
+    pub(super) match_work: u64,
 }
 
 /// The result of an evaluation with its cost.
@@ -34,7 +36,7 @@ impl Budget {
     /// A budget for several evaluations, each of which may cost up to [`PER_CALL_LIMIT`].
     #[must_use]
     pub fn new(total: u64) -> Self {
-        Self { remaining: total, call_limit: PER_CALL_LIMIT, deadline: None }
+        Self { remaining: total, call_limit: PER_CALL_LIMIT, deadline: None, match_work: MAX_MATCH_WORK }
     }
 
     /// Sets the limit for one evaluation.

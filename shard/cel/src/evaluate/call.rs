@@ -180,10 +180,20 @@ impl<'a> Evaluator<'a> {
             [Ok(Value::Int(limit))] => usize::try_from(*limit).unwrap_or(usize::MAX),
             _ => return Err(no_such_overload(call, operands)),
         };
+        let text = text.as_str();
+        self.charge_match(pattern, text.len())?;
         Ok(match call.function {
-            Function::Matches => Value::Bool(pattern.is_match(text.as_str())),
-            Function::Find => Value::text(pattern.find(text.as_str()).unwrap_or("")),
-            _ => Value::list(pattern.find_all(text.as_str()).take(limit).map(Value::text).collect()),
+            Function::Matches => Value::Bool(pattern.is_match(text)),
+            Function::Find => Value::text(pattern.find(text).unwrap_or("")),
+            _ => {
+                let mut found = Vec::new();
+                for (offset, part) in pattern.find_all(text).take(limit) {
+                    // Each search may read the rest of the text, although few patterns make it do so.
+                    self.charge_match(pattern, (text.len() - offset) / 16)?;
+                    found.push(Value::text(part));
+                }
+                Value::list(found)
+            }
         })
     }
 }

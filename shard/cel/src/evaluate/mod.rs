@@ -19,7 +19,7 @@ pub(crate) use named::NamedValues;
 
 use crate::failure::{Abort, Failure};
 use crate::library::Pattern;
-use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS};
+use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS, MAX_MATCH_WORK};
 use crate::plan::{ConstantSet, NamedPlan, Node, Plan};
 use crate::value::{Object, Outcome, OwnedMap, Value, equal};
 
@@ -42,11 +42,13 @@ pub(crate) fn evaluate<'a>(
         steps: 0,
         patterns: FxHashMap::default(),
         pattern_budget: MAX_COMPILED_PATTERNS,
+        match_work: budget.match_work,
     };
     evaluator.slots.resize_with(plan.slots, || Slot::Empty);
     let result = evaluator.node(&plan.root);
     let cost = evaluator.cost.saturating_add(evaluator.named.take_cost());
     *named = evaluator.named;
+    budget.match_work = evaluator.match_work;
     budget.settle(cost, result)
 }
 
@@ -64,6 +66,7 @@ pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
         steps: 0,
         patterns: FxHashMap::default(),
         pattern_budget: MAX_COMPILED_PATTERNS,
+        match_work: MAX_MATCH_WORK,
     };
     let value = evaluator.node(node).map_err(|failure| failure.to_string())?;
     into_static(value).ok_or_else(|| "the value is not constant".to_owned())
@@ -125,9 +128,18 @@ struct Evaluator<'a> {
     patterns: FxHashMap<Box<str>, Result<Pattern, Box<str>>>,
     /// Bytes that further ones of them may take.
     pattern_budget: usize,
+    /// The work that further matches may cause.
+    match_work: u64,
 }
 
 impl<'a> Evaluator<'a> {
+    fn charge_match(&mut self, pattern: &Pattern, length: usize) -> Result<(), Failure> {
+        let left =
+            self.match_work.checked_sub(pattern.work(length)).ok_or(Failure::Abort(Abort::CostLimit))?;
+        self.match_work = left;
+        Ok(())
+    }
+
     fn charge(&mut self, cost: u64) -> Result<(), Failure> {
         self.cost = self.cost.saturating_add(cost);
         if self.cost > self.limit { Err(Failure::Abort(Abort::CostLimit)) } else { Ok(()) }

@@ -17,7 +17,11 @@ const MAX_DEPTH: usize = 1_000;
 
 /// A compiled pattern.
 #[derive(Clone, Debug)]
-pub(crate) struct Pattern(Regex);
+pub(crate) struct Pattern {
+    regex: Regex,
+    /// The limit in bytes below which it was compiled.
+    size: usize,
+}
 
 impl Pattern {
     #[cfg(test)]
@@ -45,7 +49,7 @@ impl Pattern {
             match built {
                 Ok(regex) => {
                     *budget -= limit;
-                    return Ok(Self(regex));
+                    return Ok(Self { regex, size: limit });
                 }
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(other) => {
@@ -66,16 +70,22 @@ impl Pattern {
         })
     }
 
+    /// The most work of a search in a text of this length, as in [`MAX_MATCH_WORK`](crate::limits::MAX_MATCH_WORK).
+    pub(crate) fn work(&self, length: usize) -> u64 {
+        length as u64 * (self.size >> 10) as u64
+    }
+
     pub(crate) fn is_match(&self, text: &str) -> bool {
-        self.0.is_match(text)
+        self.regex.is_match(text)
     }
 
     pub(crate) fn find<'t>(&self, text: &'t str) -> Option<&'t str> {
-        self.0.find(text).map(|found| found.as_str())
+        self.regex.find(text).map(|found| found.as_str())
     }
 
-    pub(crate) fn find_all<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
-        self.0.find_iter(text).map(|found| found.as_str())
+    /// All matches, with their offsets.
+    pub(crate) fn find_all<'t>(&self, text: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
+        self.regex.find_iter(text).map(|found| (found.start(), found.as_str()))
     }
 }
 
@@ -325,7 +335,7 @@ impl<'r> Translator<'r> {
                 }
                 Ok(format!("\\x{{{value:x}}}"))
             }
-            other if other.is_ascii_punctuation() => Ok(format!("\\{other}")),
+            // By its number, because Rust refuses some escaped characters and gives `\<` another meaning.
             other if other.is_ascii() && !other.is_ascii_alphanumeric() => {
                 Ok(format!("\\x{{{:x}}}", u32::from(other)))
             }
@@ -558,6 +568,9 @@ mod tests {
             (r"^[+--]$", ",", true),
             (r"^[a-]$", "-", true),
             (r"^[a-z-9]+$", "-9", true),
+            (r"^\ \<a\>\%$", " <a>%", true),
+            (r"^[\ \-\<]+$", "- <", true),
+            (r"\<a", "a", false),
         ];
         for (pattern, text, matches) in table {
             let compiled = Pattern::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));

@@ -76,8 +76,7 @@ fn versions(
     errors: &mut Vec<FieldError>,
     common: &mut Vec<FieldError>,
 ) -> Option<Vec<CrdVersion>> {
-    let none = Value::Array(Vec::new());
-    let list = spec.get("versions").filter(|value| value.is_array()).unwrap_or(&none);
+    let list = spec.get("versions").unwrap_or(&Value::Null);
     let items = list.as_array().map_or(&[][..], Vec::as_slice);
     let mut parsed = Vec::with_capacity(items.len());
     let common_fields = CommonFields::of(items);
@@ -121,7 +120,11 @@ impl CommonFields {
     fn of(versions: &[Value]) -> Self {
         let is_common = |(field, _): &(&str, &str)| {
             let mut values = versions.iter().map(|version| version.get(field).unwrap_or(&Value::Null));
-            values.next().is_some_and(|first| values.all(|other| other == first))
+            // A schema is required in each version, so its absence is an error of the version.
+            let has_content = |value: &Value| {
+                *field != "schema" || value.get("openAPIV3Schema").is_some_and(|schema| !schema.is_null())
+            };
+            values.next().is_some_and(|first| has_content(first) && values.all(|other| other == first))
         };
         Self(Self::MOVED.into_iter().filter(is_common).collect())
     }

@@ -253,6 +253,19 @@ fn every_error_has_the_path_of_its_field() {
 }
 
 #[test]
+fn each_version_without_a_schema_is_named() {
+    for absent in [json!(null), json!({})] {
+        let mut definition = defaulted();
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            version["schema"] = absent.clone();
+        }
+        let expected =
+            [0, 1].map(|index| format!("spec.versions[{index}].schema.openAPIV3Schema: Required value"));
+        assert_eq!(texts(&definition), expected);
+    }
+}
+
+#[test]
 fn there_is_exactly_one_storage_version() {
     let mut definition = defaulted();
     definition["spec"]["versions"][0]["storage"] = json!(false);

@@ -631,6 +631,14 @@ fn the_cost_of_hostile_schemas_and_objects_is_bounded() {
     let found = texts(&wide.validate(&json!({"l": vec!["long"; 900]})));
     assert!(found.iter().any(|text| text.contains("too complex together")), "{:?}", found.first());
 
+    // The work of a large pattern is bounded; a short text is matched.
+    let matched = schema(json!({"type": "object", "properties": {
+        "s": {"type": "string", "pattern": "^[ab]*a([ab]{1000}){8}c$"}}}));
+    for (length, expected) in [(1_000, "should match"), (1_000_000, "too complex together")] {
+        let found = texts(&matched.validate(&json!({"s": "ab".repeat(length / 2)})));
+        assert!(found.len() == 1 && found[0].contains(expected), "{length}: {found:?}");
+    }
+
     // The memory of a schema is bounded.
     let huge = json!({"type": "object", "allOf": vec![json!({}); MAX_NODES_IN_TEST]});
     let errors = Schema::compile(&huge, &CompileOptions::structural()).unwrap_err();

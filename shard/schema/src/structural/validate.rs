@@ -175,6 +175,10 @@ impl<'s> Validator<'s> {
             Value::Object(fields) => 1 + fields.len() as u64,
             Value::Null | Value::Bool(_) | Value::Number(_) => 1,
         };
+        self.spend(cost)
+    }
+
+    fn spend(&self, cost: u64) -> bool {
         match self.steps_left.get().and_then(|remaining| remaining.checked_sub(cost)) {
             Some(remaining) => {
                 self.steps_left.set(Some(remaining));
@@ -346,6 +350,7 @@ impl<'s> Validator<'s> {
             }
         }
         if let Some(pattern) = &checks.pattern
+            && self.spend(pattern.cost(text))
             && !pattern.is_match(text)
         {
             let detail = format!("{} in body should match '{}'", name_of(location), pattern.source);

@@ -14,7 +14,8 @@ def main():
     configuration = client.Configuration.get_default_copy()
     configuration.host = sys.argv[1]
     api = client.ApiClient(configuration)
-    for part in [objects, pages, watches, resumption, definition, patches, lease, errors]:
+    parts = [objects, pages, watches, resumption, definition, patches, applied, informer, lease, errors]
+    for part in parts:
         part(api)
         print(part.__doc__)
 
@@ -163,6 +164,45 @@ def patches(api):
     core.create_namespaced_config_map("default", config_map("patched", a="1", b="2"))
     patched = core.patch_namespaced_config_map("patched", "default", {"data": {"a": None, "c": "3"}})
     assert patched.data == {"b": "2", "c": "3"}, patched.data
+
+
+def applied(api):
+    """server-side apply"""
+    snakes = dynamic.DynamicClient(api).resources.get(api_version="zoo.example.com/v1", kind="Snake")
+
+    def apply(manager, length, **options):
+        body = {"apiVersion": "zoo.example.com/v1", "kind": "Snake", "metadata": {"name": "nag"}}
+        body["spec"] = {"length": length}
+        return snakes.server_side_apply(body, namespace="default", field_manager=manager, **options)
+
+    first = apply("one", 3)
+    again = apply("one", 3)
+    assert again.metadata.resourceVersion == first.metadata.resourceVersion, "nothing changed, nothing written"
+    expect(409, apply, "two", 4)
+    forced = apply("two", 4, force_conflicts=True)
+    assert forced.spec.length == 4, forced
+    assert [entry.manager for entry in forced.metadata.managedFields] == ["two"], forced
+    core = client.CoreV1Api(api)
+    for _ in range(2):
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
+        options = {"field_manager": "one", "_content_type": "application/apply-patch+yaml"}
+        made = core.patch_namespaced_config_map("applied", "default", body, **options)
+        assert made.data == {"a": "1"}, made.data
+
+
+def informer(api):
+    """watch of the dynamic client"""
+    snakes = dynamic.DynamicClient(api).resources.get(api_version="zoo.example.com/v1", kind="Snake")
+    names = {item.metadata.name for item in snakes.get(namespace="default").items}
+    assert names == {"kaa", "nag"}, names
+    seen = []
+    for event in snakes.watch(namespace="default", name="nag", timeout=TIMEOUT):
+        seen.append(event["type"])
+        if event["type"] == "ADDED":
+            snakes.delete(name="nag", namespace="default")
+        elif event["type"] == "DELETED":
+            break
+    assert seen == ["ADDED", "DELETED"], seen
 
 
 def lease(api):
