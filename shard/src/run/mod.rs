@@ -135,7 +135,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let reloads = Reloads::new(&metrics)?;
     let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
 
-    let store = open(&config).await?;
+    let file = open(&config).await?;
+    let store: Arc<dyn Store> = file.clone();
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
     let administrators = Administrators::create(&config)?;
     let mut admin_users = administrators.as_ref().map(Administrators::users).unwrap_or_default();
@@ -210,10 +211,12 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         }
     };
     let supervised = tasks.clone();
-    tokio::select! {
+    let outcome = tokio::select! {
         outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
-        () = handled => Ok(tasks.supervise().await?),
-    }
+        () = handled => tasks.supervise().await.map_err(ShardError::from),
+    };
+    file.close().await;
+    outcome
 }
 
 /// Delivers changes to the watches of the embedded cache server, if there is one.
@@ -224,7 +227,7 @@ async fn follow_cache(embedded_cache: Option<EmbeddedCache>) -> Result<(), Follo
     }
 }
 
-async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
+async fn open(config: &ShardConfig) -> Result<Arc<RedbStore>, ShardError> {
     let path = config.store.path.to_path_buf();
     let options = RedbOptions {
         cache_bytes: usize::try_from(config.store.cache_size.bytes()).unwrap_or(usize::MAX),

@@ -136,6 +136,16 @@ impl RedbStore {
         })
     }
 
+    /// Waits until the queued commits are written, closes the file and removes the journal, although others may still hold
+    /// the store. Reads go on; commits are refused from now on. Does nothing if the store has failed.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.send(Command::Close { reply }).await.is_ok() {
+            // No reply: the writer has failed, and the journal stays.
+            let _ = closed.await;
+        }
+    }
+
     /// Sends a command to the writer; `Err` with the cause when the writer has stopped.
     async fn send(&self, command: Command) -> Result<(), Cause> {
         let stop_cause = || self.shared.failure.get().cloned().unwrap_or_else(writer_stopped);

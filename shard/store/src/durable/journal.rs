@@ -92,8 +92,15 @@ const DELETED: u32 = u32::MAX;
 const GROWTH: u64 = 1 << 20;
 
 impl Journal {
-    /// A journal without records in `file`, whose content has other nonces.
+    /// A journal without records in `file`, whose content has other nonces. The first part of the file is durable.
     pub(super) fn start(file: Box<dyn StorageBackend>, nonce: u64) -> io::Result<Self> {
+        let mut journal = Self::at_begin(file, nonce)?;
+        journal.grow(GROWTH)?;
+        journal.file.sync_data()?;
+        Ok(journal)
+    }
+
+    fn at_begin(file: Box<dyn StorageBackend>, nonce: u64) -> io::Result<Self> {
         let written = file.len()?;
         Ok(Self { file, nonce, sequence: 0, offset: 0, written, buffer: Vec::new() })
     }
@@ -103,16 +110,29 @@ impl Journal {
         file: Box<dyn StorageBackend>,
         nonce: u64,
     ) -> Result<(Self, Vec<JournaledGroup>), JournalError> {
-        let mut journal = Self::start(file, nonce)?;
+        let mut journal = Self::at_begin(file, nonce)?;
         let mut groups = Vec::new();
         while let Some(record) = journal.read(journal.offset)? {
             groups.push(decode(&record).ok_or(JournalError::Damaged("a record is malformed"))?);
             journal.advance(HEADER_BYTES + record.len());
         }
-        match journal.has_later_record()? {
-            true => Err(JournalError::Damaged("a record is damaged")),
-            false => Ok((journal, groups)),
+        if journal.is_truncated() {
+            return Err(JournalError::Damaged("it is too short"));
         }
+        if journal.has_later_record()? {
+            return Err(JournalError::Damaged("a record is damaged"));
+        }
+        if journal.header(journal.offset)?.is_some_and(|header| header.sequence == journal.sequence) {
+            tracing::warn!("the last record of the journal is incomplete, so it was never acknowledged");
+        }
+        Ok((journal, groups))
+    }
+
+    /// Whether the end of the file is missing. The file grows in parts, the first one before the journal is used, and only the
+    /// growth of the last part can have been interrupted, before a record was written there.
+    fn is_truncated(&self) -> bool {
+        let whole_parts = self.written - self.written % GROWTH;
+        whole_parts == 0 || (whole_parts < self.written && self.offset > whole_parts)
     }
 
     /// Appends the commits of a group and returns when they are durable. After an error the journal must not be used.
@@ -447,10 +467,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_its_end_is_found_and_an_interrupted_growth_is_no_loss() {
+        let file = Shared::default();
+        let mut journal = file.start();
+        journal.append(Revision(0), &[commit(1, 1_000)]).unwrap();
+        for length in [0, 600, GROWTH - 1] {
+            let short = Shared::default();
+            let mut content = vec![0; length as usize];
+            file.read(0, &mut content).unwrap();
+            short.write(0, &content).unwrap();
+            assert_eq!(short.recover(), Err("it is too short".to_owned()), "{length}");
+        }
+        file.write(GROWTH, &[0; 700]).unwrap();
+        assert_eq!(file.recover().unwrap(), [1]);
+        let mut journal = Journal::recover(Box::new(file.clone()), NONCE).unwrap().0;
+        journal.append(Revision(0), &[commit(2, GROWTH as usize)]).unwrap();
+        assert_eq!(file.recover().unwrap(), [1, 2]);
+    }
+
+    #[test]
     fn a_file_of_other_content_is_empty() {
         let file = Shared::default();
-        assert_eq!(file.recover().unwrap(), [0; 0]);
-        file.write(0, &[b'f'; 5_000]).unwrap();
+        file.write(0, &vec![b'f'; GROWTH as usize]).unwrap();
         assert_eq!(file.recover().unwrap(), [0; 0]);
         // A length beyond the end of the file.
         let mut record = Vec::new();

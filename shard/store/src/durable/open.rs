@@ -14,6 +14,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::dry_run::DryRunFile;
 use super::journal::JournalError;
+use super::journal_path::JournalPath;
 use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, OLDEST_FORMAT, meta, read_meta};
 use super::recovery::RecoveryError;
 use crate::error::OpenError;
@@ -28,7 +29,10 @@ const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Database, OpenError> {
     match File::open(path) {
         Ok(file) => check_signature(path, file)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => create(path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            refuse_lonely_journal(path)?;
+            create(path)?;
+        }
         Err(source) => {
             return Err(OpenError::Io { path: path.to_owned(), source });
         }
@@ -75,6 +79,20 @@ pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
     let hint =
         format!("it is damaged ({cause}); restore a backup, or move it away to start with an empty store");
     OpenError::Corrupt { path: path.to_owned(), hint }
+}
+
+/// A journal without its store file shows that the file is lost: an empty store would hide that.
+fn refuse_lonely_journal(path: &Path) -> Result<(), OpenError> {
+    let journal = JournalPath::of(path);
+    if !journal.as_path().exists() {
+        return Ok(());
+    }
+    let hint = format!(
+        "it is missing, although its journal {} exists; restore a backup of both files, or move the journal away to start \
+         with an empty store",
+        journal.as_path().display()
+    );
+    Err(OpenError::Corrupt { path: path.to_owned(), hint })
 }
 
 /// The error for a journal that cannot be replayed.

@@ -34,6 +34,7 @@ const MAX_TRANSACTIONS: u32 = 4096;
 
 pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
 pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
+pub(super) type CloseReply = oneshot::Sender<()>;
 
 /// A command for the writer.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(super) enum Command {
     Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
     /// Compacts the history below `below` and replies when its rows are deleted.
     Compact { below: Revision, reply: CompactReply },
+    /// Closes the file when everything before is written, and replies. Later commands are not read.
+    Close { reply: CloseReply },
 }
 
 pub(super) struct Writer {
@@ -92,12 +95,19 @@ impl Writer {
         }
     }
 
-    /// Runs until the queue is closed. After a failure of the medium it only refuses commands.
+    /// Runs until the queue is closed or the store is. After a failure of the medium it only refuses commands.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
         while let Some(mut group) = self.gather(&mut queue) {
             match self.write(&mut group) {
                 Ok(()) => group.commits.into_iter().for_each(PendingCommit::reply),
                 Err(error) => return self.fail(&Arc::new(error), group, queue),
+            }
+            if let Some(reply) = group.close {
+                drop(queue);
+                self.close();
+                // A caller that has stopped waiting needs no reply.
+                let _ = reply.send(());
+                return;
             }
             if self.needs_checkpoint()
                 && let Err(error) = self.checkpoint()
@@ -120,7 +130,10 @@ impl Writer {
         } else {
             group.add(queue.blocking_recv()?);
         }
-        while group.commits.len() < self.options.group_commits && group.bytes < self.options.group_bytes {
+        let is_full = |group: &Group| {
+            group.commits.len() >= self.options.group_commits || group.bytes >= self.options.group_bytes
+        };
+        while group.close.is_none() && !is_full(&group) {
             let Ok(command) = queue.try_recv() else { break };
             group.add(command);
         }
@@ -206,8 +219,9 @@ impl Writer {
     fn start_journal(&mut self) -> Result<(), redb::Error> {
         let file = self.journal_file.create()?;
         let nonce = random_nonce()?;
+        let journal = Journal::start(file, nonce)?;
         self.write_all(nonce)?;
-        self.journal = Some(Journal::start(file, nonce)?);
+        self.journal = Some(journal);
         Ok(())
     }
 
@@ -290,6 +304,7 @@ impl Writer {
             match command {
                 Command::Commit { reply, .. } => drop(reply.send(Err(CommitError::Unavailable { cause }))),
                 Command::Compact { reply, .. } => drop(reply.send(Err(CompactError::Unavailable { cause }))),
+                Command::Close { reply } => drop(reply),
             }
         }
     }
@@ -307,6 +322,8 @@ fn random_nonce() -> Result<u64, redb::Error> {
 struct Group {
     commits: Vec<PendingCommit>,
     compactions: Vec<(Revision, CompactReply)>,
+    /// The store is closed after this group.
+    close: Option<CloseReply>,
     bytes: usize,
 }
 
@@ -319,6 +336,7 @@ impl Group {
                 self.commits.push(PendingCommit { mutations, reply, outcome });
             }
             Command::Compact { below, reply } => self.compactions.push((below, reply)),
+            Command::Close { reply } => self.close = Some(reply),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use fairlead_store::{Expect, Mutation, OpenError, RedbOptions, RedbStore, Revision, Store};
+use fairlead_store::{CommitError, Expect, Mutation, OpenError, RedbOptions, RedbStore, Revision, Store};
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 use crate::backend::{list_all, put, runtime, take};
@@ -278,8 +278,40 @@ fn a_store_without_its_journal_is_refused_until_the_journal_is_back() {
     assert!(error.to_string().contains("it is damaged (a record is damaged)"), "{error}");
     assert!(std::fs::read(&journal).unwrap() == damaged, "the journal has changed");
 
+    for length in [0, 5_000, 500_000] {
+        std::fs::write(&journal, &content[..length]).unwrap();
+        let error = open(&path).unwrap_err();
+        assert!(error.to_string().contains("it is damaged (it is too short)"), "{length}: {error}");
+    }
+
     std::fs::write(&journal, &content).unwrap();
     assert_eq!(open(&path).unwrap().revision(), Revision(5));
+}
+
+#[test]
+fn a_journal_without_its_store_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = copy_of_open_store(directory.path(), 5);
+    std::fs::remove_file(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(error.to_string().contains("it is missing, although its journal"), "{error}");
+    assert!(!path.exists(), "no empty store takes its place");
+}
+
+#[test]
+fn a_closed_store_is_one_file_although_it_is_still_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let store = open(&path).unwrap();
+    runtime().block_on(async {
+        put(&store, "a", "1").await;
+        store.close().await;
+        let refused = store.commit(vec![Mutation::put("a", "2")]).await;
+        assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+    });
+    assert!(!journal_of(&path).exists());
+    assert_eq!(&store.get(b"a").unwrap().unwrap().value[..], b"1");
+    assert_eq!(open(&path).unwrap().revision(), Revision(1));
 }
 
 #[test]
