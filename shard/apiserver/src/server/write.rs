@@ -421,7 +421,7 @@ fn undecodable(error: impl core::fmt::Display) -> Status {
 fn json_patch_status(error: JsonPatchError) -> Status {
     match error {
         JsonPatchError::Malformed(_) => Status::bad_request(error.to_string()),
-        JsonPatchError::TooManyOperations(_) => {
+        JsonPatchError::TooManyOperations(_) | JsonPatchError::MoveTooLarge => {
             let message = format!("Request entity too large: {error}");
             Status::new(413, StatusReason::RequestEntityTooLarge, message)
         }

@@ -312,3 +312,16 @@ async fn a_client_that_does_not_read_its_response_delays_no_other_reader() {
     assert_eq!(boats.take_reviews().len(), 1, "both wait for one call");
     drop(stalled);
 }
+
+/// As in Kubernetes, which applies the defaults of the stored version before it converts.
+#[tokio::test]
+async fn a_read_in_another_version_adds_no_defaults_of_that_version() {
+    let boats = |registry: Arc<dyn Registry>| vec![boats(registry, Conversion::None)];
+    let server = Server::start_serving(HubOptions::default(), &boats).await;
+    server.create(V1, &boat("argo", "v1", json!({"metres": 1, "flag": "red"}))).await;
+    let read = server.get(&format!("{V2}/argo")).await.json();
+    assert_eq!(read["spec"], json!({"flag": "red"}));
+    // The stored version has no length.
+    let created = server.create(V2, &boat("nike", "v2", json!({"length": "3 m", "flag": "red"}))).await;
+    assert_eq!(created["spec"], json!({"flag": "red"}));
+}

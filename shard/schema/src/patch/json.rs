@@ -10,6 +10,9 @@ use crate::decode::{MAX_DEPTH, depth_of};
 /// Maximum number of operations in a patch, as in Kubernetes.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
+/// Maximum number of values in what all `move` and `copy` operations of a patch move, so that its work is bounded.
+const MAX_MOVED_VALUES: usize = 10_000_000;
+
 /// Errors of a JSON patch; the client is always at fault. Only [`JsonPatchError::TestFailed`] can succeed on a retry,
 /// against another version of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -30,6 +33,9 @@ pub enum JsonPatchError {
         /// The caller's limit.
         limit: usize,
     },
+    /// `move` and `copy` operations would take too much work: 413.
+    #[error("Unable to complete the patch, its operations move more than {MAX_MOVED_VALUES} values")]
+    MoveTooLarge,
     /// The object would be nested deeper than allowed: 422.
     #[error("the patched object would be nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
@@ -104,9 +110,9 @@ impl JsonPatch {
     /// `max_copied` limits the JSON bytes that `copy` operations add in total; Kubernetes uses the limit of request
     /// bodies.
     pub fn apply(&self, object: &mut Value, max_copied: usize) -> Result<(), JsonPatchError> {
-        let mut copied = 0;
+        let mut growth = Growth { copied: 0, max_copied, moved_values: 0 };
         for (index, operation) in self.operations.iter().enumerate() {
-            check_growth(object, operation, &mut copied, max_copied)?;
+            growth.check(object, operation)?;
             if tests_absent_for_null(object, operation) {
                 continue;
             }
@@ -128,35 +134,49 @@ fn mismatch(value: &Value, target: &str, expected: &str) -> JsonPatchError {
     JsonPatchError::Malformed(format!("json: cannot unmarshal {found} into Go {target} of type {expected}"))
 }
 
-fn check_growth(
-    object: &Value,
-    operation: &PatchOperation,
-    copied: &mut usize,
+/// The growth of the object by the operations so far.
+struct Growth {
+    /// Bytes of JSON.
+    copied: usize,
     max_copied: usize,
-) -> Result<(), JsonPatchError> {
-    let insertion = match operation {
-        PatchOperation::Add(add) => Some((&add.path, depth_of(&add.value))),
-        PatchOperation::Replace(replace) => Some((&replace.path, depth_of(&replace.value))),
-        PatchOperation::Move(moved) => Some((&moved.path, depth_at(object, &moved.from))),
-        PatchOperation::Copy(copy) => {
-            if let Ok(source) = copy.from.resolve(object) {
-                *copied = copied.saturating_add(source.to_string().len());
-            }
-            if *copied > max_copied {
-                return Err(JsonPatchError::CopyTooLarge { size: *copied, limit: max_copied });
-            }
-            Some((&copy.path, depth_at(object, &copy.from)))
-        }
-        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
-    };
-    match insertion {
-        Some((path, depth)) if path.count() + depth > MAX_DEPTH => Err(JsonPatchError::TooDeep),
-        _ => Ok(()),
-    }
+    moved_values: usize,
 }
 
-fn depth_at(object: &Value, from: &Pointer) -> usize {
-    from.resolve(object).map_or(0, depth_of)
+impl Growth {
+    fn check(&mut self, object: &Value, operation: &PatchOperation) -> Result<(), JsonPatchError> {
+        let (path, depth) = match operation {
+            PatchOperation::Add(add) => (&add.path, depth_of(&add.value)),
+            PatchOperation::Replace(replace) => (&replace.path, depth_of(&replace.value)),
+            PatchOperation::Move(moved) => (&moved.path, self.depth_at(object, &moved.from)?),
+            PatchOperation::Copy(copy) => {
+                if let Ok(source) = copy.from.resolve(object) {
+                    self.copied = self.copied.saturating_add(source.to_string().len());
+                }
+                if self.copied > self.max_copied {
+                    return Err(JsonPatchError::CopyTooLarge { size: self.copied, limit: self.max_copied });
+                }
+                (&copy.path, self.depth_at(object, &copy.from)?)
+            }
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => return Ok(()),
+        };
+        if path.count() + depth > MAX_DEPTH { Err(JsonPatchError::TooDeep) } else { Ok(()) }
+    }
+
+    /// The depth of a value in the object, which is visited as a whole.
+    fn depth_at(&mut self, object: &Value, from: &Pointer) -> Result<usize, JsonPatchError> {
+        let Ok(source) = from.resolve(object) else { return Ok(0) };
+        let depth = self.visit(source);
+        if self.moved_values > MAX_MOVED_VALUES { Err(JsonPatchError::MoveTooLarge) } else { Ok(depth) }
+    }
+
+    fn visit(&mut self, value: &Value) -> usize {
+        self.moved_values += 1;
+        match value {
+            Value::Array(items) => 1 + items.iter().map(|item| self.visit(item)).max().unwrap_or(0),
+            Value::Object(fields) => 1 + fields.values().map(|field| self.visit(field)).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 /// The patch library of Kubernetes treats an absent field as null in `test`.
@@ -197,6 +217,20 @@ mod tests {
             apply(&mut object, patch).unwrap_or_else(|error| panic!("{shown}: {error}"));
             assert_eq!(object, expected, "{shown}");
         }
+    }
+
+    #[test]
+    fn the_work_of_moves_is_bounded() {
+        let mut object = json!({"x": vec![0; 20_000]});
+        let there_and_back = |times: usize| {
+            let moves = (0..times).map(|number| match number % 2 {
+                0 => json!({"op": "move", "from": "/x", "path": "/z"}),
+                _ => json!({"op": "move", "from": "/z", "path": "/x"}),
+            });
+            Value::Array(moves.collect())
+        };
+        assert_eq!(apply(&mut object, there_and_back(400)), Ok(()));
+        assert_eq!(apply(&mut object, there_and_back(600)), Err(JsonPatchError::MoveTooLarge));
     }
 
     #[test]

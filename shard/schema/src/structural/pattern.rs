@@ -6,7 +6,7 @@ use fairlead_cel::rust_pattern;
 use regex::{Regex, RegexBuilder};
 
 /// Size limits of a compiled pattern in bytes, tried in order.
-const SIZE_LIMITS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+const SIZE_LIMITS: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
 /// Maximum size of all patterns of a schema together.
 const TOTAL_SIZE: usize = 32 << 20;
@@ -118,6 +118,7 @@ mod tests {
             (r"^\p{Greek}\x{41}$", "αA", true),
             (r"^\pL$", "é", true),
             (r"^\ a\<b\>$", " a<b>", true),
+            (r"^\p{L}{1,63}$", "λόγος", true),
         ];
         let mut budget = PatternBudget::default();
         for (pattern, text, matches) in table {

@@ -6,6 +6,7 @@ use fairlead_process::Status;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::{prune_converted, refresh_stored};
 use crate::object::{EncodedObject, ObjectMetaRef, ScopeAnnotations};
 use crate::registry::conversion_webhook::{CacheKey, ConversionClaim, ConversionWebhook, Lookup};
 use crate::registry::{Conversion, ServedResource, StoredObject, Target, malformed_status};
@@ -129,17 +130,16 @@ impl WebhookConverter {
     fn tree(&self, stored: &StoredObject) -> Result<ManagedTree, Status> {
         let object = stored.object.as_object();
         let managed = object.managed_fields().to_vec();
-        let object = object
+        let mut object = object
             .to_value(stored.revision, stored.scope.as_str(), self.annotations)
             .map_err(|error| malformed_status(&error))?;
+        refresh_stored(&self.resource, &mut object);
         Ok(ManagedTree { object, managed })
     }
 
     /// A converted object in the form of a stored one. It complies with the schema of its version, so it is sent as it is.
     fn encode(&self, mut object: Value, managed: &[u8]) -> Result<EncodedObject, Status> {
-        if let Some(version) = self.resource.version(&self.version) {
-            version.shape.refresh(&mut object);
-        }
+        prune_converted(&self.resource, &self.version, &mut object);
         EncodedObject::strip(&mut object, self.annotations);
         crate::object::encode_managed(&object, self.resource.schema_hash, managed)
             .map_err(|error| malformed_status(&error))

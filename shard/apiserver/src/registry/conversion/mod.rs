@@ -56,7 +56,8 @@ pub(crate) async fn to_storage(
     Ok((object, schema_hash))
 }
 
-/// Converts a tree to a version, and applies defaults that the version's schema got after it was written.
+/// Converts a tree to a version. Defaults that a schema got after the tree was written are those of the stored version, as in
+/// Kubernetes: a reader of another version gets what a conversion makes of them.
 ///
 /// # Errors
 /// 500 if the object cannot be expressed in the version or the webhook fails.
@@ -67,10 +68,10 @@ pub(crate) async fn to_version(
 ) -> Result<Value, Status> {
     match &resource.conversion {
         Conversion::Webhook(webhook) if version_of(&object) != version => {
+            let mut object = object;
+            refresh_stored(resource, &mut object);
             let mut object = webhook.convert_one(&resource.api_version(version), object).await?;
-            if let Some(version) = resource.version(version) {
-                version.shape.refresh(&mut object);
-            }
+            prune_converted(resource, version, &mut object);
             Ok(object)
         }
         _ => to_version_in_place(resource, version, object),
@@ -90,16 +91,36 @@ pub(crate) fn to_version_in_place(
         return Ok((form.serve)(object));
     }
     let stored_version = version_of(&object).to_owned();
+    let mut object = object;
+    refresh_stored(resource, &mut object);
+    if stored_version == version {
+        return Ok(object);
+    }
     let mut object = convert(resource, version, object).map_err(|reason| {
         Status::internal(format!(
             "conversion of a stored {} from {stored_version} to {version} failed: {reason}",
             resource.kind
         ))
     })?;
-    if let Some(version) = resource.version(version) {
-        version.shape.refresh(&mut object);
-    }
+    prune_converted(resource, version, &mut object);
     Ok(object)
+}
+
+/// Prunes and defaults a stored object by the schema of the version in which it is stored.
+pub(super) fn refresh_stored(resource: &ServedResource, object: &mut Value) {
+    let version = version_of(object);
+    let storage = Some(&resource.versions.storage).filter(|storage| &*storage.name == version);
+    let shape = resource.version(version).or(storage).map(|version| version.shape.clone());
+    if let Some(shape) = shape {
+        shape.refresh(object);
+    }
+}
+
+/// Removes what a conversion made that the version does not have.
+pub(super) fn prune_converted(resource: &ServedResource, version: &str, object: &mut Value) {
+    if let Some(version) = resource.version(version) {
+        version.shape.prune(object);
+    }
 }
 
 fn convert(resource: &ServedResource, to: &str, mut object: Value) -> Result<Value, String> {
