@@ -33,6 +33,25 @@ pub fn coerce(metadata: &mut Value, path: &FieldPath) -> Result<Vec<String>, Vec
     if errors.is_empty() { Ok(unknown) } else { Err(errors) }
 }
 
+/// Gives the coerced metadata of an embedded resource the form in which Kubernetes writes it: an object, whose owner
+/// references have all fields that are required.
+pub(crate) fn complete(metadata: &mut Value) {
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = metadata else { return };
+    // An empty list resets owners in requests only; embedded resources have no owners of their own.
+    fields.retain(|name, value| {
+        name != "managedFields" || value.as_array().is_none_or(|list| !list.is_empty())
+    });
+    let owners = fields.get_mut("ownerReferences").and_then(Value::as_array_mut);
+    for owner in owners.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            owner.entry(field).or_insert_with(|| "".into());
+        }
+    }
+}
+
 /// Removes the fields whose value means "absent": null, an empty text, list or map, and generation 0. Kubernetes never
 /// writes them, and a field that is not there has no owner.
 pub fn remove_absent(metadata: &mut Map<String, Value>) {

@@ -6,6 +6,7 @@ mod named_format;
 mod net;
 mod quantity;
 mod regex;
+mod repetitions;
 mod semver;
 mod time;
 mod url;

@@ -119,8 +119,8 @@ impl Normalizer<'_> {
                 continue;
             };
             if value.is_null() {
-                // A null in an open field is data; in other fields it means "absent".
-                if !matches!(self.shapes.resolve(&field.shape), Shape::Any) {
+                // A null in an open field is data; in other fields it means "absent", also in `fieldsV1`.
+                if name == "fieldsV1" || !matches!(self.shapes.resolve(&field.shape), Shape::Any) {
                     dropped.push(name.clone());
                 }
                 continue;

@@ -41,6 +41,7 @@ const GROUPS: [&str; 22] = [
 const OBJECTS: &[(&str, &str, &str)] = &[
     ("Pod", "spec", "PodSpec"),
     ("Pod", "status", "PodStatus"),
+    ("PodStatusResult", "status", "PodStatus"),
     ("PodTemplate", "template", "PodTemplateSpec"),
     ("PodTemplateSpec", "metadata", "ObjectMeta"),
     ("PodTemplateSpec", "spec", "PodSpec"),
@@ -95,6 +96,7 @@ const LISTS: &[(&str, &str, Option<&str>, &str)] = &[
     ("ObjectMeta", "ownerReferences", Some("uid"), "Any"),
     ("ObjectMeta", "finalizers", None, "Any"),
     ("Conditions", "conditions", Some("type"), "Any"),
+    ("ComponentStatus", "conditions", Some("type"), "Any"),
     ("PodSpec", "containers", Some("name"), "Container"),
     ("PodSpec", "initContainers", Some("name"), "Container"),
     ("PodSpec", "ephemeralContainers", Some("name"), "Container"),

@@ -283,7 +283,9 @@ impl<'a> Compiler<'a> {
         exclusive: &str,
         path: &FieldPath,
     ) -> Option<Bound> {
+        // Go holds bounds as floats.
         let value = self.number(fields, name, path)?;
+        let value = value.as_f64().and_then(Number::from_f64).unwrap_or(value);
         Some(Bound { value, exclusive: fields.get(exclusive) == Some(&Value::Bool(true)) })
     }
 

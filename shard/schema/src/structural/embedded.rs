@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Inner, NodeId};
+use super::{Additional, Inner, NodeId, Property};
 use crate::field::{FieldError, FieldPath, Location, MAX_FINDINGS};
 use crate::metadata::{self, Scope};
 use crate::names::{self, NameRule};
@@ -11,16 +11,43 @@ use crate::names::{self, NameRule};
 pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.has_embedded_resources {
-        validate_node(schema, node, value, Location::Base(base), &mut errors);
+        validate_node(schema, node, value, Location::Base(base), &resource, &mut errors);
     }
     errors
 }
+
+/// The fields of embedded resources whose type is wrong.
+pub(super) fn wrong_types(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if schema.has_embedded_resources {
+        validate_node(schema, node, value, Location::Base(base), &types_of_resource, &mut errors);
+    }
+    errors
+}
+
+/// The error of a default of `apiVersion` or `kind` with which no resource is valid.
+pub(super) fn default_of_type(property: &Property, path: &FieldPath) -> Option<FieldError> {
+    let default = &property.default.as_deref()?.value;
+    let mut errors = Vec::new();
+    let own = FieldPath::new(&*property.name);
+    match &*property.name {
+        "apiVersion" => api_version(Some(default), own, &mut errors),
+        "kind" => kind(Some(default), own, &mut errors),
+        _ => return None,
+    }
+    let detail = format!("must result in valid metadata: {}", errors.first()?);
+    Some(FieldError::invalid(path.child("default"), default, &detail))
+}
+
+/// Reports the errors of a resource at a path.
+type Check<'c> = &'c dyn Fn(&Map<String, Value>, &FieldPath, &mut Vec<FieldError>);
 
 fn validate_node(
     schema: &Inner,
     id: NodeId,
     value: &Value,
     location: Location<'_>,
+    check: Check<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     if errors.len() >= MAX_FINDINGS {
@@ -30,7 +57,7 @@ fn validate_node(
     match value {
         Value::Object(fields) => {
             if node.embedded_resource && id != schema.root {
-                resource(fields, &location.path(), errors);
+                check(fields, &location.path(), errors);
             }
             for (name, field) in fields {
                 // Kubernetes writes entries of maps in another form than fields.
@@ -39,16 +66,29 @@ fn validate_node(
                     (None, Additional::Schema(property)) => (property, Location::Key(&location, name)),
                     _ => continue,
                 };
-                validate_node(schema, property.node, field, location, errors);
+                validate_node(schema, property.node, field, location, check, errors);
             }
         }
         Value::Array(items) => {
             let Some(property) = &node.items else { return };
             for (index, item) in items.iter().enumerate() {
-                validate_node(schema, property.node, item, Location::Index(&location, index), errors);
+                validate_node(schema, property.node, item, Location::Index(&location, index), check, errors);
             }
         }
         _ => {}
+    }
+}
+
+fn types_of_resource(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    for name in ["apiVersion", "kind"] {
+        if let Some(value) = fields.get(name).filter(|value| !value.is_string()) {
+            errors.push(FieldError::invalid(path.child(name), value, "must be a string"));
+        }
+    }
+    if let Some(own) = fields.get("metadata")
+        && let Err(findings) = metadata::coerce(&mut own.clone(), &path.child("metadata"))
+    {
+        errors.extend(findings);
     }
 }
 

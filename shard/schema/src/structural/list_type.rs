@@ -74,9 +74,17 @@ fn validate_node(
 fn check_set(items: &[Value], location: Location<'_>, errors: &mut Vec<FieldError>) {
     let mut seen = Occurrences::default();
     for (index, item) in items.iter().enumerate() {
-        if seen.is_second(identity(item)) && errors.len() < MAX_FINDINGS {
+        if seen.is_second(identity_in_set(item)) && errors.len() < MAX_FINDINGS {
             errors.push(FieldError::duplicate(Location::Index(&location, index).path(), item));
         }
+    }
+}
+
+/// The [`identity`] of an item of a set. As in Kubernetes, an item that is a float differs from an integer.
+fn identity_in_set(item: &Value) -> String {
+    match item {
+        Value::Number(number) if number.is_f64() => format!("float {}", identity(item)),
+        _ => identity(item),
     }
 }
 

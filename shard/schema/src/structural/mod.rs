@@ -374,6 +374,8 @@ impl TypeSet {
 }
 
 #[cfg(test)]
+mod detail_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod tests;

@@ -1,37 +1,55 @@
 //! Pruning: removes fields that a schema does not specify.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use crate::field::{FieldPath, MAX_FINDINGS};
 
-use super::{Additional, DefaultValue, Dialect, Inner, Node, NodeId};
+use super::{Additional, DefaultValue, Dialect, Inner, Node, NodeId, Property};
 
 /// The fields of every object's root, and of every embedded resource's root.
 pub(super) const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
+    let mut pruner = Pruner::new(schema, Fields::All);
     pruner.prune(object, Some(schema.root), Level::Root);
     pruner.unknown
 }
 
 /// Prunes a value within an object, such as a default.
 pub(super) fn prune_nested(schema: &Inner, node: NodeId, value: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
+    prune_fields(schema, node, value, Fields::All)
+}
+
+/// Prunes some fields of a value within an object.
+pub(super) fn prune_fields(schema: &Inner, node: NodeId, value: &mut Value, fields: Fields) -> Vec<String> {
+    let mut pruner = Pruner::new(schema, fields);
     pruner.prune(value, Some(node), Level::Nested);
     pruner.unknown
 }
 
-/// Prunes the defaults of a schema. Only those below map entries can have unknown fields: others are checked before.
+/// The fields that are pruned.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Fields {
+    All,
+    /// Those outside the metadata of embedded resources.
+    OfSchema,
+    /// Those in the metadata of embedded resources.
+    OfMetadata,
+}
+
+/// Prunes the defaults of a schema. Only those below map entries, and metadata, can have unknown fields: others are checked
+/// before.
 pub(super) fn prune_defaults(schema: &mut Inner) {
     let mut pruned = Vec::new();
     for (id, node) in schema.nodes.iter().enumerate() {
         for (place, property) in node.places().enumerate() {
             let Some(default) = &property.default else { continue };
             let mut value = default.value.clone();
-            if !prune_nested(schema, property.node, &mut value).is_empty() {
+            prune_nested(schema, property.node, &mut value);
+            if value != default.value {
                 pruned.push((id, place, DefaultValue::new(value)));
             }
         }
@@ -51,12 +69,19 @@ enum Level {
 
 struct Pruner<'s> {
     schema: &'s Inner,
+    fields: Fields,
     /// The path of the current value; extended and truncated during the recursion.
     path: String,
+    /// The parts of the path that are keys of maps.
+    keys: Vec<Range<usize>>,
     unknown: Vec<String>,
 }
 
 impl<'s> Pruner<'s> {
+    fn new(schema: &'s Inner, fields: Fields) -> Self {
+        Self { schema, fields, path: String::new(), keys: Vec::new(), unknown: Vec::new() }
+    }
+
     fn prune(&mut self, value: &mut Value, node: Option<NodeId>, level: Level) {
         let node = node.map(|id| self.schema.node(id));
         if let Some(node) = node.filter(|node| node.preserve_unknown) {
@@ -84,20 +109,23 @@ impl<'s> Pruner<'s> {
         for (name, field) in fields.iter_mut() {
             if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
                 if level == Level::Nested && name == "metadata" {
-                    self.embedded_metadata(field);
+                    self.embedded_metadata(node, field);
                 }
                 continue;
             }
             match self.node_of(node, name) {
-                FieldSchema::Specified(id) => {
-                    self.with_field(name, |pruner| pruner.prune(field, Some(id), Level::Nested))
-                }
+                FieldSchema::Specified(id) => self.with_specified(node, name, |pruner| {
+                    pruner.prune(field, Some(id), Level::Nested);
+                }),
                 FieldSchema::Untyped => {
                     self.with_field(name, |pruner| pruner.prune(field, None, Level::Nested))
                 }
                 FieldSchema::Any => {}
                 FieldSchema::Unknown => unknown_here.push(name.clone()),
             }
+        }
+        if self.fields == Fields::OfMetadata {
+            return;
         }
         for name in unknown_here {
             fields.remove(&name);
@@ -113,7 +141,7 @@ impl<'s> Pruner<'s> {
                 for (name, field) in fields.iter_mut() {
                     if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
                         if level == Level::Nested && name == "metadata" {
-                            self.embedded_metadata(field);
+                            self.embedded_metadata(node, field);
                         }
                         continue;
                     }
@@ -122,7 +150,7 @@ impl<'s> Pruner<'s> {
                         FieldSchema::Untyped => None,
                         FieldSchema::Any | FieldSchema::Unknown => continue,
                     };
-                    self.with_field(name, |pruner| pruner.prune(field, id, Level::Nested));
+                    self.with_specified(node, name, |pruner| pruner.prune(field, id, Level::Nested));
                 }
             }
             Value::Array(items) => {
@@ -138,6 +166,9 @@ impl<'s> Pruner<'s> {
     }
 
     fn remove_all(&mut self, fields: &mut Map<String, Value>) {
+        if self.fields == Fields::OfMetadata {
+            return;
+        }
         for name in fields.keys() {
             self.record(name);
         }
@@ -172,17 +203,45 @@ impl<'s> Pruner<'s> {
     }
 
     /// Prunes the metadata of an embedded resource, which needs no schema. Validation reports wrong types.
-    fn embedded_metadata(&mut self, metadata: &mut Value) {
-        let path = FieldPath::new(self.path.as_str()).child("metadata");
+    fn embedded_metadata(&mut self, node: &Node, metadata: &mut Value) {
+        if self.fields == Fields::OfSchema {
+            return;
+        }
+        // Defaulting removes a null that the schema does not allow.
+        let is_refused = |property: &Property| !property.nullable;
+        if metadata.is_null() && node.property("metadata").is_some_and(is_refused) {
+            return;
+        }
+        let path = self.path_with_keys().child("metadata");
         if let Ok(unknown) = crate::metadata::coerce(metadata, &path) {
-            if let Some(fields) = metadata.as_object_mut()
-                && fields.get("managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty)
-            {
-                // It resets owners in requests only; embedded resources have no owners of their own.
-                fields.remove("managedFields");
-            }
+            crate::metadata::complete(metadata);
             let remaining = MAX_FINDINGS.saturating_sub(self.unknown.len());
             self.unknown.extend(unknown.into_iter().take(remaining));
+        }
+    }
+
+    /// The path of the current value, with the keys of maps in brackets. Kubernetes writes only the metadata of embedded
+    /// resources so.
+    fn path_with_keys(&self) -> FieldPath {
+        let mut path = self.path.clone();
+        for key in self.keys.iter().rev() {
+            let name = path[key.clone()].to_owned();
+            let start = key.start.saturating_sub(1);
+            path.replace_range(start..key.end, &format!("[{name}]"));
+        }
+        FieldPath::new(path)
+    }
+
+    /// Like [`Pruner::with_field`], for a field of a schema or an entry of a map.
+    fn with_specified(&mut self, node: &Node, name: &str, prune_below: impl FnOnce(&mut Self)) {
+        let is_key = node.property(name).is_none();
+        if is_key {
+            let start = self.path.len() + usize::from(!self.path.is_empty());
+            self.keys.push(start..start + name.len());
+        }
+        self.with_field(name, prune_below);
+        if is_key {
+            self.keys.pop();
         }
     }
 

@@ -121,7 +121,7 @@ impl<'s> Validator<'s> {
         // The type, alternatives (2), the enumeration, and the schema itself.
         let mut passed = if has_type { Passed::from(has_fitting_type) + 5 } else { 4 };
         if let Some(checks) = checks {
-            passed += self.combinations(checks, value, old, location, errors);
+            passed += self.combinations(checks, value, location, errors);
         }
         match value {
             Value::String(text) => {
@@ -241,13 +241,13 @@ impl<'s> Validator<'s> {
         &self,
         checks: &Checks,
         value: &Value,
-        old: Option<&Value>,
         location: Location<'_>,
         errors: &mut Vec<FieldError>,
     ) -> Passed {
+        // As in Kubernetes, alternatives are not compared with the old value.
         let try_one = |id: NodeId| {
             let mut failures = Vec::new();
-            let passed = self.changed_value(id, value, old, location, &mut failures);
+            let passed = self.changed_value(id, value, None, location, &mut failures);
             (passed, failures)
         };
         let mut passed = 0;
@@ -364,9 +364,12 @@ impl<'s> Validator<'s> {
         let format = checks.and_then(|checks| checks.format.as_deref());
         self.range("Checked", node, format, number, location, errors);
         let Some(checks) = checks else { return };
-        let refuse = |detail: String| {
+        // A number that was not compared as an integer is shown as a float.
+        let refuse = |is_native: bool, detail: String| {
             let detail = format!("{} in body {detail}", name_of(location));
-            FieldError::invalid(self.path_of(location), &Value::Number(number.clone()), &detail)
+            let shown = if is_native { None } else { number.as_f64().and_then(Number::from_f64) };
+            let shown = Value::Number(shown.unwrap_or_else(|| number.clone()));
+            FieldError::invalid(self.path_of(location), &shown, &detail)
         };
         // As in Kubernetes, an integer is compared with the whole part of a bound that its type can have.
         let native = |is_in_range: bool, bound: f64| {
@@ -377,7 +380,8 @@ impl<'s> Validator<'s> {
         if let Some(factor) = checks.multiple_of {
             let is_in_range = Number::from_f64(factor)
                 .is_none_or(|factor| self.range("MultipleOf", node, format, &factor, location, errors));
-            let (text, is_positive, is_multiple) = match native(is_in_range, factor) {
+            let native = native(is_in_range, factor);
+            let (text, is_positive, is_multiple) = match native {
                 Some((integer, factor)) => {
                     (factor.to_string(), factor > 0, factor != 0 && integer % factor == 0)
                 }
@@ -388,31 +392,31 @@ impl<'s> Validator<'s> {
                     format!("factor MultipleOf declared for {} must be positive: {text}", name_of(location));
                 errors.push(FieldError::invalid_number(self.path_of(location), &text, &detail));
             } else if !is_multiple {
-                errors.push(refuse(format!("should be a multiple of {text}")));
+                errors.push(refuse(native.is_some(), format!("should be a multiple of {text}")));
             }
         }
         if let Some(Bound { value, exclusive }) = &checks.minimum {
             let is_in_range = self.range("Minimum boundary", node, format, value, location, errors);
-            let (order, bound) = compare_bound(number, value, &native, is_in_range);
+            let (order, bound, is_native) = compare_bound(number, value, &native, is_in_range);
             match (order, exclusive) {
                 (Ordering::Less, false) => {
-                    errors.push(refuse(format!("should be greater than or equal to {bound}")));
+                    errors.push(refuse(is_native, format!("should be greater than or equal to {bound}")));
                 }
                 (Ordering::Less | Ordering::Equal, true) => {
-                    errors.push(refuse(format!("should be greater than {bound}")));
+                    errors.push(refuse(is_native, format!("should be greater than {bound}")));
                 }
                 _ => {}
             }
         }
         if let Some(Bound { value, exclusive }) = &checks.maximum {
             let is_in_range = self.range("Maximum boundary", node, format, value, location, errors);
-            let (order, bound) = compare_bound(number, value, &native, is_in_range);
+            let (order, bound, is_native) = compare_bound(number, value, &native, is_in_range);
             match (order, exclusive) {
                 (Ordering::Greater, false) => {
-                    errors.push(refuse(format!("should be less than or equal to {bound}")));
+                    errors.push(refuse(is_native, format!("should be less than or equal to {bound}")));
                 }
                 (Ordering::Greater | Ordering::Equal, true) => {
-                    errors.push(refuse(format!("should be less than {bound}")));
+                    errors.push(refuse(is_native, format!("should be less than {bound}")));
                 }
                 _ => {}
             }
@@ -522,7 +526,9 @@ impl<'s> Validator<'s> {
             }
         }
         for (name, field) in fields {
-            let old_field = old.and_then(|old| old.get(name));
+            // As in Kubernetes, the type of an object is validated though it has not changed.
+            let is_type = matches!(location, Location::Base(_)) && matches!(&**name, "apiVersion" | "kind");
+            let old_field = old.filter(|_| !is_type).and_then(|old| old.get(name));
             if let Some(property) = node.property(name) {
                 passed += self.property(property, field, old_field, Location::Child(&location, name), errors);
                 continue;
@@ -615,16 +621,16 @@ fn is_json_integer(float: f64) -> bool {
     float == whole || (float > 0.0 && whole > 0.0 && (float - whole) / (float + whole) < 1e-9)
 }
 
-/// How a number compares with a bound, and the bound in an error.
+/// How a number compares with a bound, the bound in an error, and whether both were compared as integers.
 fn compare_bound(
     number: &Number,
     bound: &Number,
     native: &dyn Fn(bool, f64) -> Option<(i64, i64)>,
     is_in_range: bool,
-) -> (Ordering, String) {
+) -> (Ordering, String, bool) {
     match bound.as_f64().and_then(|bound| native(is_in_range, bound)) {
-        Some((integer, bound)) => (integer.cmp(&bound), bound.to_string()),
-        None => (compare(number, bound), go_number(bound)),
+        Some((integer, bound)) => (integer.cmp(&bound), bound.to_string(), true),
+        None => (compare(number, bound), go_number(bound), false),
     }
 }
 

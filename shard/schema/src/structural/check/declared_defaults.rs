@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::super::prune::Fields;
 use super::super::{
     CompileOptions, DefaultValue, Inner, NodeId, Property, Schema, embedded, prune, rules, validate,
 };
@@ -19,8 +20,13 @@ pub(super) fn check(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldErro
     // The caller compiles the schema too and reports its errors.
     if let Ok(compiled) = Schema::compile(schema, &CompileOptions::defaults()) {
         let schema = &compiled.inner;
-        each_property(schema, schema.root, path, &mut |property, path| {
-            check_default(schema, property, path, errors)
+        each_property(schema, schema.root, path, &mut |owner, property, path| {
+            let is_resource = owner == schema.root || schema.node(owner).embedded_resource;
+            if is_resource && let Some(error) = embedded::default_of_type(property, path) {
+                errors.push(error);
+                return;
+            }
+            check_default(schema, property, path, errors);
         });
     }
 }
@@ -28,7 +34,7 @@ pub(super) fn check(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldErro
 /// The errors of defaults that break the schema's rules.
 pub(super) fn check_by_rules(schema: &Inner, rules: &Rules, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut check = |property: &Property, path: &FieldPath| {
+    let mut check = |_: NodeId, property: &Property, path: &FieldPath| {
         if let Some(DefaultValue { value: default, .. }) = property.default.as_deref() {
             errors.extend(rules::check_default(
                 schema,
@@ -49,25 +55,40 @@ fn check_default(schema: &Inner, property: &Property, path: &FieldPath, errors: 
     }
     let Some(DefaultValue { value: default, .. }) = property.default.as_deref() else { return };
     let path = path.child("default");
-    let mut pruned = default.clone();
-    if !prune::prune_nested(schema, property.node, &mut pruned).is_empty() {
-        errors.push(FieldError::invalid(path.clone(), default, "must not have unknown fields"));
+    // As in Kubernetes, the metadata of embedded resources is pruned, but may have unknown fields.
+    let mut default = default.clone();
+    let has_unknown_fields =
+        !prune::prune_fields(schema, property.node, &mut default.clone(), Fields::OfSchema).is_empty();
+    let wrong_types = embedded::wrong_types(schema, property.node, &default, &path);
+    if wrong_types.is_empty() {
+        prune::prune_fields(schema, property.node, &mut default, Fields::OfMetadata);
     }
-    // Nested defaults are not filled in, and lists may have duplicates: Kubernetes finds both in objects only.
-    let findings = embedded::validate(schema, property.node, default, &path);
+    if has_unknown_fields {
+        errors.push(FieldError::invalid(path.clone(), &default, "must not have unknown fields"));
+    }
+    // Nested defaults are not filled in, and lists may have duplicates: Kubernetes finds both in objects only. Wrong types
+    // of embedded resources hide their other errors, which hide those of the schema.
+    let mut findings = wrong_types;
     if findings.is_empty() {
-        errors.extend(validate::validate(schema, property.node, default, None, &path));
-    } else {
-        errors.extend(findings);
+        findings = embedded::validate(schema, property.node, &default, &path);
     }
+    if findings.is_empty() {
+        findings = validate::validate(schema, property.node, &default, None, &path);
+    }
+    errors.extend(findings);
 }
 
-/// Calls a function for each property and for items, with their paths in the schema. As in Kubernetes, schemas of map
+/// Calls a function for each property and for items, with the nodes that have them and their paths in the schema. As in Kubernetes, schemas of map
 /// entries are left out: a map entry that is absent has no default.
-fn each_property(schema: &Inner, id: NodeId, path: &FieldPath, call: &mut dyn FnMut(&Property, &FieldPath)) {
+fn each_property(
+    schema: &Inner,
+    id: NodeId,
+    path: &FieldPath,
+    call: &mut dyn FnMut(NodeId, &Property, &FieldPath),
+) {
     let node = schema.node(id);
     let mut visit = |property: &Property, path: FieldPath| {
-        call(property, &path);
+        call(id, property, &path);
         each_property(schema, property.node, &path, call);
     };
     if let Some(items) = &node.items {

@@ -31,7 +31,7 @@ pub(super) fn has_format(format: &str, text: &str, dialect: Dialect) -> bool {
         "ipv6" => network::is_ipv6(text),
         "cidr" => network::is_cidr(text),
         "mac" => network::is_mac(text),
-        "uri" => has_named_format("uri", text),
+        "uri" => has_named_format("uri", text) && network::has_regular_host(text),
         "uuid" => is_uuid(text, &[], &[]),
         "uuid3" => is_uuid(text, b"3", &[]),
         "uuid4" => is_uuid(text, b"4", b"89abAB"),
@@ -108,11 +108,8 @@ pub(super) fn number_has_format(types: TypeSet, format: Option<&str>, number: &N
                 Some("int32") => (i32::MIN.into(), i32::MAX.into()),
                 _ => (i64::MIN.into(), i64::MAX.into()),
             };
-            let integer = number.as_i128().or_else(|| {
-                let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
-                // A float beyond the range of the target is its largest value.
-                Some(float as i128)
-            });
+            // Go converts a float by way of its shortest decimal form, whose last digits may be zeros.
+            let integer = number.as_i128().or_else(|| number.as_f64()?.to_string().parse().ok());
             integer.is_some_and(|integer: i128| (min..=max).contains(&integer))
         }
         (TypeSet::NUMBER, Some("float")) => number.as_f64().is_none_or(|float| (float as f32).is_finite()),
@@ -236,12 +233,16 @@ fn is_credit_card(text: &str) -> bool {
 /// The prefixes and lengths of numbers of Visa, Mastercard, Discover, American Express, Diners Club and JCB.
 fn has_known_issuer(digits: &str) -> bool {
     let prefix = |length: usize| digits.get(..length).and_then(|prefix| prefix.parse::<u16>().ok());
-    match (digits.len(), prefix(4), prefix(3), prefix(2)) {
-        (13 | 16, _, _, Some(40..=49)) | (16, _, _, Some(51..=55 | 65 | 35)) | (16, Some(6011), _, _) => true,
-        (15, Some(2131 | 1800), _, _) | (15, _, _, Some(34 | 37)) => true,
-        (14, _, Some(300..=305), _) | (14, _, _, Some(36 | 38)) => true,
-        _ => false,
-    }
+    matches!(
+        (digits.len(), prefix(4), prefix(3), prefix(2)),
+        (13 | 16, _, _, Some(40..=49))
+            | (16, _, _, Some(51..=55 | 65 | 35))
+            | (16, Some(6011), _, _)
+            | (15, Some(2131 | 1800), _, _)
+            | (15, _, _, Some(34 | 37))
+            | (14, _, Some(300..=305), _)
+            | (14, _, _, Some(36 | 38))
+    )
 }
 
 /// `ddd-dd-dddd`, with hyphens or spaces.
@@ -303,8 +304,31 @@ mod tests {
             ("ipv4", &["10.0.0.1", "010.0.0.1", "::ffff:1.2.3.4"], &["10.0.0.256", "::1", "1.2.3"]),
             ("ipv6", &["::1", "2001:db8::1"], &["10.0.0.1", "g::1"]),
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8", "10.0.0.0/+8"]),
-            ("mac", &["01:23:45:67:89:ab", "0123.4567.89ab"], &["01:23:45", "01:23:45:67:89:zz"]),
-            ("uri", &["https://a.example/b", "/path", "mailto:a@b"], &["", "a b", "relative", "1x://y"]),
+            (
+                "mac",
+                &["01:23:45:67:89:ab", "0123.4567.89ab", "0123456789ab"],
+                &["01:23:45", "0123456789", "01:23:45:67:89:zz"],
+            ),
+            (
+                "uri",
+                &[
+                    "https://a.example/b",
+                    "/path",
+                    "mailto:a@b",
+                    "http://u:p@[fe80::1%25en0]:80/",
+                    "x://[::1]",
+                ],
+                &[
+                    "",
+                    "a b",
+                    "relative",
+                    "1x://y",
+                    "http://[,::1]/",
+                    "http://[a]/",
+                    "http://::1/",
+                    "http://a:1:2/",
+                ],
+            ),
             (
                 "uuid",
                 &["123e4567-e89b-12d3-a456-426614174000"],

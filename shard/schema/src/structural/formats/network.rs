@@ -29,13 +29,31 @@ pub(super) fn is_cidr(text: &str) -> bool {
     is_decimal(length) && without_zeros(length).parse::<u8>().is_ok_and(|bits| bits <= max)
 }
 
-/// Six, eight or twenty bytes in groups of one byte, or in groups of two separated by dots.
+/// Whether the host of a URI has brackets only around an IPv6 address, and colons only there and before the port.
+pub(super) fn has_regular_host(uri: &str) -> bool {
+    let rest = uri.split('#').next().unwrap_or_default();
+    let after_scheme = rest.split_once(':').filter(|(scheme, _)| !scheme.contains(['/', '?']));
+    let rest = after_scheme.map_or(rest, |(_, rest)| rest);
+    let Some(authority) = rest.strip_prefix("//") else { return true };
+    let authority = authority.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    match host.strip_prefix('[') {
+        Some(host) => host.rsplit_once(']').is_some_and(|(address, _)| {
+            let (address, zone) = address.split_once("%25").unwrap_or((address, "zone"));
+            is_ipv6(address) && !zone.is_empty()
+        }),
+        None => host.matches(':').count() <= 1,
+    }
+}
+
+/// Six, eight or twenty bytes: without separators, in groups of one byte, or in groups of two separated by dots.
 pub(super) fn is_mac(text: &str) -> bool {
     let groups = |separator: char, width: usize, counts: &[usize]| {
         let parts: Vec<&str> = text.split(separator).collect();
         counts.contains(&parts.len()) && parts.iter().all(|part| part.len() == width && is_hexadecimal(part))
     };
-    groups(':', 2, &[6, 8, 20]) || groups('-', 2, &[6, 8, 20]) || groups('.', 4, &[3, 4, 10])
+    let is_plain = matches!(text.len(), 12 | 16 | 40) && is_hexadecimal(text);
+    is_plain || groups(':', 2, &[6, 8, 20]) || groups('-', 2, &[6, 8, 20]) || groups('.', 4, &[3, 4, 10])
 }
 
 fn is_padded_ipv4(text: &str) -> bool {
