@@ -633,7 +633,7 @@ fn the_cost_of_hostile_schemas_and_objects_is_bounded() {
 
     // The work of a large pattern is bounded; a short text is matched.
     let matched = schema(json!({"type": "object", "properties": {
-        "s": {"type": "string", "pattern": "^[ab]*a([ab]{1000}){8}c$"}}}));
+        "s": {"type": "string", "pattern": r"^\pL*a\pL{30}c$"}}}));
     for (length, expected) in [(1_000, "should match"), (1_000_000, "too complex together")] {
         let found = texts(&matched.validate(&json!({"s": "ab".repeat(length / 2)})));
         assert!(found.len() == 1 && found[0].contains(expected), "{length}: {found:?}");

@@ -233,12 +233,16 @@ fn is_credit_card(text: &str) -> bool {
 /// The prefixes and lengths of numbers of Visa, Mastercard, Discover, American Express, Diners Club and JCB.
 fn has_known_issuer(digits: &str) -> bool {
     let prefix = |length: usize| digits.get(..length).and_then(|prefix| prefix.parse::<u16>().ok());
-    match (digits.len(), prefix(4), prefix(3), prefix(2)) {
-        (13 | 16, _, _, Some(40..=49)) | (16, _, _, Some(51..=55 | 65 | 35)) | (16, Some(6011), _, _) => true,
-        (15, Some(2131 | 1800), _, _) | (15, _, _, Some(34 | 37)) => true,
-        (14, _, Some(300..=305), _) | (14, _, _, Some(36 | 38)) => true,
-        _ => false,
-    }
+    matches!(
+        (digits.len(), prefix(4), prefix(3), prefix(2)),
+        (13 | 16, _, _, Some(40..=49))
+            | (16, _, _, Some(51..=55 | 65 | 35))
+            | (16, Some(6011), _, _)
+            | (15, Some(2131 | 1800), _, _)
+            | (15, _, _, Some(34 | 37))
+            | (14, _, Some(300..=305), _)
+            | (14, _, _, Some(36 | 38))
+    )
 }
 
 /// `ddd-dd-dddd`, with hyphens or spaces.
