@@ -27,6 +27,7 @@ mod program;
 mod syntax;
 mod types;
 mod value;
+mod work;
 
 pub use admission::AdmissionVariables;
 pub use check::{CompileError, Variable};

@@ -53,6 +53,36 @@ pub(crate) const PATTERN_SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 /// 2.5 µs. What Kubernetes charges follows from the length of the source, which may be short.
 pub(crate) const MAX_MATCH_WORK: u64 = 20_000_000;
 
+/// Maximum work of one object apart from the cost, the unit being about one nanosecond: looks at values, and values that
+/// operations make. Kubernetes charges many operations by less than they do, such as the comparison of nested lists.
+pub(crate) const MAX_WORK: u64 = 250_000_000;
+
+/// Work of one operation of an expression.
+pub(crate) const NODE_WORK: u64 = 8;
+
+/// Work of a look at one item of a list or map.
+pub(crate) const VISIT_WORK: u64 = 16;
+
+/// Work of an item of a new list or map. It bounds the memory: an item takes some 50 bytes.
+pub(crate) const ITEM_WORK: u64 = 50;
+
+/// Bytes of a text that are read for one unit.
+pub(crate) const READ_BYTES_PER_WORK: u64 = 8;
+
+/// Work of a byte of a new text. It bounds the memory.
+pub(crate) const PRODUCED_BYTE_WORK: u64 = 2;
+
+/// Maximum nesting of a value. It bounds the stack of comparing and of dropping it: a chain of macros can nest deeper than
+/// any expression.
+pub(crate) const MAX_VALUE_DEPTH: u32 = 512;
+
+/// Maximum size of a result as JSON: the bytes of texts, and [`JSON_VALUE_SIZE`] for each value.
+pub(crate) const MAX_JSON_SIZE: usize = 8 << 20;
+pub(crate) const JSON_VALUE_SIZE: usize = 8;
+
+/// Maximum nesting of a result as JSON. Readers of JSON accept 128 levels.
+pub(crate) const MAX_JSON_DEPTH: u32 = 100;
+
 /// Size in bytes of all patterns that one evaluation compiles because they are not constant: a thousand small ones.
 pub(crate) const MAX_COMPILED_PATTERNS: usize = 1_000 * PATTERN_SIZES[0];
 

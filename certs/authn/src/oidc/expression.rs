@@ -11,6 +11,9 @@ use fairlead_cel::{
 use serde_json::Value;
 use thiserror::Error;
 
+/// Maximum size in bytes of the texts that an expression may make, such as the groups of a user.
+const MAX_TEXTS: usize = 1 << 20;
+
 /// The variable of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variable {
@@ -116,7 +119,7 @@ impl Expression {
     pub(crate) fn texts(&self, input: &Input) -> Result<Vec<String>, EvaluationError> {
         let texts = self.evaluate(input, |value| match value {
             CelValue::Null => Ok(Vec::new()),
-            CelValue::List(list) => list.items().map_err(reason)?.iter().map(owned_text).collect(),
+            CelValue::List(list) => owned_texts(&list.items().map_err(reason)?),
             value => Ok(vec![owned_text(value)?]),
         })?;
         Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
@@ -133,6 +136,18 @@ impl Expression {
         let evaluation = self.program.evaluate(&inputs, &mut input.budget.borrow_mut());
         read(&evaluation.result.map_err(reason)?)
     }
+}
+
+/// The texts of a list, which may contain one large text many times.
+fn owned_texts(values: &[CelValue<'_>]) -> Result<Vec<String>, EvaluationError> {
+    let mut remaining = MAX_TEXTS;
+    let mut texts = Vec::new();
+    for value in values {
+        let text = value.as_str().ok_or(EvaluationError::WrongType)?;
+        remaining = remaining.checked_sub(text.len()).ok_or(EvaluationError::TooCostly)?;
+        texts.push(text.to_owned());
+    }
+    Ok(texts)
 }
 
 fn owned_text(value: &CelValue<'_>) -> Result<String, EvaluationError> {

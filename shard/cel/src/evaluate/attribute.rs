@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::limits::SELECT_COST;
 use crate::plan::{Attribute, Base, Node, Qualifier, QualifierKey};
 use crate::value::{Outcome, Value};
+use crate::work::Work;
 
 impl<'a> Evaluator<'a> {
     pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
@@ -88,9 +89,11 @@ impl<'a> Evaluator<'a> {
         match &qualifier.key {
             QualifierKey::Name(name) => {
                 let found = match value {
-                    Value::Map(map) => map.find_text(name)?,
-                    Value::Object(object) if is_lenient => object.get(name).cloned(),
-                    Value::Object(object) => Some(object.select(name)),
+                    Value::Map(map) => map.find_text(name, &self.work)?,
+                    Value::Object(object) => {
+                        self.work.charge(object.len() as u64 * 2)?;
+                        if is_lenient { object.get(name).cloned() } else { Some(object.select(name)) }
+                    }
                     Value::List(_) => {
                         return Err(Failure::error("unsupported index type 'string' in list"));
                     }
@@ -101,7 +104,7 @@ impl<'a> Evaluator<'a> {
                     found => Ok(found),
                 }
             }
-            QualifierKey::Constant(key) => select_by(value, key, is_lenient),
+            QualifierKey::Constant(key) => select_by(value, key, is_lenient, &self.work),
             QualifierKey::Expression(node) => {
                 let key = self.index(node)?;
                 let is_key = matches!(
@@ -111,7 +114,7 @@ impl<'a> Evaluator<'a> {
                 if !is_key {
                     return Err(Failure::error(format!("invalid qualifier type: {}", key.type_name())));
                 }
-                select_by(value, &key, is_lenient)
+                select_by(value, &key, is_lenient, &self.work)
             }
         }
     }
@@ -124,12 +127,17 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-fn select_by<'a>(value: &Value<'a>, key: &Value<'a>, is_lenient: bool) -> Result<Option<Value<'a>>, Failure> {
+fn select_by<'a>(
+    value: &Value<'a>,
+    key: &Value<'a>,
+    is_lenient: bool,
+    work: &Work,
+) -> Result<Option<Value<'a>>, Failure> {
     let absent = |fault: &str| {
         if is_lenient { Ok(None) } else { Err(Failure::error(format!("{fault}: {key}"))) }
     };
     match value {
-        Value::Map(map) => match map.find(key)? {
+        Value::Map(map) => match map.find(key, work)? {
             Some(found) => Ok(Some(found)),
             None => absent("no such key"),
         },
@@ -152,7 +160,7 @@ fn select_by<'a>(value: &Value<'a>, key: &Value<'a>, is_lenient: bool) -> Result
                     return Err(Failure::error(message));
                 }
             };
-            match index.and_then(|index| list.get(index)) {
+            match index.and_then(|index| list.get(index, work)) {
                 Some(item) => item.map(Some),
                 None => absent("index out of bounds"),
             }

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::failure::EvaluationError;
-use crate::limits::{MAX_MATCH_WORK, PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
+use crate::limits::{MAX_MATCH_WORK, MAX_WORK, PER_CALL_LIMIT, RUNTIME_COST_BUDGET};
 use crate::value::{Outcome, Value};
+use crate::work::Work;
 
 /// The remaining cost of all evaluations for one object.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct Budget {
     deadline: Option<Instant>,
     /// The remaining work of matches of patterns.
     pub(super) match_work: u64,
+    /// The remaining other work.
+    pub(super) work: u64,
 }
 
 /// The result of an evaluation with its cost.
@@ -36,7 +39,13 @@ impl Budget {
     /// A budget for several evaluations, each of which may cost up to [`PER_CALL_LIMIT`].
     #[must_use]
     pub fn new(total: u64) -> Self {
-        Self { remaining: total, call_limit: PER_CALL_LIMIT, deadline: None, match_work: MAX_MATCH_WORK }
+        Self {
+            remaining: total,
+            call_limit: PER_CALL_LIMIT,
+            deadline: None,
+            match_work: MAX_MATCH_WORK,
+            work: MAX_WORK,
+        }
     }
 
     /// Sets the limit for one evaluation.
@@ -57,6 +66,21 @@ impl Budget {
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.remaining
+    }
+
+    /// The work that was done, in units of cost: what an object may cause corresponds to [`RUNTIME_COST_BUDGET`]. Callers
+    /// with a common budget for several objects charge it, because work is not part of the cost.
+    #[must_use]
+    pub fn work_as_cost(&self) -> u64 {
+        let share = |remaining: u64, limit: u64| {
+            let used = limit.saturating_sub(remaining);
+            used.saturating_mul(RUNTIME_COST_BUDGET / 1_000) / (limit / 1_000)
+        };
+        share(self.match_work, MAX_MATCH_WORK).max(share(self.work, MAX_WORK))
+    }
+
+    pub(super) fn new_work(&self) -> Work {
+        Work::new(self.work)
     }
 
     pub(super) fn call_limit(&self) -> u64 {

@@ -1,9 +1,10 @@
 //! Calls of functions: operands are evaluated and charged, then the overload is selected by their values.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::Evaluator;
+use super::extension::extension_method;
 use crate::failure::{Abort, Failure};
 use crate::functions::{
     char_at, distinct, extreme, find_text, flatten, format, index_of, is_sorted, join, last_index_of,
@@ -11,14 +12,15 @@ use crate::functions::{
     upper_ascii,
 };
 use crate::library::{
-    Answer, Duration, NamedFormat, Quantity, SemanticVersion, Url, is_request_uri, parse_cidr, parse_ip,
+    Duration, NamedFormat, Quantity, SemanticVersion, Url, is_request_uri, parse_cidr, parse_ip,
 };
 use crate::plan::{Call, CostRule, Function};
 use crate::types::Type;
 use crate::value::{
-    Extension, List, Map, Outcome, OwnedMap, Value, add, compare, divide, equal, modulo, multiply, negate,
+    Extension, List, Outcome, Text, Value, add, compare, divide, equal, is_equal, modulo, multiply, negate,
     subtract, to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint,
 };
+use crate::work::Work;
 
 impl<'a> Evaluator<'a> {
     pub(super) fn call(&mut self, call: &'a Call) -> Outcome<'a> {
@@ -62,6 +64,9 @@ impl<'a> Evaluator<'a> {
     }
 
     fn apply(&mut self, call: &'a Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
+        for operand in operands.iter().flatten() {
+            self.work.read(operand.text_size())?;
+        }
         if call.cost == CostRule::Fixed(1) {
             self.charge(1)?;
         } else {
@@ -73,11 +78,12 @@ impl<'a> Evaluator<'a> {
         let failed = operands.iter().find_map(|operand| operand.as_ref().err());
         let result = match failed {
             Some(error) => Err(error.clone()),
-            None if !call.guard.is_none_or(|guard| fits(guard, operands)) => {
+            None if !call.guard.is_none_or(|guard| fits(guard, operands, &self.work)) => {
                 Err(no_such_overload(call, operands))
             }
             None => self.dispatch(call, operands),
         };
+        self.charge_text(&result, operands)?;
         if matches!(call.cost, CostRule::JoinResult | CostRule::OutputList)
             && !matches!(result, Err(Failure::Abort(_)))
         {
@@ -86,29 +92,44 @@ impl<'a> Evaluator<'a> {
         result
     }
 
+    /// Charges a new text. Those that operands share, and those that were charged when they were made, are none.
+    fn charge_text(&self, result: &Outcome<'a>, operands: &[Outcome<'a>]) -> Result<(), Failure> {
+        let is_same = |operand: &Outcome<'a>| match (operand, result) {
+            (Ok(Value::String(Text::Shared(a))), Ok(Value::String(Text::Shared(b)))) => Arc::ptr_eq(a, b),
+            (Ok(Value::Bytes(a)), Ok(Value::Bytes(b))) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        match result {
+            Ok(Value::String(Text::Borrowed(_))) => Ok(()),
+            Ok(value) if !operands.iter().any(is_same) => self.work.produce(value.text_size()),
+            _ => Ok(()),
+        }
+    }
+
     fn dispatch(&mut self, call: &'a Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
         use Function as F;
         if call.function.has_pattern() {
             return self.match_pattern(call, operands);
         }
+        let work = &self.work;
         match (call.function, operands) {
-            (F::Equals, [Ok(a), Ok(b)]) => equal(a, b).map(Value::Bool),
+            (F::Equals, [Ok(a), Ok(b)]) => equal(a, b, work).map(Value::Bool),
             // Values that cannot be compared are different.
-            (F::NotEquals, [Ok(a), Ok(b)]) => Ok(Value::Bool(!equal(a, b).unwrap_or(false))),
-            (F::Less, [Ok(a), Ok(b)]) => compare(a, b).map(|order| Value::Bool(order.is_lt())),
-            (F::LessEquals, [Ok(a), Ok(b)]) => compare(a, b).map(|order| Value::Bool(order.is_le())),
-            (F::Greater, [Ok(a), Ok(b)]) => compare(a, b).map(|order| Value::Bool(order.is_gt())),
-            (F::GreaterEquals, [Ok(a), Ok(b)]) => compare(a, b).map(|order| Value::Bool(order.is_ge())),
-            (F::Add, [Ok(a), Ok(b)]) => add(a.clone(), b),
+            (F::NotEquals, [Ok(a), Ok(b)]) => Ok(Value::Bool(!is_equal(a, b, work)?)),
+            (F::Less, [Ok(a), Ok(b)]) => compare(a, b, work).map(|order| Value::Bool(order.is_lt())),
+            (F::LessEquals, [Ok(a), Ok(b)]) => compare(a, b, work).map(|order| Value::Bool(order.is_le())),
+            (F::Greater, [Ok(a), Ok(b)]) => compare(a, b, work).map(|order| Value::Bool(order.is_gt())),
+            (F::GreaterEquals, [Ok(a), Ok(b)]) => compare(a, b, work).map(|order| Value::Bool(order.is_ge())),
+            (F::Add, [Ok(a), Ok(b)]) => add(a.clone(), b, work),
             (F::Subtract, [Ok(a), Ok(b)]) => subtract(a, b),
             (F::Multiply, [Ok(a), Ok(b)]) => multiply(a, b),
             (F::Divide, [Ok(a), Ok(b)]) => divide(a, b),
             (F::Modulo, [Ok(a), Ok(b)]) => modulo(a, b),
             (F::Negate, [Ok(a)]) => negate(a),
             (F::Not, [Ok(Value::Bool(value))]) => Ok(Value::Bool(!value)),
-            (F::In, [Ok(value), Ok(Value::List(list))]) => list.contains(value).map(Value::Bool),
+            (F::In, [Ok(value), Ok(Value::List(list))]) => list.contains(value, work).map(Value::Bool),
             (F::In, [Ok(value), Ok(Value::Map(map))]) => {
-                map.find(value).map(|found| Value::Bool(found.is_some()))
+                map.find(value, work).map(|found| Value::Bool(found.is_some()))
             }
             (F::Size, [Ok(value)]) => match value.size() {
                 Some(size) => Ok(Value::Int(size as i64)),
@@ -133,8 +154,8 @@ impl<'a> Evaluator<'a> {
             (F::Time(getter), [Ok(Value::Duration(duration))]) => {
                 duration.get(getter).map(Value::Int).ok_or_else(|| no_such_overload(call, operands))
             }
-            (_, [Ok(Value::String(_)), ..]) => string_function(call, operands),
-            (_, [Ok(Value::List(list)), ..]) => list_function(call, list, operands),
+            (_, [Ok(Value::String(_)), ..]) => string_function(call, operands, work),
+            (_, [Ok(Value::List(list)), ..]) => list_function(call, list, operands, work),
             (_, [Ok(Value::Optional(optional))]) => match (call.function, optional) {
                 (F::HasValue, optional) => Ok(Value::Bool(optional.is_some())),
                 (F::Value, Some(value)) => Ok((**value).clone()),
@@ -146,14 +167,14 @@ impl<'a> Evaluator<'a> {
             (F::OptionalOf, [Ok(value)]) => Ok(Value::optional(value.clone())),
             (F::OptionalOfNonZero, [Ok(value)]) => Ok(non_zero(value)),
             (F::OptionalNone, []) => Ok(Value::NONE),
-            (F::Range, [Ok(Value::Int(size))]) => range(*size),
+            (F::Range, [Ok(Value::Int(size))]) => range(*size, work),
             (F::NamedFormat, []) => {
                 let name = call.name.strip_prefix("format.").unwrap_or_default();
                 let format =
                     NamedFormat::named(name).map(|format| Value::Extension(Extension::Format(format)));
                 format.ok_or_else(|| no_such_overload(call, operands))
             }
-            (_, [Ok(Value::Extension(extension)), ..]) => extension_method(call, extension, operands),
+            (_, [Ok(Value::Extension(extension)), ..]) => extension_method(call, extension, operands, work),
             _ => Err(no_such_overload(call, operands)),
         }
     }
@@ -190,6 +211,8 @@ impl<'a> Evaluator<'a> {
                 for (offset, part) in pattern.find_all(text).take(limit) {
                     // Each search may read the rest of the text, although few patterns make it do so.
                     self.charge_match(pattern, (text.len() - offset) / 16)?;
+                    self.work.items(1)?;
+                    self.work.produce(part.len())?;
                     found.push(Value::text(part));
                 }
                 Value::list(found)
@@ -199,24 +222,24 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Whether operands have the types of an overload. Of a list or map, the first entry is looked at.
-fn fits(guard: &[Type], operands: &[Outcome<'_>]) -> bool {
+fn fits(guard: &[Type], operands: &[Outcome<'_>], work: &Work) -> bool {
     let mut pairs = guard.iter().zip(operands);
-    pairs.all(|(type_, operand)| operand.as_ref().is_ok_and(|value| has_type(value, type_)))
+    pairs.all(|(type_, operand)| operand.as_ref().is_ok_and(|value| has_type(value, type_, work)))
 }
 
-fn has_type(value: &Value<'_>, type_: &Type) -> bool {
+fn has_type(value: &Value<'_>, type_: &Type, work: &Work) -> bool {
     match (type_, value) {
         (Type::Dyn | Type::Param(_), _) => true,
-        (Type::List(element), Value::List(list)) => match list.get(0) {
-            Some(Ok(first)) => has_type(&first, element),
+        (Type::List(element), Value::List(list)) => match list.get(0, work) {
+            Some(Ok(first)) => has_type(&first, element, work),
             Some(Err(_)) => false,
             None => true,
         },
-        (Type::Map(types), Value::Map(map)) => match map.keys().first() {
+        (Type::Map(types), Value::Map(map)) => match map.first_key() {
             Some(key) => {
-                let value = map.find(key);
-                has_type(key, &types.0)
-                    && value.is_ok_and(|value| value.is_none_or(|v| has_type(&v, &types.1)))
+                let value = map.find(&key, work);
+                has_type(&key, &types.0, work)
+                    && value.is_ok_and(|value| value.is_none_or(|v| has_type(&v, &types.1, work)))
             }
             None => true,
         },
@@ -225,7 +248,7 @@ fn has_type(value: &Value<'_>, type_: &Type) -> bool {
 }
 
 /// In the words of cel-go, with the types of the operands.
-fn no_such_overload(call: &Call, operands: &[Outcome<'_>]) -> Failure {
+pub(super) fn no_such_overload(call: &Call, operands: &[Outcome<'_>]) -> Failure {
     let types: Vec<&str> =
         operands.iter().map(|operand| operand.as_ref().map_or("error", Value::type_name)).collect();
     if matches!(&*call.name, name if name.contains('_') || name.starts_with('@') || name.ends_with("With") || name == "contains")
@@ -248,7 +271,7 @@ fn non_zero<'a>(value: &Value<'a>) -> Value<'a> {
     if value.is_zero() { Value::NONE } else { Value::optional(value.clone()) }
 }
 
-fn string_function<'a>(call: &Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
+fn string_function<'a>(call: &Call, operands: &[Outcome<'a>], work: &Work) -> Outcome<'a> {
     use Function as F;
     let [Ok(Value::String(text)), rest @ ..] = operands else {
         return Err(no_such_overload(call, operands));
@@ -259,7 +282,11 @@ fn string_function<'a>(call: &Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
         (F::Contains, [Ok(Value::String(part))]) => Ok(Value::Bool(whole.contains(part.as_str()))),
         (F::StartsWith, [Ok(Value::String(part))]) => Ok(Value::Bool(whole.starts_with(part.as_str()))),
         (F::EndsWith, [Ok(Value::String(part))]) => Ok(Value::Bool(whole.ends_with(part.as_str()))),
-        (F::CharAt, [Ok(Value::Int(index))]) => char_at(text, *index),
+        (F::CharAt, [Ok(Value::Int(index))]) => {
+            // Code points are counted one by one.
+            work.charge(whole.len() as u64)?;
+            char_at(text, *index)
+        }
         (F::IndexOf, [Ok(Value::String(part))]) => find_text(whole, part.as_str(), None, false),
         (F::IndexOf, [Ok(Value::String(part)), Ok(Value::Int(from))]) => {
             find_text(whole, part.as_str(), Some(*from), false)
@@ -272,18 +299,18 @@ fn string_function<'a>(call: &Call, operands: &[Outcome<'a>]) -> Outcome<'a> {
         (F::UpperAscii, []) => Ok(upper_ascii(text)),
         (F::Trim, []) => Ok(trim(text)),
         (F::Replace, [Ok(Value::String(old)), Ok(Value::String(new))]) => {
-            replace(text, old.as_str(), new.as_str(), -1)
+            replace(text, old.as_str(), new.as_str(), -1, work)
         }
         (F::Replace, [Ok(Value::String(old)), Ok(Value::String(new)), Ok(Value::Int(limit))]) => {
-            replace(text, old.as_str(), new.as_str(), *limit)
+            replace(text, old.as_str(), new.as_str(), *limit, work)
         }
-        (F::Split, [Ok(Value::String(separator))]) => Ok(split(text, separator.as_str(), -1)),
+        (F::Split, [Ok(Value::String(separator))]) => split(text, separator.as_str(), -1, work),
         (F::Split, [Ok(Value::String(separator)), Ok(Value::Int(limit))]) => {
-            Ok(split(text, separator.as_str(), *limit))
+            split(text, separator.as_str(), *limit, work)
         }
         (F::Substring, [Ok(Value::Int(start))]) => substring(text, *start, None),
         (F::Substring, [Ok(Value::Int(start)), Ok(Value::Int(end))]) => substring(text, *start, Some(*end)),
-        (F::Format, [Ok(Value::List(arguments))]) => format(whole, arguments),
+        (F::Format, [Ok(Value::List(arguments))]) => format(whole, arguments, work),
         (F::Quote, []) => Ok(Value::text(quote(whole))),
         (F::EscapeKey, []) => Ok(Value::text(whole.replace('~', "~0").replace('/', "~1"))),
         (F::Url, []) => match Url::new(whole) {
@@ -335,36 +362,36 @@ fn parse_version(text: &str, normalize: &[Outcome<'_>]) -> Option<Result<Semanti
     }
 }
 
-fn list_function<'a>(call: &Call, list: &List<'a>, operands: &[Outcome<'a>]) -> Outcome<'a> {
+fn list_function<'a>(call: &Call, list: &List<'a>, operands: &[Outcome<'a>], work: &Work) -> Outcome<'a> {
     use Function as F;
     match (call.function, operands.get(1..).unwrap_or_default()) {
-        (F::IsSorted, []) => is_sorted(list),
-        (F::Sum, []) => sum(list, zero_of(&call.overload, list)),
-        (F::Min, []) => extreme(list, "min", Ordering::Less),
-        (F::Max, []) => extreme(list, "max", Ordering::Greater),
-        (F::IndexOf, [Ok(value)]) => Ok(Value::Int(index_of(list, value))),
-        (F::LastIndexOf, [Ok(value)]) => Ok(Value::Int(last_index_of(list, value))),
-        (F::Join, []) => join(list, ""),
-        (F::Join, [Ok(Value::String(separator))]) => join(list, separator.as_str()),
-        (F::First, []) => list.get(0).map_or(Ok(Value::NONE), |item| item.map(Value::optional)),
+        (F::IsSorted, []) => is_sorted(list, work),
+        (F::Sum, []) => sum(list, zero_of(&call.overload, list, work), work),
+        (F::Min, []) => extreme(list, "min", Ordering::Less, work),
+        (F::Max, []) => extreme(list, "max", Ordering::Greater, work),
+        (F::IndexOf, [Ok(value)]) => index_of(list, value, work),
+        (F::LastIndexOf, [Ok(value)]) => last_index_of(list, value, work),
+        (F::Join, []) => join(list, "", work),
+        (F::Join, [Ok(Value::String(separator))]) => join(list, separator.as_str(), work),
+        (F::First, []) => list.get(0, work).map_or(Ok(Value::NONE), |item| item.map(Value::optional)),
         (F::Last, []) => {
-            let last = list.len().checked_sub(1).and_then(|index| list.get(index));
+            let last = list.len().checked_sub(1).and_then(|index| list.get(index, work));
             last.map_or(Ok(Value::NONE), |item| item.map(Value::optional))
         }
-        (F::Slice, [Ok(Value::Int(start)), Ok(Value::Int(end))]) => slice(list, *start, *end),
-        (F::Flatten, []) => flatten(list, 1),
-        (F::Flatten, [Ok(Value::Int(depth))]) => flatten(list, *depth),
-        (F::Sort, []) => sort_by_keys(list, list),
-        (F::SortByKeys, [Ok(Value::List(keys))]) => sort_by_keys(list, keys),
-        (F::Reverse, []) => reverse(list),
-        (F::Distinct, []) => distinct(list),
-        (F::SetsContains, [Ok(Value::List(other))]) => contains_all(list, other).map(Value::Bool),
+        (F::Slice, [Ok(Value::Int(start)), Ok(Value::Int(end))]) => slice(list, *start, *end, work),
+        (F::Flatten, []) => flatten(list, 1, work),
+        (F::Flatten, [Ok(Value::Int(depth))]) => flatten(list, *depth, work),
+        (F::Sort, []) => sort_by_keys(list, list, work),
+        (F::SortByKeys, [Ok(Value::List(keys))]) => sort_by_keys(list, keys, work),
+        (F::Reverse, []) => reverse(list, work),
+        (F::Distinct, []) => distinct(list, work),
+        (F::SetsContains, [Ok(Value::List(other))]) => contains_all(list, other, work).map(Value::Bool),
         (F::SetsEquivalent, [Ok(Value::List(other))]) => {
-            Ok(Value::Bool(contains_all(list, other)? && contains_all(other, list)?))
+            Ok(Value::Bool(contains_all(list, other, work)? && contains_all(other, list, work)?))
         }
         (F::SetsIntersects, [Ok(Value::List(other))]) => {
-            for item in list.iter() {
-                match item.and_then(|item| other.contains(&item)) {
+            for item in list.iter(work) {
+                match item.and_then(|item| other.contains(&item, work)) {
                     Ok(true) => return Ok(Value::Bool(true)),
                     Err(abort @ Failure::Abort(Abort::CostLimit | Abort::Deadline)) => return Err(abort),
                     _ => {}
@@ -374,9 +401,12 @@ fn list_function<'a>(call: &Call, list: &List<'a>, operands: &[Outcome<'a>]) -> 
         }
         (F::OptionalUnwrap | F::UnwrapOpt, []) => {
             let mut values = Vec::new();
-            for item in list.iter() {
+            for item in list.iter(work) {
                 match item? {
-                    Value::Optional(Some(value)) => values.push((*value).clone()),
+                    Value::Optional(Some(value)) => {
+                        work.items(1)?;
+                        values.push((*value).clone());
+                    }
                     Value::Optional(None) => {}
                     other => return Err(Failure::error(format!("value {other} is not optional"))),
                 }
@@ -390,8 +420,8 @@ fn list_function<'a>(call: &Call, list: &List<'a>, operands: &[Outcome<'a>]) -> 
 }
 
 /// The sum of no items, of the type of the items.
-fn zero_of<'a>(overload: &str, list: &List<'a>) -> Value<'a> {
-    match (overload, list.get(0)) {
+fn zero_of<'a>(overload: &str, list: &List<'a>, work: &Work) -> Value<'a> {
+    match (overload, list.get(0, work)) {
         ("list_uint_sum_uint", _) | ("", Some(Ok(Value::Uint(_)))) => Value::Uint(0),
         ("list_double_sum_double", _) | ("", Some(Ok(Value::Double(_)))) => Value::Double(0.0),
         ("list_duration_sum_duration", _) | ("", Some(Ok(Value::Duration(_)))) => {
@@ -401,182 +431,11 @@ fn zero_of<'a>(overload: &str, list: &List<'a>) -> Value<'a> {
     }
 }
 
-fn contains_all<'a>(list: &List<'a>, other: &List<'a>) -> Result<bool, Failure> {
-    for item in other.iter() {
-        if !list.contains(&item?)? {
+fn contains_all<'a>(list: &List<'a>, other: &List<'a>, work: &Work) -> Result<bool, Failure> {
+    for item in other.iter(work) {
+        if !list.contains(&item?, work)? {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-fn extension_method<'a>(call: &Call, extension: &Extension, operands: &[Outcome<'a>]) -> Outcome<'a> {
-    let rest = operands.get(1..).unwrap_or_default();
-    let result = match extension {
-        Extension::Url(url) => url_method(call.function, url, rest),
-        Extension::Ip(address) => ip_method(call.function, *address, rest),
-        Extension::Cidr(_) => cidr_method(call.function, extension, rest),
-        Extension::Quantity(quantity) => quantity_method(call.function, quantity, rest),
-        Extension::Semver(version) => version_method(call.function, version, rest),
-        Extension::Format(format) => match (call.function, rest) {
-            (Function::Validate, [Ok(Value::String(text))]) => {
-                let faults = format.faults(text.as_str());
-                Some(Ok(if faults.is_empty() {
-                    Value::NONE
-                } else {
-                    Value::optional(Value::list(faults.into_iter().map(Value::text).collect()))
-                }))
-            }
-            _ => None,
-        },
-        Extension::Authorizer(value) => {
-            let texts: Option<Vec<&str>> =
-                rest.iter().map(|operand| operand.as_ref().ok().and_then(Value::as_str)).collect();
-            texts.map(|texts| {
-                Ok(match value.call(&call.name, &texts)? {
-                    Answer::Value(value) => Value::Extension(Extension::Authorizer(value)),
-                    Answer::Bool(value) => Value::Bool(value),
-                    Answer::Text(text) => Value::text(text),
-                })
-            })
-        }
-    };
-    match (result, call.function, rest) {
-        (Some(result), ..) => result,
-        (None, Function::OptionalOf | Function::OptionalOfNonZero, []) => {
-            Ok(Value::optional(Value::Extension(extension.clone())))
-        }
-        _ => Err(no_such_overload(call, operands)),
-    }
-}
-
-fn url_method<'a>(function: Function, url: &Url, rest: &[Outcome<'a>]) -> Option<Outcome<'a>> {
-    if !rest.is_empty() {
-        return None;
-    }
-    Some(Ok(match function {
-        Function::GetScheme => Value::text(&*url.scheme),
-        Function::GetHost => Value::text(&*url.host),
-        Function::GetHostname => Value::text(url.hostname()),
-        Function::GetPort => Value::text(url.port()),
-        Function::GetEscapedPath => Value::text(url.escaped_path()),
-        Function::GetQuery => {
-            let mut map = OwnedMap::default();
-            for (key, values) in url.query() {
-                map.insert(Value::text(key), Value::list(values.into_iter().map(Value::text).collect()));
-            }
-            Value::Map(Map::Owned(map.into()))
-        }
-        _ => return None,
-    }))
-}
-
-fn ip_method<'a>(function: Function, address: IpAddr, rest: &[Outcome<'a>]) -> Option<Outcome<'a>> {
-    if !rest.is_empty() {
-        return None;
-    }
-    let is_link_local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.segments()[0] & 0xffc0 == 0xfe80,
-    };
-    let is_link_local_multicast = match address {
-        IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
-        IpAddr::V6(address) => address.segments()[0] & 0xff0f == 0xff02,
-    };
-    Some(Ok(match function {
-        Function::Family => Value::Int(if address.is_ipv4() { 4 } else { 6 }),
-        Function::IsUnspecified => Value::Bool(address.is_unspecified()),
-        Function::IsLoopback => Value::Bool(address.is_loopback()),
-        Function::IsLinkLocalMulticast => Value::Bool(is_link_local_multicast),
-        Function::IsLinkLocalUnicast => Value::Bool(is_link_local),
-        Function::IsGlobalUnicast => {
-            let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
-            let is_special =
-                address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_link_local;
-            Value::Bool(!is_broadcast && !is_special)
-        }
-        _ => return None,
-    }))
-}
-
-fn cidr_method<'a>(function: Function, extension: &Extension, rest: &[Outcome<'a>]) -> Option<Outcome<'a>> {
-    let Extension::Cidr(cidr) = extension else {
-        return None;
-    };
-    Some(Ok(match (function, rest) {
-        (Function::Ip, []) => Value::Extension(Extension::Ip(cidr.address)),
-        (Function::PrefixLength, []) => Value::Int(i64::from(cidr.prefix_length)),
-        (Function::Masked, []) => Value::Extension(Extension::Cidr(cidr.masked())),
-        (Function::ContainsIp, [Ok(Value::Extension(Extension::Ip(address)))]) => {
-            Value::Bool(cidr.contains(*address))
-        }
-        (Function::ContainsIp, [Ok(Value::String(text))]) => match parse_ip(text.as_str()) {
-            Ok(address) => Value::Bool(cidr.contains(address)),
-            // The text is no address; Kubernetes loses its own message here.
-            Err(_) => return Some(Err(Failure::no_such_overload())),
-        },
-        (Function::ContainsCidr, [Ok(Value::Extension(Extension::Cidr(other)))]) => {
-            Value::Bool(cidr.contains_cidr(*other))
-        }
-        (Function::ContainsCidr, [Ok(Value::String(text))]) => match parse_cidr(text.as_str()) {
-            Ok(other) => Value::Bool(cidr.contains_cidr(other)),
-            Err(fault) => return Some(Err(Failure::error(fault))),
-        },
-        _ => return None,
-    }))
-}
-
-fn order_value<'a>(order: Ordering) -> Value<'a> {
-    Value::Int(order as i64)
-}
-
-fn quantity_method<'a>(function: Function, quantity: &Quantity, rest: &[Outcome<'a>]) -> Option<Outcome<'a>> {
-    let wrap = |result: Result<Quantity, &'static str>| {
-        result.map(|quantity| Value::Extension(Extension::Quantity(quantity))).map_err(Failure::error)
-    };
-    Some(match (function, rest) {
-        (Function::Sign, []) => Ok(Value::Int(quantity.sign())),
-        (Function::IsInteger, []) => Ok(Value::Bool(quantity.as_integer().is_some())),
-        (Function::AsInteger, []) => quantity
-            .as_integer()
-            .map(Value::Int)
-            .ok_or_else(|| Failure::error("cannot convert value to integer")),
-        (Function::AsApproximateFloat, []) => Ok(Value::Double(quantity.as_double())),
-        (_, [Ok(Value::Extension(Extension::Quantity(other)))]) => match function {
-            Function::IsGreaterThan => Ok(Value::Bool(quantity.compare(other).is_gt())),
-            Function::IsLessThan => Ok(Value::Bool(quantity.compare(other).is_lt())),
-            Function::CompareTo => Ok(order_value(quantity.compare(other))),
-            Function::QuantityAdd => wrap(quantity.add(other)),
-            Function::QuantitySub => wrap(quantity.subtract(other)),
-            _ => return None,
-        },
-        (Function::QuantityAdd, [Ok(Value::Int(other))]) => wrap(quantity.add(&Quantity::from_int(*other))),
-        (Function::QuantitySub, [Ok(Value::Int(other))]) => {
-            wrap(quantity.subtract(&Quantity::from_int(*other)))
-        }
-        _ => return None,
-    })
-}
-
-fn version_method<'a>(
-    function: Function,
-    version: &SemanticVersion,
-    rest: &[Outcome<'a>],
-) -> Option<Outcome<'a>> {
-    let number = |number: u64| Ok(Value::Int(number as i64));
-    Some(match (function, rest) {
-        (Function::Major, []) => number(version.major),
-        (Function::Minor, []) => number(version.minor),
-        (Function::Patch, []) => number(version.patch),
-        (_, [Ok(Value::Extension(Extension::Semver(other)))]) => {
-            let order = version.compare(other);
-            match function {
-                Function::IsGreaterThan => Ok(Value::Bool(order.is_gt())),
-                Function::IsLessThan => Ok(Value::Bool(order.is_lt())),
-                Function::CompareTo => Ok(order_value(order)),
-                _ => return None,
-            }
-        }
-        _ => return None,
-    })
 }

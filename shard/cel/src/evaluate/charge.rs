@@ -6,6 +6,7 @@ use crate::functions::MAX_RANGE;
 use crate::limits::{LIST_CREATE_COST, REGEX_FACTOR, STRING_FACTOR};
 use crate::plan::{Call, CostRule};
 use crate::value::{Extension, Outcome, Value};
+use crate::work::Work;
 
 /// The size of an operand; failed ones count as 1.
 fn size(operand: Option<&Outcome<'_>>) -> u64 {
@@ -84,7 +85,7 @@ impl<'a> Evaluator<'a> {
                 };
                 ((plain_size(first) as f64 * depth) as u64).saturating_add(1 + LIST_CREATE_COST)
             }
-            CostRule::SelfCompare(index) => self_compare_cost(operands.get(usize::from(index))),
+            CostRule::SelfCompare(index) => self_compare_cost(operands.get(usize::from(index)), &self.work),
             CostRule::Sets { times } => {
                 let product = plain_size(first).saturating_mul(plain_size(second));
                 ((product as f64 * f64::from(times)) as u64).saturating_add(1)
@@ -122,21 +123,25 @@ impl<'a> Evaluator<'a> {
         let mut cost: u64 = 0;
         let mut pending = vec![value.clone()];
         while let Some(value) = pending.pop() {
+            self.work.visits(2)?;
             match value {
                 Value::String(text) => cost += (text.as_str().len() as f64 * STRING_FACTOR) as u64,
                 Value::Bytes(bytes) => cost += (bytes.len() as f64 * STRING_FACTOR) as u64,
                 Value::List(list) => {
-                    for item in list.iter() {
+                    for item in list.iter(&self.work) {
                         match item {
                             Ok(item) => pending.push(item),
+                            Err(abort @ Failure::Abort(_)) => return Err(abort),
                             Err(_) => cost += 1,
                         }
                     }
                 }
                 Value::Map(map) => {
+                    self.work.visits(map.len())?;
                     for key in map.keys() {
-                        match map.find(&key) {
+                        match map.find(&key, &self.work) {
                             Ok(Some(value)) => pending.push(value),
+                            Err(abort @ Failure::Abort(_)) => return Err(abort),
                             _ => cost += 1,
                         }
                         pending.push(key);
@@ -150,12 +155,12 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-fn self_compare_cost(operand: Option<&Outcome<'_>>) -> u64 {
+fn self_compare_cost(operand: Option<&Outcome<'_>>, work: &Work) -> u64 {
     let Some(Ok(Value::List(list))) = operand else {
         return 1 + LIST_CREATE_COST;
     };
     let size = list.len() as u64;
-    let is_text = matches!(list.get(0), Some(Ok(Value::String(_) | Value::Bytes(_))));
+    let is_text = matches!(list.get(0, work), Some(Ok(Value::String(_) | Value::Bytes(_))));
     let factor = if is_text { 2.0 + STRING_FACTOR } else { 2.0 };
     ((size.saturating_mul(size) as f64 * factor) as u64).saturating_add(1 + LIST_CREATE_COST)
 }

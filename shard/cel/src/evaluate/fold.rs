@@ -1,11 +1,12 @@
 //! Loops. Costs are those of the comprehensions that the macros stand for: the condition, the step and the result, each
 //! of which reads the accumulator.
 
-use super::{Evaluator, Slot};
+use super::{Evaluator, Slot, charge_entry};
 use crate::failure::Failure;
 use crate::limits::LIST_CREATE_COST;
 use crate::plan::{Fold, FoldBody, MapStep, Node};
 use crate::value::{List, Map, Outcome, OwnedMap, Value};
+use crate::work::Work;
 
 /// Cost of `@not_strictly_false(@result)`, and of the same with a negation.
 const ALL_CONDITION_COST: u64 = 2;
@@ -33,22 +34,22 @@ impl<'a> Range<'a> {
     }
 
     /// The values of both variables.
-    fn pair(&self, index: usize) -> (Value<'a>, Outcome<'a>) {
+    fn pair(&self, index: usize, work: &Work) -> (Value<'a>, Outcome<'a>) {
         let missing = || Err(Failure::error("no such key"));
         match self {
-            Self::List(list) => (Value::Int(index as i64), list.get(index).unwrap_or_else(missing)),
+            Self::List(list) => (Value::Int(index as i64), list.get(index, work).unwrap_or_else(missing)),
             Self::Map(map, keys) => {
                 let key = keys.get(index).cloned().unwrap_or(Value::Null);
-                let value = map.find(&key).and_then(|found| found.map_or_else(missing, Ok));
+                let value = map.find(&key, work).and_then(|found| found.map_or_else(missing, Ok));
                 (key, value)
             }
         }
     }
 
     /// The value of the only variable: the item of a list or the key of a map.
-    fn single(&self, index: usize) -> Outcome<'a> {
+    fn single(&self, index: usize, work: &Work) -> Outcome<'a> {
         match self {
-            Self::List(_) => self.pair(index).1,
+            Self::List(_) => self.pair(index, work).1,
             Self::Map(_, keys) => Ok(keys.get(index).cloned().unwrap_or(Value::Null)),
         }
     }
@@ -59,6 +60,7 @@ impl<'a> Evaluator<'a> {
         let range = match self.node(&fold.range)? {
             Value::List(list) => Range::List(list),
             Value::Map(map) => {
+                self.work.visits(map.len())?;
                 let keys = map.keys();
                 Range::Map(map, keys)
             }
@@ -87,11 +89,11 @@ impl<'a> Evaluator<'a> {
         self.step()?;
         match fold.second_slot {
             Some(second) => {
-                let (key, value) = range.pair(index);
+                let (key, value) = range.pair(index, &self.work);
                 self.set_slot(fold.slot, Slot::Value(Ok(key)));
                 self.set_slot(second, Slot::Value(value));
             }
-            None => self.set_slot(fold.slot, Slot::Value(range.single(index))),
+            None => self.set_slot(fold.slot, Slot::Value(range.single(index, &self.work))),
         }
         Ok(())
     }
@@ -244,7 +246,7 @@ impl<'a> Evaluator<'a> {
                 if !matches!(value, Err(Failure::Abort(_))) {
                     self.charge(CALL_COST)?;
                 }
-                insert_new(&mut map, key, value?)?;
+                insert_new(&mut map, key, value?, &self.work)?;
                 Ok(map)
             }
             MapStep::Entries(entries) => {
@@ -256,9 +258,10 @@ impl<'a> Evaluator<'a> {
                 let Value::Map(entries) = entries? else {
                     return Err(Failure::no_such_overload());
                 };
+                self.work.visits(entries.len())?;
                 for key in entries.keys() {
-                    if let Some(value) = entries.find(&key)? {
-                        insert_new(&mut map, key, value)?;
+                    if let Some(value) = entries.find(&key, &self.work)? {
+                        insert_new(&mut map, key, value, &self.work)?;
                     }
                 }
                 Ok(map)
@@ -267,7 +270,13 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-fn insert_new<'a>(map: &mut OwnedMap<'a>, key: Value<'a>, value: Value<'a>) -> Result<(), Failure> {
+fn insert_new<'a>(
+    map: &mut OwnedMap<'a>,
+    key: Value<'a>,
+    value: Value<'a>,
+    work: &Work,
+) -> Result<(), Failure> {
+    charge_entry(&key, work)?;
     if map.contains(&key) {
         return Err(Failure::error(format!("insert failed: key {key} already exists")));
     }

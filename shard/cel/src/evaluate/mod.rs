@@ -4,10 +4,12 @@ mod attribute;
 mod budget;
 mod call;
 mod charge;
+mod extension;
 mod fold;
 mod inputs;
 mod named;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,9 +21,12 @@ pub(crate) use named::NamedValues;
 
 use crate::failure::{Abort, Failure};
 use crate::library::Pattern;
-use crate::limits::{DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS, MAX_MATCH_WORK};
+use crate::limits::{
+    DEADLINE_CHECK_INTERVAL, MAX_COMPILED_PATTERNS, MAX_MATCH_WORK, MAX_VALUE_DEPTH, NODE_WORK,
+};
 use crate::plan::{ConstantSet, NamedPlan, Node, Plan};
-use crate::value::{Object, Outcome, OwnedMap, Value, equal};
+use crate::value::{Object, Outcome, OwnedMap, Value, is_equal};
+use crate::work::Work;
 
 /// Evaluates an expression and charges its cost, and that of named expressions, to a budget.
 pub(crate) fn evaluate<'a>(
@@ -43,12 +48,14 @@ pub(crate) fn evaluate<'a>(
         patterns: FxHashMap::default(),
         pattern_budget: MAX_COMPILED_PATTERNS,
         match_work: budget.match_work,
+        work: budget.new_work(),
     };
     evaluator.slots.resize_with(plan.slots, || Slot::Empty);
     let result = evaluator.node(&plan.root);
     let cost = evaluator.cost.saturating_add(evaluator.named.take_cost());
     *named = evaluator.named;
     budget.match_work = evaluator.match_work;
+    budget.work = evaluator.work.remaining();
     budget.settle(cost, result)
 }
 
@@ -67,6 +74,7 @@ pub(crate) fn evaluate_constant(node: &Node) -> Result<Value<'static>, String> {
         patterns: FxHashMap::default(),
         pattern_budget: MAX_COMPILED_PATTERNS,
         match_work: MAX_MATCH_WORK,
+        work: Work::default(),
     };
     let value = evaluator.node(node).map_err(|failure| failure.to_string())?;
     into_static(value).ok_or_else(|| "the value is not constant".to_owned())
@@ -85,13 +93,13 @@ fn into_static(value: Value<'_>) -> Option<Value<'static>> {
         Value::Duration(duration) => Value::Duration(duration),
         Value::Timestamp(timestamp) => Value::Timestamp(timestamp),
         Value::List(list) => {
-            let values = list.values().ok()?;
+            let values = list.values(&Work::unlimited()).ok()?;
             Value::list(values.into_iter().map(into_static).collect::<Option<_>>()?)
         }
         Value::Map(map) => {
             let mut owned = OwnedMap::default();
             for key in map.keys() {
-                let value = map.find(&key).ok()??;
+                let value = map.find(&key, &Work::unlimited()).ok()??;
                 owned.insert(into_static(key)?, into_static(value)?);
             }
             Value::Map(crate::value::Map::Owned(owned.into()))
@@ -102,6 +110,12 @@ fn into_static(value: Value<'_>) -> Option<Value<'static>> {
         Value::Extension(extension) => Value::Extension(extension),
         Value::Preserved(_) | Value::Object(_) => return None,
     })
+}
+
+/// Charges an entry of a new map, which keeps a copy of its key.
+fn charge_entry(key: &Value<'_>, work: &Work) -> Result<(), Failure> {
+    work.items(2)?;
+    work.produce(key.text_size())
 }
 
 /// A variable of a comprehension.
@@ -130,6 +144,8 @@ struct Evaluator<'a> {
     pattern_budget: usize,
     /// The work that further matches may cause.
     match_work: u64,
+    /// Other work that the cost does not cover.
+    work: Work,
 }
 
 impl<'a> Evaluator<'a> {
@@ -167,6 +183,20 @@ impl<'a> Evaluator<'a> {
     }
 
     fn node(&mut self, node: &'a Node) -> Outcome<'a> {
+        self.work.charge(NODE_WORK)?;
+        let result = self.operation(node);
+        match &result {
+            Ok(value) if value.depth() > MAX_VALUE_DEPTH => Err(Failure::too_large()),
+            // Errors may contain texts, and are copied.
+            Err(Failure::Error(Cow::Owned(message))) => {
+                self.work.produce(message.len())?;
+                result
+            }
+            _ => result,
+        }
+    }
+
+    fn operation(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Constant(value) => Ok(value.clone()),
             Node::Attribute(attribute) => self.attribute(attribute),
@@ -193,9 +223,17 @@ impl<'a> Evaluator<'a> {
             Node::InSet { operand, set } => {
                 let value = self.node(operand)?;
                 Ok(Value::Bool(match &**set {
-                    ConstantSet::Texts(texts) => value.as_str().is_some_and(|text| texts.contains(text)),
+                    ConstantSet::Texts(texts) => {
+                        self.work.read(value.text_size())?;
+                        value.as_str().is_some_and(|text| texts.contains(text))
+                    }
                     ConstantSet::Values(values) => {
-                        values.iter().any(|member| equal(&value, member).unwrap_or(false))
+                        for member in values {
+                            if is_equal(&value, member, &self.work)? {
+                                return Ok(Value::Bool(true));
+                            }
+                        }
+                        false
                     }
                 }))
             }
@@ -240,6 +278,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn list(&mut self, elements: &'a [Node], optional: &[bool]) -> Outcome<'a> {
+        self.work.items(elements.len())?;
         let mut values = Vec::with_capacity(elements.len());
         for (element, is_optional) in elements.iter().zip(optional) {
             let value = self.node(element)?;
@@ -262,9 +301,13 @@ impl<'a> Evaluator<'a> {
         for (key, value, is_optional) in entries {
             let key = self.node(key)?;
             let value = self.node(value)?;
+            charge_entry(&key, &self.work)?;
             match (is_optional, value) {
                 (false, value) => map.insert(key, value),
-                (true, Value::Optional(None)) => map.remove(&key),
+                (true, Value::Optional(None)) => {
+                    self.work.charge(map.len() as u64)?;
+                    map.remove(&key);
+                }
                 (true, Value::Optional(Some(value))) => map.insert(key, (*value).clone()),
                 (true, other) => {
                     return Err(Failure::error(format!(
@@ -280,9 +323,11 @@ impl<'a> Evaluator<'a> {
         let mut object = Object::new(Arc::clone(name));
         for (field, value, is_optional) in fields {
             match (is_optional, self.node(value)?) {
-                (false, value) => object.set(Arc::clone(field), value),
+                (false, value) => object.set(Arc::clone(field), value, &self.work)?,
                 (true, Value::Optional(None)) => {}
-                (true, Value::Optional(Some(value))) => object.set(Arc::clone(field), (*value).clone()),
+                (true, Value::Optional(Some(value))) => {
+                    object.set(Arc::clone(field), (*value).clone(), &self.work)?;
+                }
                 (true, other) => {
                     return Err(Failure::error(format!(
                         "cannot initialize optional entry '{field}' from non-optional value {other}"

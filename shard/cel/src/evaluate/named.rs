@@ -44,12 +44,14 @@ impl<'a> Evaluator<'a> {
             patterns: FxHashMap::default(),
             pattern_budget: MAX_COMPILED_PATTERNS,
             match_work: self.match_work,
+            work: self.work.clone(),
         };
         evaluator.slots.resize_with(plan.slots, || Slot::Empty);
         let result = evaluator.node(&plan.root);
         let cost = evaluator.cost;
         self.named = evaluator.named;
         self.match_work = evaluator.match_work;
+        self.work = evaluator.work;
         self.named.cost = self.named.cost.saturating_add(cost);
         if self.named.cost.saturating_add(self.cost) > self.remaining {
             return Err(Failure::Abort(Abort::CostLimit));

@@ -1,10 +1,10 @@
 //! `format()`: texts with placeholders. The same parser checks placeholders before an expression is evaluated.
 
 use crate::failure::Failure;
+use crate::library::quoted_for_go;
 use crate::limits::{MAX_FORMAT_PRECISION, MAX_TEXT_SIZE};
 use crate::value::{List, Map, Outcome, Value, to_string};
-
-use crate::library::quoted_for_go;
+use crate::work::Work;
 
 const DEFAULT_PRECISION: usize = 6;
 
@@ -123,16 +123,33 @@ fn parse_clause(text: &str) -> Result<(Clause, &str), String> {
     Ok((clause, &rest[1..]))
 }
 
+/// A text that ends at the limits.
+struct Output<'o> {
+    text: &'o mut String,
+    work: &'o Work,
+}
+
+impl Output<'_> {
+    fn push(&mut self, part: &str) -> Result<(), Failure> {
+        if self.text.len() + part.len() > MAX_TEXT_SIZE {
+            return Err(Failure::too_large());
+        }
+        self.work.produce(part.len())?;
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
 /// Fills in the placeholders of a text.
-pub(crate) fn format<'a>(text: &str, arguments: &List<'a>) -> Outcome<'a> {
+pub(crate) fn format<'a>(text: &str, arguments: &List<'a>, work: &Work) -> Outcome<'a> {
     let formatted = parse_format(text, arguments.len(), |index, clause, output| {
-        let argument = arguments.get(index).unwrap_or_else(|| Err(Failure::error("index out of range")))?;
-        let text = format_one(clause, &argument).map_err(|fault| match fault {
+        let argument = arguments.get(index, work);
+        let argument = argument.unwrap_or_else(|| Err(Failure::error("index out of range")))?;
+        let mut output = Output { text: output, work };
+        format_one(clause, &argument, &mut output).map_err(|fault| match fault {
             Failure::Error(message) => Failure::error(format!("error during formatting: {message}")),
             abort @ Failure::Abort(_) => abort,
-        })?;
-        output.push_str(&text);
-        Ok(())
+        })
     });
     formatted.map(Value::text).map_err(|fault| match fault {
         FormatFault::Text(message) => Failure::error(message),
@@ -140,9 +157,15 @@ pub(crate) fn format<'a>(text: &str, arguments: &List<'a>) -> Outcome<'a> {
     })
 }
 
-fn format_one(clause: Clause, value: &Value<'_>) -> Result<String, Failure> {
+fn format_one(clause: Clause, value: &Value<'_>, output: &mut Output<'_>) -> Result<(), Failure> {
+    output.work.items(1)?;
     let text = match (clause, value) {
-        (Clause::String, value) => text_of(value, false)?,
+        (Clause::String, value) => {
+            if write_value(value, false, output)? {
+                return Ok(());
+            }
+            None
+        }
         (Clause::Decimal, Value::Int(value)) => Some(value.to_string()),
         (Clause::Decimal, Value::Uint(value)) => Some(value.to_string()),
         (Clause::Fixed(precision), value) => number_of(value).map(|number| fixed(number, precision)),
@@ -152,21 +175,30 @@ fn format_one(clause: Clause, value: &Value<'_>) -> Result<String, Failure> {
         (Clause::Binary, Value::Bool(value)) => Some(u8::from(*value).to_string()),
         (Clause::Binary, value) => signed(value, |number| format!("{number:b}")),
         (Clause::Octal, value) => signed(value, |number| format!("{number:o}")),
-        (Clause::Hexadecimal { is_upper }, value) => {
-            let text = match value {
-                Value::String(text) => Some(bytes_in_hexadecimal(text.as_str().as_bytes())),
-                Value::Bytes(bytes) => Some(bytes_in_hexadecimal(bytes)),
-                value => signed(value, |number| format!("{number:x}")),
-            };
-            text.map(|text| if is_upper { text.to_uppercase() } else { text })
-        }
+        (Clause::Hexadecimal { is_upper }, value) => match value {
+            Value::String(text) => return write_hexadecimal(text.as_str().as_bytes(), is_upper, output),
+            Value::Bytes(bytes) => return write_hexadecimal(bytes, is_upper, output),
+            value => {
+                let text = signed(value, |number| format!("{number:x}"));
+                text.map(|text| if is_upper { text.to_uppercase() } else { text })
+            }
+        },
         _ => None,
     };
-    text.ok_or_else(|| Failure::error(clause.fault(value.type_name())))
+    match text {
+        Some(text) => output.push(&text),
+        None => Err(Failure::error(clause.fault(value.type_name()))),
+    }
 }
 
-fn bytes_in_hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn write_hexadecimal(bytes: &[u8], is_upper: bool, output: &mut Output<'_>) -> Result<(), Failure> {
+    let digits: &[u8; 16] = if is_upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+    let digit = |nibble: u8| char::from(digits[usize::from(nibble & 15)]);
+    for part in bytes.chunks(1024) {
+        let text: String = part.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect();
+        output.push(&text)?;
+    }
+    Ok(())
 }
 
 /// An integer with its sign before its digits.
@@ -257,19 +289,22 @@ fn superscript(digit: char) -> char {
     }
 }
 
-/// A value as a text; within lists and maps, strings are quoted.
-fn text_of(value: &Value<'_>, is_nested: bool) -> Result<Option<String>, Failure> {
-    Ok(Some(match value {
-        Value::Null => "null".to_owned(),
-        Value::List(list) => text_of_list(list)?,
-        Value::Map(map) => text_of_map(map)?,
-        Value::Type(name) => name.to_string(),
+/// Writes a value; within lists and maps, strings are quoted. `false` if it has no text.
+fn write_value(value: &Value<'_>, is_nested: bool, output: &mut Output<'_>) -> Result<bool, Failure> {
+    output.work.items(1)?;
+    match value {
+        Value::Null => output.push("null")?,
+        Value::List(list) => write_list(list, output)?,
+        Value::Map(map) => write_map(map, output)?,
+        Value::Type(name) => output.push(name)?,
         Value::Double(value) if is_nested => match not_finite(*value) {
-            Some("NaN") => quoted_for_go("NaN"),
-            Some(_) => quoted_for_go(if *value > 0.0 { "+Inf" } else { "-Inf" }),
-            None => format!("{value:.DEFAULT_PRECISION$}"),
+            Some("NaN") => output.push(&quoted_for_go("NaN"))?,
+            Some(_) => output.push(&quoted_for_go(if *value > 0.0 { "+Inf" } else { "-Inf" }))?,
+            None => output.push(&format!("{value:.DEFAULT_PRECISION$}"))?,
         },
         Value::Bytes(_) | Value::String(_) | Value::Timestamp(_) | Value::Duration(_) => {
+            // The text is made before it is written.
+            output.work.produce(value.text_size())?;
             let converted = to_string(value).map_err(|fault| match fault {
                 Failure::Error(message) => {
                     let message = quoted_for_go(&message);
@@ -279,48 +314,67 @@ fn text_of(value: &Value<'_>, is_nested: bool) -> Result<Option<String>, Failure
             })?;
             let text = converted.as_str().unwrap_or_default();
             match value {
-                _ if !is_nested => text.to_owned(),
-                Value::Bytes(_) => format!("b{}", quoted_for_go(text)),
-                Value::Timestamp(_) => format!("timestamp({})", quoted_for_go(text)),
-                Value::Duration(_) => format!("duration({})", quoted_for_go(text)),
-                _ => quoted_for_go(text),
+                _ if !is_nested => output.push(text)?,
+                Value::Bytes(_) => output.push(&format!("b{}", quoted_for_go(text)))?,
+                Value::Timestamp(_) => output.push(&format!("timestamp({})", quoted_for_go(text)))?,
+                Value::Duration(_) => output.push(&format!("duration({})", quoted_for_go(text)))?,
+                _ => output.push(&quoted_for_go(text))?,
             }
         }
         Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) => {
-            to_string(value)?.as_str().unwrap_or_default().to_owned()
+            output.push(to_string(value)?.as_str().unwrap_or_default())?;
         }
         other if is_nested => {
             return Err(Failure::error(format!("no formatting function for {}", other.type_name())));
         }
-        _ => return Ok(None),
-    }))
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
-fn nested(value: &Value<'_>) -> Result<String, Failure> {
-    Ok(text_of(value, true)?.unwrap_or_default())
+fn write_list(list: &List<'_>, output: &mut Output<'_>) -> Result<(), Failure> {
+    let work = output.work;
+    output.push("[")?;
+    for (index, item) in list.iter(work).enumerate() {
+        if index > 0 {
+            output.push(", ")?;
+        }
+        write_value(&item?, true, output)?;
+    }
+    output.push("]")
 }
 
-fn text_of_list(list: &List<'_>) -> Result<String, Failure> {
-    let texts: Vec<String> = list.iter().map(|item| nested(&item?)).collect::<Result<_, _>>()?;
-    Ok(format!("[{}]", texts.join(", ")))
-}
-
-fn text_of_map(map: &Map<'_>) -> Result<String, Failure> {
+fn write_map(map: &Map<'_>, output: &mut Output<'_>) -> Result<(), Failure> {
+    let work = output.work;
+    let nested = |value: &Value<'_>| {
+        let mut text = String::new();
+        write_value(value, true, &mut Output { text: &mut text, work })?;
+        Ok(text)
+    };
+    work.items(map.len())?;
     let mut pairs = Vec::with_capacity(map.len());
     for key in map.keys() {
         if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
             let message = format!("no formatting function for map key of type {}", key.type_name());
             return Err(Failure::error(message));
         }
-        let value = map.find(&key)?;
+        let value = map.find(&key, work)?;
         let value = value.ok_or_else(|| {
             Failure::error(format!("could not find key: {}", quoted_for_go(&key.to_string())))
         })?;
         pairs.push((nested(&key)?, nested(&value)?));
     }
     pairs.sort();
-    let texts: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}:{value}")).collect();
-    Ok(format!("{{{}}}", texts.join(", ")))
+    output.push("{")?;
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        if index > 0 {
+            output.push(", ")?;
+        }
+        output.push(key)?;
+        output.push(":")?;
+        output.push(value)?;
+    }
+    output.push("}")
 }
 
 #[cfg(test)]

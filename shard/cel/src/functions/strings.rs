@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::limits::MAX_TEXT_SIZE;
 use crate::value::{List, Outcome, Text, Value};
+use crate::work::Work;
 
 fn out_of_range(index: i64) -> Failure {
     Failure::error(format!("index out of range: {index}"))
@@ -66,11 +67,10 @@ pub(crate) fn find_text<'a>(text: &str, wanted: &str, from: Option<i64>, is_last
         return Ok(Value::Int(-1));
     };
     let found = if is_last {
-        // The last place at or before the start.
+        // The last place at or before the start. No occurrence ends within a code point.
         let end = (offset + wanted.len()).min(text.len());
-        let bytes = &text.as_bytes()[..end];
-        let places = 0..=bytes.len().saturating_sub(wanted.len());
-        places.rev().find(|place| bytes[*place..].starts_with(wanted.as_bytes()))
+        let end = (offset..=end).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(offset);
+        text[..end].rfind(wanted)
     } else {
         text[offset..].find(wanted).map(|found| offset + found)
     };
@@ -101,7 +101,7 @@ pub(crate) fn trim<'a>(text: &Text<'a>) -> Value<'a> {
 }
 
 /// Replaces up to `limit` occurrences, all if it is negative. An empty text occurs before each character and at the end.
-pub(crate) fn replace<'a>(text: &Text<'a>, old: &str, new: &str, limit: i64) -> Outcome<'a> {
+pub(crate) fn replace<'a>(text: &Text<'a>, old: &str, new: &str, limit: i64, work: &Work) -> Outcome<'a> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let whole = text.as_str();
     let occurrences = if old.is_empty() { whole.chars().count() + 1 } else { whole.matches(old).count() };
@@ -110,19 +110,18 @@ pub(crate) fn replace<'a>(text: &Text<'a>, old: &str, new: &str, limit: i64) -> 
         return Ok(Value::String(text.clone()));
     }
     let size = count.checked_mul(new.len()).and_then(|added| added.checked_add(whole.len()));
-    if size.is_none_or(|size| size > MAX_TEXT_SIZE) {
-        return Err(Failure::too_large());
-    }
+    let size = size.filter(|size| *size <= MAX_TEXT_SIZE).ok_or_else(Failure::too_large)?;
+    work.produce(size)?;
     Ok(Value::text(whole.replacen(old, new, count)))
 }
 
 /// Splits into at most `limit` parts, into any number if it is negative. An empty separator splits into characters.
-pub(crate) fn split<'a>(text: &Text<'a>, separator: &str, limit: i64) -> Value<'a> {
+pub(crate) fn split<'a>(text: &Text<'a>, separator: &str, limit: i64, work: &Work) -> Outcome<'a> {
     let whole = text.as_str();
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut parts = Vec::new();
     if limit == 0 {
-        return Value::list(parts);
+        return Ok(Value::list(parts));
     }
     let mut start = 0;
     while parts.len() + 1 < limit {
@@ -138,29 +137,33 @@ pub(crate) fn split<'a>(text: &Text<'a>, separator: &str, limit: i64) -> Value<'
                 None => break,
             }
         };
+        work.items(1)?;
+        work.produce(end)?;
         parts.push(part(text, start..start + end));
         start += next;
     }
     if !(separator.is_empty() && whole.is_empty()) {
         parts.push(part(text, start..whole.len()));
     }
-    Value::list(parts)
+    Ok(Value::list(parts))
 }
 
 /// The texts of a list with a separator between them.
-pub(crate) fn join<'a>(list: &List<'a>, separator: &str) -> Outcome<'a> {
+pub(crate) fn join<'a>(list: &List<'a>, separator: &str, work: &Work) -> Outcome<'a> {
     let mut output = String::new();
-    for (index, item) in list.iter().enumerate() {
-        if index > 0 {
-            output.push_str(separator);
-        }
-        match item? {
-            Value::String(text) => output.push_str(text.as_str()),
-            other => return Err(Failure::error(format!("join: invalid input: {other}"))),
-        }
-        if output.len() > MAX_TEXT_SIZE {
+    for (index, item) in list.iter(work).enumerate() {
+        let item = item?;
+        let Value::String(text) = &item else {
+            return Err(Failure::error(format!("join: invalid input: {item}")));
+        };
+        let separator = if index > 0 { separator } else { "" };
+        let size = separator.len() + text.as_str().len();
+        if output.len() + size > MAX_TEXT_SIZE {
             return Err(Failure::too_large());
         }
+        work.produce(size)?;
+        output.push_str(separator);
+        output.push_str(text.as_str());
     }
     Ok(Value::text(output))
 }

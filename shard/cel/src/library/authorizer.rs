@@ -36,6 +36,14 @@ pub struct ResourceAttributes {
     pub label_selector: Option<Box<str>>,
 }
 
+impl ResourceAttributes {
+    fn size(&self) -> usize {
+        let Self { group, resource, subresource, namespace, name, field_selector, label_selector } = self;
+        let texts = [group, resource, subresource, namespace, name].into_iter();
+        texts.chain(field_selector).chain(label_selector).map(|text| text.len()).sum()
+    }
+}
+
 /// The answer of an [`Authorizer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -115,6 +123,18 @@ impl AuthorizerValue {
                 (State::Decision(a), State::Decision(b)) => a == b,
                 _ => false,
             }
+    }
+
+    /// The bytes of its texts.
+    pub(crate) fn size(&self) -> usize {
+        match &self.state {
+            State::Authorizer => 0,
+            State::Path(text) | State::Group(text) => text.len(),
+            State::Resource(attributes) => attributes.size(),
+            State::Decision(decision) => {
+                decision.reason.len() + decision.error.as_ref().map_or(0, |error| error.len())
+            }
+        }
     }
 
     fn with(&self, state: State) -> Answer {

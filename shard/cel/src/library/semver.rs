@@ -75,6 +75,15 @@ impl SemanticVersion {
         Self::parse(&parts.join("."))
     }
 
+    /// The bytes of its text and of its parts.
+    pub(crate) fn size(&self) -> usize {
+        let sizes = self.pre_release.iter().map(|identifier| match identifier {
+            Identifier::Number(_) => 24,
+            Identifier::Text(text) => text.len() + 24,
+        });
+        sizes.sum()
+    }
+
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let numbers = |version: &Self| (version.major, version.minor, version.patch);
         numbers(self).cmp(&numbers(other)).then_with(|| {

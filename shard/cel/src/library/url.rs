@@ -1,5 +1,6 @@
 //! `url()`: URLs with the rules of Go.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// A URL in its parts.
@@ -40,6 +41,22 @@ impl Url {
         Ok(url)
     }
 
+    /// About the bytes of its text.
+    pub(crate) fn size(&self) -> usize {
+        self.scheme.len()
+            + self.host.len()
+            + self.escaped_path.len()
+            + self.query.len()
+            + self.fragment.len()
+            + self.opaque.len()
+            + self.user.as_ref().map_or(0, String::len)
+    }
+
+    /// An upper bound of the parameters of the query.
+    pub(crate) fn parameters(&self) -> usize {
+        self.query.bytes().filter(|byte| *byte == b'&').count() + 1
+    }
+
     /// The host without its port and brackets.
     #[must_use]
     pub fn hostname(&self) -> &str {
@@ -70,6 +87,7 @@ impl Url {
     #[must_use]
     pub fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (Ok(key), Ok(value)) =
@@ -79,9 +97,12 @@ impl Url {
             };
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let (key, value) = (text(key), text(value));
-            match parameters.iter_mut().find(|(known, _)| *known == key) {
+            match places.get(&key).and_then(|place| parameters.get_mut(*place)) {
                 Some((_, values)) => values.push(value),
-                None => parameters.push((key, vec![value])),
+                None => {
+                    places.insert(key.clone(), parameters.len());
+                    parameters.push((key, vec![value]));
+                }
             }
         }
         parameters

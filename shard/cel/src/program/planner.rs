@@ -16,6 +16,7 @@ use crate::plan::{
 };
 use crate::syntax::{ACCUMULATOR, Comprehension, Expr, ExprId, Literal};
 use crate::value::{List, Value};
+use crate::work::Work;
 
 /// Plans an expression.
 ///
@@ -360,7 +361,7 @@ fn membership([operand, list]: [Node; 2], name: &str) -> Node {
 }
 
 fn constant_set(list: &List<'static>) -> Option<ConstantSet> {
-    let values = list.values().ok()?;
+    let values = list.values(&Work::default()).ok()?;
     let is_simple = |value: &Value<'_>| {
         matches!(value, Value::Bool(_) | Value::Double(_) | Value::Int(_) | Value::Uint(_) | Value::String(_))
     };

@@ -3,6 +3,7 @@
 use super::{Outcome, Text, Value};
 use crate::failure::Failure;
 use crate::limits::MAX_TEXT_SIZE;
+use crate::work::Work;
 
 const INT_OVERFLOW: &str = "integer overflow";
 const UINT_OVERFLOW: &str = "unsigned integer overflow";
@@ -13,27 +14,28 @@ fn checked<'a, T>(result: Option<T>, wrap: impl FnOnce(T) -> Value<'a>, fault: &
     result.map(wrap).ok_or_else(|| Failure::error(fault))
 }
 
-pub(crate) fn add<'a>(left: Value<'a>, right: &Value<'a>) -> Outcome<'a> {
+pub(crate) fn add<'a>(left: Value<'a>, right: &Value<'a>, work: &Work) -> Outcome<'a> {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => checked(a.checked_add(*b), Value::Int, INT_OVERFLOW),
         (Value::Uint(a), Value::Uint(b)) => checked(a.checked_add(*b), Value::Uint, UINT_OVERFLOW),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
-        (Value::String(a), Value::String(b)) => concat_text(&a, b),
+        (Value::String(a), Value::String(b)) => concat_text(&a, b, work),
         (Value::Bytes(a), Value::Bytes(b)) => {
             if a.len() + b.len() > MAX_TEXT_SIZE {
                 return Err(Failure::too_large());
             }
+            work.produce(a.len() + b.len())?;
             Ok(Value::Bytes([&*a, &**b].concat().into()))
         }
         (Value::Duration(a), Value::Duration(b)) => checked(a.add(*b), Value::Duration, DURATION_OVERFLOW),
         (Value::Duration(a), Value::Timestamp(b)) => checked(b.add(a), Value::Timestamp, TIMESTAMP_OVERFLOW),
         (Value::Timestamp(a), Value::Duration(b)) => checked(a.add(*b), Value::Timestamp, TIMESTAMP_OVERFLOW),
-        (Value::List(a), Value::List(b)) => Ok(Value::List(a.concat(b)?)),
+        (Value::List(a), Value::List(b)) => Ok(Value::List(a.concat(b, work)?)),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
-fn concat_text<'a>(left: &Text<'a>, right: &Text<'a>) -> Outcome<'a> {
+fn concat_text<'a>(left: &Text<'a>, right: &Text<'a>, work: &Work) -> Outcome<'a> {
     let (left_text, right_text) = (left.as_str(), right.as_str());
     if left_text.len() + right_text.len() > MAX_TEXT_SIZE {
         return Err(Failure::too_large());
@@ -41,7 +43,10 @@ fn concat_text<'a>(left: &Text<'a>, right: &Text<'a>) -> Outcome<'a> {
     Ok(match (left_text.is_empty(), right_text.is_empty()) {
         (true, _) => Value::String(right.clone()),
         (_, true) => Value::String(left.clone()),
-        _ => Value::text([left_text, right_text].concat()),
+        _ => {
+            work.produce(left_text.len() + right_text.len())?;
+            Value::text([left_text, right_text].concat())
+        }
     })
 }
 

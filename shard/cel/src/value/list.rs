@@ -1,13 +1,15 @@
 //! Lists: arrays of the input and results of operations.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
-use super::{Outcome, Value, equal, from_json};
+use super::members::Members;
+use super::{Outcome, Value, equal, read_json};
 use crate::failure::{EvaluationError, Failure};
 use crate::types::{DeclType, ListKind};
+use crate::work::Work;
 
 static ATOMIC: ListKind = ListKind::Atomic;
 
@@ -19,6 +21,8 @@ pub struct List<'a> {
     kind: &'a ListKind,
     /// Whether the list comes from the input, perhaps with additions.
     is_from_json: bool,
+    /// The nesting of items that operations have made.
+    depth: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -29,16 +33,21 @@ enum Items<'a> {
 
 impl<'a> List<'a> {
     pub(crate) fn owned(items: Vec<Value<'a>>) -> Self {
-        Self { items: Items::Owned(Arc::new(items)), kind: &ATOMIC, is_from_json: false }
+        Self::made(items, &ATOMIC, false)
+    }
+
+    fn made(items: Vec<Value<'a>>, kind: &'a ListKind, is_from_json: bool) -> Self {
+        let depth = items.iter().map(Value::depth).max().unwrap_or(0);
+        Self { items: Items::Owned(Arc::new(items)), kind, is_from_json, depth }
     }
 
     pub(super) fn json(values: &'a [Json], items: &'a DeclType, kind: &'a ListKind) -> Self {
-        Self { items: Items::Json(values, items), kind, is_from_json: true }
+        Self { items: Items::Json(values, items), kind, is_from_json: true, depth: 0 }
     }
 
     /// An array whose items are declared like itself.
     pub(super) fn json_any(values: &'a [Json], declared: &'a DeclType) -> Self {
-        Self { items: Items::Json(values, declared), kind: &ATOMIC, is_from_json: true }
+        Self { items: Items::Json(values, declared), kind: &ATOMIC, is_from_json: true, depth: 0 }
     }
 
     /// The number of items.
@@ -60,16 +69,31 @@ impl<'a> List<'a> {
         !self.is_from_json
     }
 
-    /// An item. Reading fails if the JSON does not have the declared type.
-    pub(crate) fn get(&self, index: usize) -> Option<Outcome<'a>> {
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The items of a list of an expression.
+    pub(super) fn made_items(&self) -> &[Value<'a>] {
         match &self.items {
-            Items::Json(values, declared) => Some(from_json(values.get(index)?, declared)),
-            Items::Owned(values) => Some(Ok(values.get(index)?.clone())),
+            Items::Owned(values) if self.is_owned() => values,
+            _ => &[],
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Outcome<'a>> + '_ {
-        (0..self.len()).filter_map(|index| self.get(index))
+    /// An item. Reading fails if the JSON does not have the declared type.
+    pub(crate) fn get(&self, index: usize, work: &Work) -> Option<Outcome<'a>> {
+        match &self.items {
+            Items::Json(values, declared) => Some(read_json(values.get(index)?, declared, work)),
+            Items::Owned(values) => {
+                let value = values.get(index)?.clone();
+                Some(work.visit().map(|()| value))
+            }
+        }
+    }
+
+    pub(crate) fn iter<'b>(&'b self, work: &'b Work) -> impl Iterator<Item = Outcome<'a>> + 'b {
+        (0..self.len()).filter_map(move |index| self.get(index, work))
     }
 
     /// The items.
@@ -77,19 +101,20 @@ impl<'a> List<'a> {
     /// # Errors
     /// If one of them does not have its declared type.
     pub fn items(&self) -> Result<Vec<Value<'a>>, EvaluationError> {
-        self.values().map_err(EvaluationError::from)
+        self.values(&Work::unlimited()).map_err(EvaluationError::from)
     }
 
     /// All items, read.
-    pub(crate) fn values(&self) -> Result<Vec<Value<'a>>, Failure> {
-        self.iter().collect()
+    pub(crate) fn values(&self, work: &Work) -> Result<Vec<Value<'a>>, Failure> {
+        work.items(self.len())?;
+        self.iter(work).collect()
     }
 
     /// Whether an item equals a value. Errors of comparisons count only if no item is equal.
-    pub(crate) fn contains(&self, value: &Value<'a>) -> Result<bool, Failure> {
+    pub(crate) fn contains(&self, value: &Value<'a>, work: &Work) -> Result<bool, Failure> {
         let mut failure = None;
-        for item in self.iter() {
-            match item.and_then(|item| equal(&item, value)) {
+        for item in self.iter(work) {
+            match item.and_then(|item| equal(&item, value, work)) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(error @ Failure::Abort(_)) => return Err(error),
@@ -105,7 +130,7 @@ impl<'a> List<'a> {
     }
 
     /// `+`: concatenation, or the union of sets and of lists with keys.
-    pub(crate) fn concat(&self, other: &Self) -> Result<Self, Failure> {
+    pub(crate) fn concat(&self, other: &Self, work: &Work) -> Result<Self, Failure> {
         // An empty list of the expression adds nothing, and the other list stays what it is.
         if !self.is_from_json && self.is_empty() {
             return Ok(other.clone());
@@ -113,27 +138,32 @@ impl<'a> List<'a> {
         if !self.is_from_json && other.is_empty() {
             return Ok(self.clone());
         }
-        let mut values = self.values()?;
+        let mut values = self.values(work)?;
         match self.kind {
-            ListKind::Atomic => values.extend(other.values()?),
+            ListKind::Atomic => values.extend(other.values(work)?),
             ListKind::Set => {
-                for value in other.iter() {
+                let mut members = Members::of(values, work)?;
+                for value in other.iter(work) {
                     let value = value?;
-                    if !contains(&values, &value)? {
-                        values.push(value);
+                    if !members.contains(&value, work)? {
+                        work.items(1)?;
+                        members.add(value, work)?;
                     }
                 }
+                values = members.into_values();
             }
             ListKind::Map(keys) => {
                 let places = values.iter().enumerate();
-                let mut places: FxHashMap<String, usize> =
-                    places.map(|(index, value)| (key_of(value, keys), index)).collect();
-                for value in other.iter() {
+                let mut places: HashMap<String, usize> = places
+                    .map(|(index, value)| Ok((key_of(value, keys, work)?, index)))
+                    .collect::<Result<_, Failure>>()?;
+                for value in other.iter(work) {
                     let value = value?;
-                    let key = key_of(&value, keys);
+                    let key = key_of(&value, keys, work)?;
                     match places.get(&key).and_then(|place| values.get_mut(*place)) {
                         Some(place) => *place = value,
                         None => {
+                            work.items(1)?;
                             places.insert(key, values.len());
                             values.push(value);
                         }
@@ -141,11 +171,10 @@ impl<'a> List<'a> {
                 }
             }
         }
-        let items = Items::Owned(Arc::new(values));
-        Ok(Self { items, kind: self.kind, is_from_json: self.is_from_json })
+        Ok(Self::made(values, self.kind, self.is_from_json))
     }
 
-    pub(super) fn equals(&self, other: &Value<'a>) -> Result<bool, Failure> {
+    pub(super) fn equals(&self, other: &Value<'a>, work: &Work) -> Result<bool, Failure> {
         let Value::List(other) = other else {
             return if self.is_from_json { Err(Failure::no_such_overload()) } else { Ok(false) };
         };
@@ -154,30 +183,32 @@ impl<'a> List<'a> {
         }
         match self.kind {
             ListKind::Atomic => {
-                for (mine, theirs) in self.iter().zip(other.iter()) {
-                    if !equal(&mine?, &theirs?)? {
+                for (mine, theirs) in self.iter(work).zip(other.iter(work)) {
+                    if !equal(&mine?, &theirs?, work)? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
             ListKind::Set => {
-                let mine = self.values()?;
-                for theirs in other.iter() {
-                    if !contains(&mine, &theirs?)? {
+                let mine = Members::of(self.values(work)?, work)?;
+                for theirs in other.iter(work) {
+                    if !mine.contains(&theirs?, work)? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
             ListKind::Map(keys) => {
-                let mine = self.values()?;
-                let places: FxHashMap<String, &Value<'a>> =
-                    mine.iter().map(|value| (key_of(value, keys), value)).collect();
-                for theirs in other.iter() {
+                let mine = self.values(work)?;
+                let places: HashMap<String, &Value<'a>> = mine
+                    .iter()
+                    .map(|value| Ok((key_of(value, keys, work)?, value)))
+                    .collect::<Result<_, Failure>>()?;
+                for theirs in other.iter(work) {
                     let theirs = theirs?;
-                    match places.get(&key_of(&theirs, keys)) {
-                        Some(mine) if equal(mine, &theirs)? => {}
+                    match places.get(&key_of(&theirs, keys, work)?) {
+                        Some(mine) if equal(mine, &theirs, work)? => {}
                         _ => return Ok(false),
                     }
                 }
@@ -187,18 +218,8 @@ impl<'a> List<'a> {
     }
 }
 
-/// Membership in a set. Sets of the input have scalars; long sets of strings are looked up by the caller's budget.
-fn contains<'a>(values: &[Value<'a>], value: &Value<'a>) -> Result<bool, Failure> {
-    for mine in values {
-        if equal(mine, value)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// The key of an item of a list with `x-kubernetes-list-type: map`, as a text.
-fn key_of(value: &Value<'_>, keys: &[Box<str>]) -> String {
+fn key_of(value: &Value<'_>, keys: &[Box<str>], work: &Work) -> Result<String, Failure> {
     let mut text = String::new();
     for key in keys {
         let part = match value {
@@ -211,5 +232,7 @@ fn key_of(value: &Value<'_>, keys: &[Box<str>]) -> String {
         }
         text.push(',');
     }
-    text
+    work.visits(keys.len())?;
+    work.produce(text.len())?;
+    Ok(text)
 }

@@ -1,13 +1,15 @@
 //! Maps and objects: JSON objects of the input and results of operations.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use serde_json::{Map as JsonMap, Value as Json};
 
-use super::{Outcome, Text, Value, equal, from_json};
+use super::equality::json_equal;
+use super::{Outcome, Text, Value, equal, read_json};
 use crate::failure::{EvaluationError, Failure};
 use crate::types::{DeclType, FieldType, ObjectType, escape, unescape};
+use crate::work::Work;
 
 /// A map or an object. Of an object of the input, fields are read when they are used.
 #[derive(Clone, Debug)]
@@ -24,7 +26,10 @@ pub enum Map<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct OwnedMap<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    places: FxHashMap<MapKey, usize>,
+    /// Hashed with a secret, because keys may be chosen to collide.
+    places: HashMap<MapKey, usize>,
+    /// The nesting of its values.
+    depth: u32,
 }
 
 /// A key in the form in which it is looked up: equal numbers of different types are one key.
@@ -64,20 +69,23 @@ impl<'a> Map<'a> {
     }
 
     /// The value of a key. Only strings are keys of maps of the input.
-    pub(crate) fn find(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
+    pub(crate) fn find(&self, key: &Value<'a>, work: &Work) -> Result<Option<Value<'a>>, Failure> {
         match self {
-            Self::Owned(map) => map.find(key),
+            Self::Owned(map) => map.find(key, work),
             _ => match key {
-                Value::String(text) => self.find_text(text.as_str()),
+                Value::String(text) => self.find_text(text.as_str(), work),
                 _ => Err(Failure::no_such_overload()),
             },
         }
     }
 
     /// The value of a key or field, by its name in expressions.
-    pub(crate) fn find_text(&self, name: &str) -> Result<Option<Value<'a>>, Failure> {
+    pub(crate) fn find_text(&self, name: &str, work: &Work) -> Result<Option<Value<'a>>, Failure> {
+        work.read(name.len())?;
         match self {
-            Self::Json(entries, values) => entries.get(name).map(|json| from_json(json, values)).transpose(),
+            Self::Json(entries, values) => {
+                entries.get(name).map(|json| read_json(json, values, work)).transpose()
+            }
             Self::Object(entries, object) => {
                 if !object.has_properties() {
                     return Ok(None);
@@ -92,7 +100,7 @@ impl<'a> Map<'a> {
                 // An absent field and a field with null are the same.
                 match entries.get(property) {
                     None | Some(Json::Null) => Ok(None),
-                    Some(json) => field_value(json, type_).map(Some),
+                    Some(json) => field_value(json, type_, work).map(Some),
                 }
             }
             Self::Owned(map) => Ok(map.find_key(&MapKey::Text(name.into()))),
@@ -105,14 +113,21 @@ impl<'a> Map<'a> {
             Self::Json(entries, _) => entries.keys().map(|key| Value::borrowed(key)).collect(),
             Self::Object(entries, object) => {
                 let declared = entries.keys().filter_map(|key| object.property(key));
-                let name = |property: &'a str| match escape(property) {
-                    Some(identifier) if *identifier == *property => Value::borrowed(property),
-                    Some(identifier) => Value::text(identifier),
-                    None => Value::borrowed(property),
-                };
-                declared.map(|field| name(&field.property)).collect()
+                declared.map(|field| field_name(&field.property)).collect()
             }
             Self::Owned(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
+        }
+    }
+
+    /// The first of the keys.
+    pub(crate) fn first_key(&self) -> Option<Value<'a>> {
+        match self {
+            Self::Json(entries, _) => entries.keys().next().map(|key| Value::borrowed(key)),
+            Self::Object(entries, object) => {
+                let first = entries.keys().find_map(|key| object.property(key));
+                first.map(|field| field_name(&field.property))
+            }
+            Self::Owned(map) => map.entries.first().map(|(key, _)| key.clone()),
         }
     }
 
@@ -121,9 +136,10 @@ impl<'a> Map<'a> {
     /// # Errors
     /// If a value does not have its declared type.
     pub fn entries(&self) -> Result<Vec<(Value<'a>, Value<'a>)>, EvaluationError> {
+        let work = Work::unlimited();
         let mut entries = Vec::with_capacity(self.len());
         for key in self.keys() {
-            if let Some(value) = self.find(&key)? {
+            if let Some(value) = self.find(&key, &work)? {
                 entries.push((key, value));
             }
         }
@@ -143,7 +159,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    pub(super) fn equals(&self, other: &Value<'a>) -> Result<bool, Failure> {
+    pub(super) fn equals(&self, other: &Value<'a>, work: &Work) -> Result<bool, Failure> {
         let Value::Map(theirs) = other else {
             return if self.is_owned() { Ok(false) } else { Err(Failure::no_such_overload()) };
         };
@@ -151,12 +167,14 @@ impl<'a> Map<'a> {
             return Ok(false);
         }
         if let Self::Object(entries, object) = self {
-            return object_equals(entries, object, theirs);
+            return object_equals(entries, object, theirs, work);
         }
+        // Each key is copied and looked up twice.
+        work.items(self.len().saturating_mul(4))?;
         for key in self.keys() {
-            let (mine, theirs) = (self.find(&key)?, theirs.find(&key)?);
+            let (mine, theirs) = (self.find(&key, work)?, theirs.find(&key, work)?);
             match (mine, theirs) {
-                (Some(mine), Some(theirs)) if equal(&mine, &theirs)? => {}
+                (Some(mine), Some(theirs)) if equal(&mine, &theirs, work)? => {}
                 (None, None) => {}
                 _ => return Ok(false),
             }
@@ -165,9 +183,18 @@ impl<'a> Map<'a> {
     }
 }
 
-fn field_value<'a>(json: &'a Json, type_: &'a FieldType) -> Outcome<'a> {
+/// The name of a property in expressions.
+fn field_name(property: &str) -> Value<'_> {
+    match escape(property) {
+        Some(identifier) if *identifier == *property => Value::borrowed(property),
+        Some(identifier) => Value::text(identifier),
+        None => Value::borrowed(property),
+    }
+}
+
+fn field_value<'a>(json: &'a Json, type_: &'a FieldType, work: &Work) -> Outcome<'a> {
     match type_ {
-        FieldType::Declared(declared) => from_json(json, declared),
+        FieldType::Declared(declared) => read_json(json, declared, work),
         FieldType::Preserved => Ok(Value::Preserved(json)),
     }
 }
@@ -176,23 +203,26 @@ fn object_equals<'a>(
     entries: &'a JsonMap<String, Json>,
     object: &'a ObjectType,
     theirs: &Map<'a>,
+    work: &Work,
 ) -> Result<bool, Failure> {
     for (property, json) in entries {
+        work.visit()?;
+        work.read(property.len())?;
         match object.property(property) {
             Some(field) => {
                 let mine = match json {
                     Json::Null => None,
-                    json => Some(field_value(json, &field.type_)?),
+                    json => Some(field_value(json, &field.type_, work)?),
                 };
                 let theirs = match theirs {
                     Map::Object(others, _) => match others.get(property.as_str()) {
                         None | Some(Json::Null) => None,
-                        Some(json) => Some(field_value(json, &field.type_)?),
+                        Some(json) => Some(field_value(json, &field.type_, work)?),
                     },
-                    other => other.find_text(property)?,
+                    other => other.find_text(property, work)?,
                 };
                 match (mine, theirs) {
-                    (Some(mine), Some(theirs)) if equal(&mine, &theirs)? => {}
+                    (Some(mine), Some(theirs)) if equal(&mine, &theirs, work)? => {}
                     (None, None) => {}
                     _ => return Ok(false),
                 }
@@ -201,7 +231,9 @@ fn object_equals<'a>(
                 let (Map::Object(others, _) | Map::Json(others, _)) = theirs else {
                     return Err(Failure::no_such_overload());
                 };
-                if others.get(property).is_some_and(|other| other != json) {
+                if let Some(other) = others.get(property)
+                    && !json_equal(other, json, work)?
+                {
                     return Ok(false);
                 }
             }
@@ -213,6 +245,7 @@ fn object_equals<'a>(
 impl<'a> OwnedMap<'a> {
     /// Sets an entry; an earlier one of the same key is replaced.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
+        self.depth = self.depth.max(value.depth()).max(key.depth());
         let looked_up = MapKey::of(&key);
         if let Some(place) = looked_up.as_ref().and_then(|key| self.places.get(key)) {
             if let Some(entry) = self.entries.get_mut(*place) {
@@ -236,6 +269,18 @@ impl<'a> OwnedMap<'a> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    pub(super) fn made_values(&self) -> impl Iterator<Item = &Value<'a>> {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
     pub(crate) fn contains(&self, key: &Value<'a>) -> bool {
         MapKey::of(key).is_some_and(|key| self.places.contains_key(&key))
     }
@@ -244,12 +289,16 @@ impl<'a> OwnedMap<'a> {
         self.entries.get(*self.places.get(key)?).map(|(_, value)| value.clone())
     }
 
-    fn find(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
+    fn find(&self, key: &Value<'a>, work: &Work) -> Result<Option<Value<'a>>, Failure> {
+        if let Value::String(text) = key {
+            // It is copied and hashed.
+            work.charge(text.as_str().len() as u64)?;
+        }
         if let Some(key) = MapKey::of(key) {
             return Ok(self.find_key(&key));
         }
         for (mine, value) in &self.entries {
-            if equal(mine, key)? {
+            if equal(mine, key, work)? {
                 return Ok(Some(value.clone()));
             }
         }

@@ -5,6 +5,7 @@ mod convert;
 mod equality;
 mod list;
 mod map;
+mod members;
 mod object;
 mod order;
 mod show;
@@ -23,12 +24,13 @@ use crate::library::{
 };
 
 use crate::types::{DeclKind, DeclType, TextFormat};
+use crate::work::Work;
 
 pub(crate) use arithmetic::{add, divide, modulo, multiply, negate, subtract};
 pub(crate) use convert::{
     to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint,
 };
-pub(crate) use equality::equal;
+pub(crate) use equality::{equal, is_equal};
 pub use list::List;
 pub use map::{Map, OwnedMap};
 pub use object::Object;
@@ -175,6 +177,27 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// How deeply values that operations have made are nested. Values of the input are borrowed and count as one level.
+    pub(crate) fn depth(&self) -> u32 {
+        match self {
+            Self::List(list) => list.depth() + 1,
+            Self::Map(Map::Owned(map)) => map.depth() + 1,
+            Self::Object(object) => object.depth() + 1,
+            Self::Optional(Some(value)) => value.depth() + 1,
+            _ => 0,
+        }
+    }
+
+    /// The bytes of its text, as far as operations may read it as a whole.
+    pub(crate) fn text_size(&self) -> usize {
+        match self {
+            Self::String(text) => text.as_str().len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Extension(extension) => extension.size(),
+            _ => 0,
+        }
+    }
+
     /// The name of its type at run time.
     #[must_use]
     pub fn type_name(&self) -> &str {
@@ -220,6 +243,16 @@ impl<'a> Value<'a> {
 }
 
 impl Extension {
+    /// The bytes of its texts.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Url(url) => url.size(),
+            Self::Semver(version) => version.size(),
+            Self::Authorizer(value) => value.size(),
+            Self::Ip(_) | Self::Cidr(_) | Self::Quantity(_) | Self::Format(_) => 0,
+        }
+    }
+
     fn type_name(&self) -> &'static str {
         match self {
             Self::Url(_) => "kubernetes.URL",
@@ -231,6 +264,17 @@ impl Extension {
             Self::Authorizer(value) => value.type_name(),
         }
     }
+}
+
+/// The value of a part of the input, charged: a text may be decoded each time.
+pub(crate) fn read_json<'a>(json: &'a Json, declared: &'a DeclType, work: &Work) -> Outcome<'a> {
+    work.visit()?;
+    if let (Json::String(text), DeclKind::Text(format)) = (json, declared.kind())
+        && *format != TextFormat::Plain
+    {
+        work.produce(text.len())?;
+    }
+    from_json(json, declared)
 }
 
 /// The value of a JSON text. Only the outermost value is read; its parts are read when they are used.

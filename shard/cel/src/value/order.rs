@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use super::Value;
 use crate::failure::Failure;
+use crate::work::Work;
 
 /// The order of two values of one type, or of two numbers.
-pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, Failure> {
+pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>, work: &Work) -> Result<Ordering, Failure> {
     Ok(match (left, right) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Int(a), Value::Int(b)) => a.cmp(b),
@@ -18,8 +19,15 @@ pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, F
         (Value::Double(a), Value::Uint(b)) => double_and_integer(*a, i128::from(*b))?,
         (Value::Int(a), Value::Double(b)) => double_and_integer(*b, i128::from(*a))?.reverse(),
         (Value::Uint(a), Value::Double(b)) => double_and_integer(*b, i128::from(*a))?.reverse(),
-        (Value::String(a), Value::String(b)) => a.as_str().cmp(b.as_str()),
-        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::String(a), Value::String(b)) => {
+            let (a, b) = (a.as_str(), b.as_str());
+            work.read(a.len().min(b.len()))?;
+            a.cmp(b)
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            work.read(a.len().min(b.len()))?;
+            a.cmp(b)
+        }
         (Value::Duration(a), Value::Duration(b)) => a.nanoseconds.cmp(&b.nanoseconds),
         (Value::Timestamp(a), Value::Timestamp(b)) => a.instant().cmp(&b.instant()),
         _ => return Err(Failure::no_such_overload()),

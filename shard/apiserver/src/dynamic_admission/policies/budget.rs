@@ -24,8 +24,9 @@ impl RequestBudget {
         Budget::new(self.remaining.min(RUNTIME_COST_BUDGET))
     }
 
-    /// Charges what a policy has used of a budget.
+    /// Charges what a policy has used of a budget, the work included that Kubernetes does not charge.
     pub(super) fn charge(&mut self, before: u64, budget: &Budget) {
-        self.remaining = self.remaining.saturating_sub(before.saturating_sub(budget.remaining()));
+        let cost = before.saturating_sub(budget.remaining());
+        self.remaining = self.remaining.saturating_sub(cost.max(budget.work_as_cost()));
     }
 }

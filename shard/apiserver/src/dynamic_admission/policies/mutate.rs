@@ -201,7 +201,8 @@ impl MutationEvaluation<'_> {
         let environment = self.compiled.environments.of(ExpressionKind::JsonPatch);
         let inputs = self.variables.inputs(environment, self.params);
         let mut session = Session::new(&inputs);
-        let CelValue::List(operations) = expression.evaluate(&mut session, budget)? else {
+        let result = expression.evaluate(&mut session, budget)?;
+        let CelValue::List(operations) = &result else {
             return Err(MutationError::TypeMismatch("the expression should evaluate to array".to_owned()));
         };
         let operations = operations.items().map_err(|error| MutationError::NotJson(error.to_string()))?;
@@ -212,8 +213,8 @@ impl MutationEvaluation<'_> {
                 value.check_names().map_err(MutationError::TypeMismatch)?;
             }
         }
-        let patch: Result<Vec<Value>, _> = operations.iter().map(CelValue::to_json).collect();
-        patch.map(Value::Array).map_err(|error| MutationError::NotJson(error.to_string()))
+        // As a whole, because its size is limited.
+        result.to_json().map_err(|error| MutationError::NotJson(error.to_string()))
     }
 
     /// The configuration that an expression makes, with the kind of the object.
