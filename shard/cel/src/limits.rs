@@ -33,6 +33,9 @@ pub(crate) const MAX_NODES: usize = 100_000;
 /// Maximum depth of the tree after macro expansion. It bounds the stack of checking, estimating and evaluating.
 pub(crate) const MAX_TREE_DEPTH: usize = 512;
 
+/// Maximum number of parts of a type. It bounds time and stack of inference, which reads types as trees.
+pub(crate) const MAX_TYPE_SIZE: usize = 300;
+
 /// Maximum number of reported errors of one expression, as in cel-go.
 pub(crate) const MAX_REPORTED_ISSUES: usize = 100;
 

@@ -105,6 +105,32 @@ fn values_are_not_nested_so_deeply_that_the_stack_ends() {
 }
 
 #[test]
+fn types_are_neither_nested_deeply_nor_expanded() {
+    let environment = environment();
+    let step = format!(".map(a, {}a{})", "[".repeat(100), "]".repeat(100));
+    for (source, is_small) in [
+        (format!("[1]{}.size() == 1", step.repeat(2)), true),
+        (format!("[1]{}.size() == 1", step.repeat(60)), false),
+        (format!("[1]{}.size() == 1", ".map(a, {a: a})".repeat(5)), true),
+        (format!("[1]{}.size() == 1", ".map(a, {a: a})".repeat(40)), false),
+        (format!("[[]]{}.size() == 1", ".map(a, {a: a})".repeat(40)), false),
+        (format!("[[]]{}.size() == 1", ".map(a, true ? {a: a} : {a: a})".repeat(40)), false),
+    ] {
+        let compiled = environment.compile(&source).map(drop).map_err(|error| error.to_string());
+        match compiled {
+            Ok(()) => assert!(is_small, "{source}"),
+            Err(error) => {
+                assert!(
+                    !is_small && error.contains("nested too deeply"),
+                    "{}",
+                    &error[..error.len().min(300)]
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn what_operations_make_is_bounded_in_memory() {
     let object = json!({
         "text": "ä".repeat(1_000_000), "short": "a".repeat(5_000), "list": vec![0; 1_000],

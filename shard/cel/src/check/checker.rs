@@ -81,6 +81,13 @@ pub(super) fn check(
         scopes: Vec::new(),
     };
     checker.check(tree.root);
+    // Types that were small may have grown by what was found for their variables.
+    for index in 0..size {
+        if checker.types.get(index).is_some_and(|type_| checker.substitutions.is_too_large(type_)) {
+            checker.report(ExprId::at(index), "the type is nested too deeply".to_owned());
+            checker.set_type(ExprId::at(index), Type::Error);
+        }
+    }
     let types: Vec<Type> =
         checker.types.iter().map(|type_| checker.substitutions.resolve_to_dyn(type_)).collect();
     // Nodes are behind their children, so one pass suffices.
@@ -154,6 +161,11 @@ impl Checker<'_, '_> {
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             Expr::Broken => Type::Error,
         };
+        if self.substitutions.is_too_large(&type_) {
+            self.report(id, "the type is nested too deeply".to_owned());
+            self.set_type(id, Type::Error);
+            return;
+        }
         self.set_type(id, type_);
     }
 

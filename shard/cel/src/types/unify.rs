@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Type;
+use crate::limits::MAX_TYPE_SIZE;
 
 /// Types that inference has found for variables, indexed by the number of the variable.
 #[derive(Default)]
@@ -32,7 +33,32 @@ impl Substitutions {
         {
             let former = place.replace(to);
             self.changes.push((*number, former));
+            // Types found for variables may contain variables whose types grow later.
+            if self.is_too_large(variable)
+                && let Some(place) = self.types.get_mut(*number as usize)
+            {
+                *place = Some(Type::Error);
+            }
         }
+    }
+
+    /// Whether a type is too large for inference, which reads types as trees: `{a: a}` doubles the type of `a`. The types
+    /// found for variables count, too.
+    pub(crate) fn is_too_large(&self, type_: &Type) -> bool {
+        let mut remaining = MAX_TYPE_SIZE;
+        let mut pending = vec![type_];
+        while let Some(part) = pending.pop() {
+            if remaining == 0 {
+                return true;
+            }
+            remaining -= 1;
+            match part {
+                Type::Variable(_) => pending.extend(self.find(part)),
+                Type::Type(Some(parameter)) => pending.push(parameter),
+                part => pending.extend(part.parameters()),
+            }
+        }
+        false
     }
 
     /// Whether values of `from` can be used as `to`. Without success no variable is changed.
