@@ -54,7 +54,7 @@ pub(crate) const PATTERN_SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
 /// Maximum work of all matches of patterns on one object, in KiB of pattern times bytes of text; 16 of them take up to
 /// 2.5 µs. What Kubernetes charges follows from the length of the source, which may be short.
-pub(crate) const MAX_MATCH_WORK: u64 = 20_000_000;
+pub(crate) const MAX_MATCH_WORK: u64 = 5_000_000;
 
 /// Maximum work of one object apart from the cost, the unit being about one nanosecond: looks at values, and values that
 /// operations make. Kubernetes charges many operations by less than they do, such as the comparison of nested lists.
