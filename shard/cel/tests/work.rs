@@ -61,7 +61,7 @@ fn values_that_share_parts_are_not_expanded() {
         let source = format!("{value}.all(x, {predicate})");
         assert_eq!(evaluate(&source, &Json::Null), Err(EvaluationError::CostLimit), "{predicate}");
     }
-    // What is used of it costs no more than before.
+    // The parts of it cost no more than other values.
     for predicate in ["size(x[0]) == 4", "size(x) == 4", "[x, x].size() == 2"] {
         assert_eq!(evaluate(&format!("{values}.all(x, {predicate})"), &Json::Null), Ok(true));
     }

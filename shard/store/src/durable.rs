@@ -4,6 +4,7 @@
 //! [`view`] is published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
 
 mod changes;
+mod directory;
 mod dry_run;
 mod journal;
 mod journal_path;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Evaluator;
 use super::extension::extension_method;
+use super::overload::no_such_overload;
 use crate::failure::{Abort, Failure};
 use crate::functions::{
     char_at, distinct, extreme, find_text, flatten, format, index_of, is_sorted, join, last_index_of,
@@ -245,17 +246,6 @@ fn has_type(value: &Value<'_>, type_: &Type, work: &Work) -> bool {
         },
         (type_, value) => value.type_name() == type_.runtime_name(),
     }
-}
-
-/// In the words of cel-go, with the types of the operands.
-pub(super) fn no_such_overload(call: &Call, operands: &[Outcome<'_>]) -> Failure {
-    let types: Vec<&str> =
-        operands.iter().map(|operand| operand.as_ref().map_or("error", Value::type_name)).collect();
-    if matches!(&*call.name, name if name.contains('_') || name.starts_with('@') || name.ends_with("With") || name == "contains")
-    {
-        return Failure::no_such_overload();
-    }
-    Failure::error(format!("no such overload: {}({})", call.name, types.join(", ")))
 }
 
 fn conversion<'a>(call: &Call, result: Outcome<'a>, value: &Value<'a>) -> Outcome<'a> {

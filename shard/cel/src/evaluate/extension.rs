@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use super::call::no_such_overload;
+use super::overload::no_such_overload;
 use crate::failure::Failure;
 use crate::library::{Answer, Quantity, SemanticVersion, Url, parse_cidr, parse_ip};
 use crate::plan::{Call, Function};

@@ -8,6 +8,7 @@ mod extension;
 mod fold;
 mod inputs;
 mod named;
+mod overload;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
+use super::directory::sync_directory;
 use super::journal::JournalFile;
-use super::open::sync_directory;
 
 /// The path of a journal: that of the store file, followed by `-journal`.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageError, TableError};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::directory::sync_directory;
 use super::dry_run::DryRunFile;
 use super::journal::JournalError;
 use super::journal_path::JournalPath;
@@ -208,12 +209,6 @@ fn create(path: &Path) -> Result<(), OpenError> {
         return Err(fail(error));
     }
     sync_directory(path).map_err(fail)
-}
-
-/// Makes the name of a file durable.
-pub(super) fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
 }
 
 fn temporary_path(path: &Path) -> PathBuf {

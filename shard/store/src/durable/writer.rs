@@ -232,7 +232,7 @@ impl Writer {
 
     /// Makes the store file durable, so that the journal starts again.
     ///
-    /// Costs the time to write the changed pages, some 20 ms for a journal of 16 MiB; commits wait meanwhile.
+    /// Costs the time to write the changed pages, up to 100 ms for a journal of 16 MiB; commits wait meanwhile.
     fn checkpoint(&mut self) -> Result<(), redb::Error> {
         let nonce = if self.journal.is_some() { random_nonce()? } else { meta::NO_JOURNAL };
         self.write_all(nonce)?;
