@@ -21,8 +21,7 @@ pub(super) enum RecoveryError {
 
 /// Brings the commits of the journal into the view. `None`: the store was closed, so that it has no journal.
 ///
-/// The transaction is not durable: a start needs no room on the disk, and the journal stays until the next checkpoint.
-/// Costs some 20 µs per commit.
+/// The transaction is not durable: the journal stays until the next checkpoint.
 pub(super) fn recover(database: &Database, file: &dyn JournalFile) -> Result<Option<Journal>, RecoveryError> {
     let Numbers { revision, mut compacted, nonce } = Numbers::read(database)?;
     if nonce == meta::NO_JOURNAL {
