@@ -34,6 +34,7 @@ mod status_format;
 mod supervised;
 mod tls;
 mod tls_error;
+mod write_batch;
 
 pub use activity::{Activity, IdleReason, OpenRequest};
 pub use certificates::{NamedCertificate, ProvisionalCertificate};

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,6 +42,7 @@ use crate::slow_reader::{ReadTimeout, SlowReaderGuard};
 use crate::socket::tune_socket;
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
+use crate::write_batch::{Batched, BatchedStream};
 
 /// Length of the kernel's queue of connections that were not accepted yet.
 const BACKLOG: u32 = 1024;
@@ -326,10 +327,12 @@ fn serve_http2<'a, S: Service>(
     info: &'a ConnectionInfo,
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
     let service = hyper_service(shared, info);
+    let (stream, flusher) = BatchedStream::new(*stream);
     // The peer may be a gateway.
     let stream = FrameBudget::for_proxy(stream);
     let connection = shared.protocols.http2(shared.streams()).serve_connection(TokioIo::new(stream), service);
-    drive(shared.guard(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+    let connection = shared.guard(Batched::new(connection, flusher));
+    drive(connection, |batched| batched.connection().graceful_shutdown(), &shared.options, info)
 }
 
 fn serve_http1<'a, S: Service>(
@@ -385,9 +388,11 @@ async fn respond<S: Service>(
     }
     let version = request.version();
     request.extensions_mut().insert(info);
+    // Pinned here, because each adapter would move the future, and a moved future is copied whole.
+    let handled = pin!(async { shared.service.call(request).await });
     // `AssertUnwindSafe`: the service is shared by many requests and has to stay consistent when a future is dropped at any
     // point, so it also does after a panic.
-    match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
+    match AssertUnwindSafe(handled).catch_unwind().await {
         Ok(_) if too_slow.is_true() => {
             shared.options.count_error("slow_body");
             let mut response = response::from_status(&Status::request_timeout(), open);
