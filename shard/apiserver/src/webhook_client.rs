@@ -44,7 +44,8 @@ impl Endpoint {
         let path = format!("{path}{}", query(timeout));
         let request =
             Request::new(Method::POST, path.clone()).with_body("application/json", review.to_string());
-        let call = tokio::time::timeout(timeout, client.request_any_status(request));
+        // Boxed, because the futures of all writes would reserve its 4 KiB, and most writes call no webhook.
+        let call = Box::pin(tokio::time::timeout(timeout, client.request_any_status(request)));
         let Ok(response) = without_permit(call).await? else {
             return Err(CallError::Timeout { url: self.url(timeout), after: timeout });
         };

@@ -68,7 +68,8 @@ impl Authentication {
             _ => None,
         };
         let workspace = match cluster {
-            Some((cluster, workspaces)) => workspaces.of(&cluster).await.map(|own| (cluster, own)),
+            // Boxed, because it may ask another shard, and the future of each request would reserve 4 KiB for that.
+            Some((cluster, workspaces)) => Box::pin(workspaces.of(&cluster)).await.map(|own| (cluster, own)),
             None => None,
         };
         let outcome = match &workspace {

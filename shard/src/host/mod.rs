@@ -88,14 +88,14 @@ impl Host for ShardHost {
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let segments: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
         if let ["metrics"] = segments.as_slice() {
-            return Some(self.metrics_for(&request).await);
+            return Some(Box::pin(self.metrics_for(&request)).await);
         }
         let cluster = request.scopes.and_then(ScopeSelector::one)?;
         if let (Some(homes), ["apis", "tenancy.kcp.io", _, "workspaces", "~"]) = (&self.homes, &*segments)
             && cluster.as_str() == "root"
             && request.method == Method::GET
         {
-            return Some(homes.get(request.identity.user(), &self.authorizer).await);
+            return Some(Box::pin(homes.get(request.identity.user(), &self.authorizer)).await);
         }
         let is_inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
         let is_exempt = matches!(

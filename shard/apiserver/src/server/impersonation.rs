@@ -41,7 +41,7 @@ pub(super) async fn impersonate<H: Host>(
     let Some(wanted) = WantedUser::parse(headers)? else { return Ok(client.clone()) };
     host.check_impersonation(client.user(), &wanted.0.groups)?;
     let request = ImpersonationRequest { host, client: client.user(), wanted: &wanted.0, scopes, action };
-    let user = request.permitted_user().await.map_err(Refusal::Denied)?;
+    let user = Box::pin(request.permitted_user()).await.map_err(Refusal::Denied)?;
     let user = host.restrict_impersonated(client.user(), user, scopes)?;
     tracing::debug!(client = client.user().name, user = user.name, "impersonation");
     Ok(Arc::new(Identity::new(user, client.method(), client.expires())))

@@ -112,7 +112,7 @@ impl<H: Host> ApiServer<H> {
         exchange.count(&self.metrics, &parts, &response);
         let mut record = exchange.record.take();
         if let Some(whole) = record.take() {
-            (response, record) = audited::record(response, whole).await;
+            (response, record) = Box::pin(audited::record(response, whole)).await;
         }
         if refusal.is_some() {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
@@ -176,10 +176,10 @@ impl<H: Host> ApiServer<H> {
                 let connection = parts.extensions.get::<ConnectionInfo>();
                 let has_certificate = connection.is_some_and(|connection| connection.tls().0.is_some());
                 record.failed_authentication(&parts.headers, has_certificate);
-                record.started_and_over().await;
+                Box::pin(record.started_and_over()).await;
                 exchange.record = None;
             } else {
-                record.received().await?;
+                Box::pin(record.received()).await?;
             }
         }
         let client = authenticated?;
@@ -211,7 +211,8 @@ impl<H: Host> ApiServer<H> {
         } else {
             let limit = exchange::time_limit(&query, self.limits.duration)?;
             // Most requests are complete at the first poll, before a timer is set.
-            let limited = tokio::time::timeout(limit, carried_out);
+            // Boxed, because each adapter around a future moves it, and a moved future is copied whole.
+            let limited = tokio::time::timeout(limit, Box::pin(carried_out));
             with_permit(permit, limited).await.unwrap_or_else(|_| {
                 Err(Status::timeout("request did not complete within the allotted timeout", 0).into())
             })
