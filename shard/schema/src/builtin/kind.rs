@@ -1,7 +1,10 @@
 //! The table of built-in kinds: names, scope, verbs and subresources, as discovery shows them.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustc_hash::FxHashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::semantics::{self, Semantics};
@@ -109,10 +112,17 @@ pub fn builtin_kinds() -> &'static [BuiltinKind] {
     KINDS
 }
 
-/// The kind of a URL such as `/apis/<group>/<version>/<plural>`.
+/// The kind of a URL such as `/apis/<group>/<version>/<plural>`. One look-up by the plural name, because each key of the store
+/// is read with it.
 #[must_use]
 pub fn builtin_by_resource(group: &str, version: &str, plural: &str) -> Option<&'static BuiltinKind> {
-    KINDS.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
+    static BY_PLURAL: LazyLock<FxHashMap<&str, Vec<&BuiltinKind>>> = LazyLock::new(|| {
+        let mut kinds: FxHashMap<&str, Vec<&BuiltinKind>> = FxHashMap::default();
+        KINDS.iter().for_each(|kind| kinds.entry(kind.plural).or_default().push(kind));
+        kinds
+    });
+    let kinds = BY_PLURAL.get(plural)?;
+    kinds.iter().copied().find(|kind| kind.group == group && kind.version == version)
 }
 
 /// The kind of an object, by its group, version and kind.
