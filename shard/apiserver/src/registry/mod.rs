@@ -12,6 +12,7 @@ mod managed_fields;
 mod metadata;
 mod namespace;
 mod objects;
+mod owner_conversion;
 mod ownership;
 mod read;
 mod reservation;

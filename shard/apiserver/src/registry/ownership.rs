@@ -9,9 +9,9 @@ use fairlead_schema::apply::{
 };
 use serde_json::{Map, Value};
 
-use super::conversion::convert_for_ownership;
 use super::managed_fields::take_managed_fields;
 use super::metadata::now;
+use super::owner_conversion::OwnerConversions;
 use super::read::group_resource;
 use super::{ServedResource, Subresource, Target};
 use crate::object::ScopeAnnotations;
@@ -29,6 +29,7 @@ pub(super) struct Ownership<'w> {
     unowned: FieldSet,
     /// These, and the fields that the write cannot change.
     reset: FieldSet,
+    conversions: OwnerConversions,
 }
 
 /// The kind of the written object.
@@ -86,6 +87,22 @@ impl<'w> Ownership<'w> {
             now: now(),
             reset: reset.union(unowned.clone()),
             unowned,
+            conversions: OwnerConversions::default(),
+        }
+    }
+
+    /// Runs a comparison of owners, again after each conversion by a webhook that it lacked.
+    ///
+    /// # Errors
+    /// Those of the comparison.
+    pub(super) async fn compared<T>(
+        &self,
+        compare: impl Fn(&Self) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        match self.kind {
+            OwnedKind::Resource(resource) => self.conversions.complete(resource, || compare(self)).await,
+            // It has one version.
+            OwnedKind::Subresource(_) => compare(self),
         }
     }
 
@@ -208,11 +225,11 @@ impl ObjectVersions for Ownership<'_> {
             OwnedKind::Resource(_) | OwnedKind::Subresource(_) => return Ok(Cow::Borrowed(object)),
         };
         let to = api_version.rsplit('/').next().unwrap_or_default();
-        let mut converted = convert_for_ownership(resource, to, object.clone()).map_err(ConversionFailure)?;
+        let mut converted = self.conversions.converted(resource, to, object)?;
         if let Some(version) = resource.version(to) {
-            version.shape.prune(&mut converted);
+            version.shape.prune(converted.to_mut());
         }
-        Ok(Cow::Owned(converted))
+        Ok(converted)
     }
 
     fn reset_fields(&self, api_version: &str) -> Option<&FieldSet> {

@@ -173,7 +173,8 @@ impl StoreRegistry {
                 None => Cow::Borrowed(before.managed_fields()),
                 Some(scale) => Cow::Owned(scale.of_scale(before.managed_fields())),
             };
-            let (mut new, owners) = self.propose(target, name, (&old, &stored_owners), proposal, options)?;
+            let (mut new, owners) =
+                self.propose(target, name, (&old, &stored_owners), proposal, options).await?;
             self.check_version(target, &old, &new, name)?;
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = WriteTarget::of(target.subresource.as_deref());
@@ -256,7 +257,9 @@ impl StoreRegistry {
             Proposal::Change(_) => Err(not_found(resource, name)),
             Proposal::Apply(configuration) => {
                 let ownership = self.ownership(target, options);
-                let (object, owners) = ownership.apply(b"", None, configuration.value, options.force)?;
+                let applied =
+                    ownership.compared(|own| own.apply(b"", None, configuration.value, options.force));
+                let (object, owners) = applied.await?;
                 let mut object = self.shaped(target, object)?;
                 check_created(target, name, &mut object)?;
                 (configuration.authorize_create)().await?;
@@ -266,7 +269,7 @@ impl StoreRegistry {
     }
 
     /// The new state of an object and its owners, or those of its Scale if that is written. `stored` are the owners before.
-    fn propose(
+    async fn propose(
         &self,
         target: &Target,
         name: &str,
@@ -281,8 +284,9 @@ impl StoreRegistry {
             Proposal::Change(change) => change,
             Proposal::Apply(configuration) => {
                 let ownership = self.ownership(target, options);
-                let (object, owners) =
-                    ownership.apply(stored, Some(old), configuration.value, options.force)?;
+                let (value, force) = (configuration.value, options.force);
+                let applied = ownership.compared(|own| own.apply(stored, Some(old), value, force));
+                let (object, owners) = applied.await?;
                 return Ok((self.shaped(target, object)?, owners));
             }
         };
@@ -298,7 +302,9 @@ impl StoreRegistry {
             remove_absent(metadata);
         }
         keep_scope(self.objects.annotations(), old, &mut new);
-        let owners = self.ownership(target, options).of_updated(stored, requested.as_ref(), old, &new);
+        let ownership = self.ownership(target, options);
+        let updated = |own: &Ownership<'_>| Ok(own.of_updated(stored, requested.as_ref(), old, &new));
+        let owners = ownership.compared(updated).await?;
         Ok((new, owners))
     }
 

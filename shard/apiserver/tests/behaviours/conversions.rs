@@ -325,3 +325,41 @@ async fn a_read_in_another_version_adds_no_defaults_of_that_version() {
     let created = server.create(V2, &boat("nike", "v2", json!({"length": "3 m", "flag": "red"}))).await;
     assert_eq!(created["spec"], json!({"flag": "red"}));
 }
+
+#[tokio::test]
+async fn an_apply_in_another_version_finds_the_owner_of_a_renamed_field() {
+    let Boats { server, reviews, .. } = &Boats::start().await;
+    let apply = async |version: &str, manager: &str, spec: Value| {
+        let path = if version == "v1" { V1 } else { V2 };
+        let path = format!("{path}/argo?fieldManager={manager}");
+        let kind = [("content-type", "application/apply-patch+yaml")];
+        server.send("PATCH", &path, &kind, boat("argo", version, spec).to_string()).await
+    };
+    let created = apply("v1", "yard", json!({"metres": 3})).await.json();
+    assert_eq!(created["spec"], json!({"metres": 3}), "{created}");
+
+    let refused = apply("v2", "pilot", json!({"length": "4 m"})).await;
+    assert_eq!(refused.code, 409);
+    let cause = &refused.json()["details"]["causes"][0];
+    assert_eq!(cause["message"], "conflict with \"yard\"");
+    // As in Kubernetes, the field has its name in the version of its owner.
+    assert_eq!(cause["field"], ".spec.metres");
+
+    let same = apply("v2", "pilot", json!({"length": "3 m"})).await.json();
+    assert_eq!(same["spec"]["length"], "3 m", "the same value in another version is no conflict: {same}");
+
+    // An update takes a renamed field from both owners.
+    let mut changed = server.get(&format!("{V2}/argo")).await.json();
+    changed["spec"]["length"] = "5 m".into();
+    let updated = server.put(&format!("{V2}/argo?fieldManager=editor"), &changed).await.json();
+    let owners: Vec<_> = updated["metadata"]["managedFields"].as_array().unwrap().iter().collect();
+    let owns_length = |manager: &str| {
+        let own = owners.iter().find(|own| own["manager"] == manager);
+        own.is_some_and(|own| {
+            let spec = &own["fieldsV1"]["f:spec"];
+            spec["f:length"].is_object() || spec["f:metres"].is_object()
+        })
+    };
+    assert!(owns_length("editor") && !owns_length("yard") && !owns_length("pilot"), "{updated:#}");
+    assert!(!reviews.lock().unwrap().is_empty());
+}

@@ -123,7 +123,11 @@ pub(super) fn prune_converted(resource: &ServedResource, version: &str, object: 
     }
 }
 
-fn convert(resource: &ServedResource, to: &str, mut object: Value) -> Result<Value, String> {
+/// Converts a tree without a webhook.
+///
+/// # Errors
+/// The reason why the object cannot be expressed in the version.
+pub(super) fn convert(resource: &ServedResource, to: &str, mut object: Value) -> Result<Value, String> {
     if version_of(&object) == to {
         return Ok(object);
     }
@@ -136,27 +140,6 @@ fn convert(resource: &ServedResource, to: &str, mut object: Value) -> Result<Val
         fields.insert("apiVersion".into(), resource.api_version(to).into());
     }
     Ok(object)
-}
-
-/// Converts a tree so that the fields of two versions can be compared. A webhook is not called: the owners of fields are
-/// recorded per version, and fields that the versions name alike keep their owners.
-///
-/// # Errors
-/// The reason why the object cannot be expressed in the version.
-pub(super) fn convert_for_ownership(
-    resource: &ServedResource,
-    to: &str,
-    mut object: Value,
-) -> Result<Value, String> {
-    match &resource.conversion {
-        Conversion::Webhook(_) => {
-            if let Some(fields) = object.as_object_mut() {
-                fields.insert("apiVersion".into(), resource.api_version(to).into());
-            }
-            Ok(object)
-        }
-        Conversion::None | Conversion::Function(_) => convert(resource, to, object),
-    }
 }
 
 /// The version part of an object's apiVersion.
