@@ -5,7 +5,7 @@ use fairlead_client::{Impersonation, Request, Token};
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 
-use crate::support::{Cache, Pki, code, collection};
+use crate::support::{Cache, Pki, code, collection, typed};
 
 const SHARDS: &str = "core.kcp.io/v1alpha1/shards";
 
@@ -13,7 +13,7 @@ const SHARDS: &str = "core.kcp.io/v1alpha1/shards";
 #[tokio::test]
 async fn only_masters_are_allowed() {
     let cache = Cache::start().await;
-    let shard = json!({"metadata": {"name": "s1"}});
+    let shard = typed(SHARDS, json!({"metadata": {"name": "s1"}}));
     cache
         .master()
         .create::<Value>(&collection("s1", "root", SHARDS), &shard, &Default::default())
@@ -46,7 +46,7 @@ async fn only_masters_are_allowed() {
         let created = client
             .create::<Value>(
                 &collection("s1", "root", SHARDS),
-                &json!({"metadata": {"name": "s2"}}),
+                &typed(SHARDS, json!({"metadata": {"name": "s2"}})),
                 &Default::default(),
             )
             .await;

@@ -1,13 +1,17 @@
 use fairlead_client::{DeleteOptions, PatchType, Preconditions, WriteOptions};
 use serde_json::{Value, json};
 
-use crate::support::{Cache, code, collection, names};
+use crate::support::{Cache, code, collection, names, typed};
 
 const EXPORTS: &str = "apis.kcp.io/v1alpha2/apiexports";
 const ROLES: &str = "rbac.authorization.k8s.io/v1/clusterroles";
 
 fn copy(name: &str) -> Value {
-    json!({
+    copy_of(EXPORTS, name)
+}
+
+fn copy_of(resource: &str, name: &str) -> Value {
+    let object = json!({
         "metadata": {
             "name": name,
             "uid": "11111111-1111-1111-1111-111111111111",
@@ -19,7 +23,8 @@ fn copy(name: &str) -> Value {
         },
         "spec": {"anything": {"goes": [1, null]}},
         "status": {"phase": "Ready"},
-    })
+    });
+    typed(resource, object)
 }
 
 #[tokio::test]
@@ -197,12 +202,13 @@ async fn names_are_not_validated_again() {
     let master = cache.master();
     let collection_path = collection("s1", "root", ROLES);
     let name = "system:kcp:Authenticated:access";
-    master.create::<Value>(&collection_path, &copy(name), &WriteOptions::default()).await.unwrap();
+    master.create::<Value>(&collection_path, &copy_of(ROLES, name), &WriteOptions::default()).await.unwrap();
     let path = format!("{collection_path}/system%3Akcp%3AAuthenticated%3Aaccess");
     let found: Value = master.get_json(&path).await.unwrap();
     assert_eq!(found["metadata"]["name"], name);
     for name in ["a/b", "..", ""] {
-        let created = master.create::<Value>(&collection_path, &copy(name), &WriteOptions::default()).await;
+        let created =
+            master.create::<Value>(&collection_path, &copy_of(ROLES, name), &WriteOptions::default()).await;
         assert_eq!(code(created), 422, "{name:?}");
     }
 }

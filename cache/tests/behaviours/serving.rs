@@ -4,7 +4,7 @@ use fairlead_client::{Client, Event, ListWatch, ObjectHead, Reflector, Reflector
 use fairlead_store::{Range, Store};
 use serde_json::{Value, json};
 
-use crate::support::{Cache, code, collection, names};
+use crate::support::{Cache, code, collection, names, typed};
 
 const CLUSTERS: &str = "core.kcp.io/v1alpha1/logicalclusters";
 const EXPORTS: &str = "apis.kcp.io/v1alpha1/apiexports";
@@ -12,6 +12,7 @@ const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn create(client: &Client, shard: &str, cluster: &str, resource: &str, name: &str) {
     let object = json!({"metadata": {"name": name, "labels": {"at": cluster}, "annotations": {"kcp.io/shard": shard}}});
+    let object = typed(resource, object);
     client
         .create::<Value>(&collection(shard, cluster, resource), &object, &WriteOptions::default())
         .await

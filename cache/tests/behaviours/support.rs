@@ -147,6 +147,22 @@ pub fn collection(shard: &str, cluster: &str, resource: &str) -> String {
     format!("/services/cache/shards/{shard}/clusters/{cluster}/apis/{resource}")
 }
 
+/// An object with its apiVersion and kind, of a resource such as `core.kcp.io/v1alpha1/shards`.
+pub fn typed(resource: &str, mut object: Value) -> Value {
+    let (api_version, plural) = resource.rsplit_once('/').unwrap();
+    object["apiVersion"] = api_version.into();
+    object["kind"] = match plural {
+        "apiexports" => "APIExport",
+        "clusterroles" => "ClusterRole",
+        "customresourcedefinitions" => "CustomResourceDefinition",
+        "logicalclusters" => "LogicalCluster",
+        "shards" => "Shard",
+        other => panic!("the kind of {other} is missing here"),
+    }
+    .into();
+    object
+}
+
 /// The names of a list's items.
 pub fn names(list: &Value) -> Vec<String> {
     let item = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();

@@ -120,7 +120,11 @@ impl TestCache {
     /// Writes an object for a shard, as another shard would.
     pub(crate) async fn create(&self, resource: &CacheResource, shard: &str, cluster: &str, object: &Value) {
         let path = resource.collection(shard, cluster);
-        self.client().create::<Value>(&path, object, &WriteOptions::default()).await.unwrap();
+        let mut object = object.clone();
+        let definition = fairlead_api::resource(&resource.name.group, &resource.name.resource).unwrap();
+        object["apiVersion"] = format!("{}/{}", resource.name.group, resource.version).into();
+        object["kind"] = definition.kind.into();
+        self.client().create::<Value>(&path, &object, &WriteOptions::default()).await.unwrap();
     }
 
     /// All copies by `<resource>/<shard>/<cluster>/<name>`.

@@ -1,10 +1,9 @@
 //! Request bodies: read up to a limit, decoded, checked against the schema.
 
 use bytes::Bytes;
-use fairlead_names::Origin;
 use fairlead_process::Status;
 use fairlead_schema::{
-    decode_json, decode_protobuf, decode_yaml, has_protobuf_form, looks_like_json, strict_error,
+    DecodeError, decode_json, decode_protobuf, decode_yaml, has_protobuf_form, looks_like_json, strict_error,
     strict_findings, whole_numbers_to_integers,
 };
 use http::HeaderMap;
@@ -44,20 +43,26 @@ pub(super) struct Document {
     pub(super) duplicates: Vec<String>,
 }
 
-/// Decodes a body by its Content-Type.
+/// Decodes a body by its Content-Type, in which protobuf has the given type. `refuse` makes the error of JSON and YAML that cannot be
+/// read.
 ///
 /// # Errors
-/// 400 with the position, 415 for a media type that is not supported.
-pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) -> Result<Document, Status> {
-    let refused = |error: &dyn core::fmt::Display| Status::bad_request(error.to_string());
+/// That of `refuse`, 400 for protobuf that cannot be read, 415 for a media type that is not supported.
+pub(super) fn decode(
+    headers: &HeaderMap,
+    bytes: &[u8],
+    (api_version, kind): (&str, &str),
+    refuse: impl Fn(&DecodeError) -> Status,
+) -> Result<Document, Status> {
     let decoded = match BodyFormat::of(headers).map_err(|error| negotiation_status(&error))? {
-        BodyFormat::Json => decode_json(bytes, MAX_BODY).map_err(|error| refused(&error))?,
-        BodyFormat::Yaml => decode_yaml(bytes, MAX_BODY).map_err(|error| refused(&error))?,
-        BodyFormat::Protobuf if !has_protobuf_form(expected.0, expected.1) => {
+        BodyFormat::Json => decode_json(bytes, MAX_BODY).map_err(|error| refuse(&error))?,
+        BodyFormat::Yaml => decode_yaml(bytes, MAX_BODY).map_err(|error| refuse(&error))?,
+        BodyFormat::Protobuf if !has_protobuf_form(api_version, kind) => {
             return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
         }
         BodyFormat::Protobuf => {
-            let value = decode_protobuf(bytes, expected.0, expected.1).map_err(|error| refused(&error))?;
+            let value = decode_protobuf(bytes, api_version, kind)
+                .map_err(|error| Status::bad_request(error.to_string()))?;
             return Ok(Document { value, duplicates: Vec::new() });
         }
     };
@@ -89,60 +94,6 @@ pub(super) fn decode_configuration(
         FieldValidation::Warn => warnings.extend(strict_findings(&decoded.duplicate_fields, &[])),
     }
     Ok(decoded.value)
-}
-
-/// Checks that apiVersion and kind of an object match the URL, and fills in missing ones.
-///
-/// # Errors
-/// 400 for another kind or version.
-pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Status> {
-    let (api_version, kind) = expected_kind(target);
-    let Some(fields) = object.as_object_mut() else {
-        return Err(Status::bad_request("the object provided is not a JSON object"));
-    };
-    let given = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
-    if target.resource.origin == Origin::BuiltIn
-        && (![&*api_version, ""].contains(&given("apiVersion")) || ![&*kind, ""].contains(&given("kind")))
-    {
-        let (given_version, given_kind) = (given("apiVersion"), given("kind"));
-        return Err(Status::bad_request(format!(
-            "{given_kind} in version {given_version:?} cannot be handled as a {kind}: the request is about \
-             {kind} in version {api_version:?}"
-        )));
-    }
-    for (field, expected) in [("apiVersion", &api_version), ("kind", &kind)] {
-        match fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()) {
-            Some(given) if given == expected => {}
-            Some(given) if field == "apiVersion" => {
-                return Err(Status::bad_request(format!(
-                    "the API version in the data ({given}) does not match the expected API version ({expected})"
-                )));
-            }
-            Some(given) => {
-                return Err(Status::bad_request(format!(
-                    "the kind in the data ({given}) does not match the expected kind ({expected})"
-                )));
-            }
-            None => {
-                fields.insert(field.into(), expected.clone().into());
-            }
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn expected_kind(target: &Target) -> (String, String) {
-    let resource = &target.resource;
-    let own = || (resource.api_version(&target.version), resource.kind.to_string());
-    let Some(subresource) =
-        target.subresource.as_deref().and_then(|name| resource.subresource(&target.version, name))
-    else {
-        return own();
-    };
-    match subresource.kind {
-        Some((group, version, kind)) => (format!("{group}/{version}"), kind.to_owned()),
-        None => own(),
-    }
 }
 
 /// Drops unknown fields and applies defaults. Unknown and duplicate fields are refused, warned of or

@@ -2,6 +2,7 @@
 
 mod audited;
 mod body;
+mod body_type;
 mod exchange;
 mod impersonation;
 mod limits;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fairlead_process::{Status, StatusCause, StatusDetails, StatusReason};
+use fairlead_schema::DecodeError;
 use fairlead_schema::builtin::{BuiltinKind, builtin_by_kind};
 use fairlead_schema::patch::{
     JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::body::{self, Document};
+use super::body_type::ExpectedType;
 use super::read::{list_options, options_status};
 use super::{ApiServer, Context, forbidden_because, negotiation_status};
 use crate::host::{Action, Attributes, Host};
@@ -97,10 +99,11 @@ impl<H: Host> ApiServer<H> {
         let patch = PatchDocument::read(kind, target, &bytes)?;
         let options = WriteOptions { uses_managed_fields: patch.uses_managed_fields(), ..options };
         let found = Mutex::new(Vec::new());
+        let expected = ExpectedType::of(target);
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(group_resource(&target.resource), name))?;
             let mut document = Document { value: patch.apply(old)?, duplicates: patch.duplicates.clone() };
-            body::check_kind(target, &mut document.value)?;
+            expected.check_patched(&mut document.value, target)?;
             let mut warnings = Vec::new();
             let validation = options.field_validation.unwrap_or_default();
             body::apply_schema(target, &mut document, validation, &mut warnings)
@@ -264,10 +267,12 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let (api_version, kind) = body::expected_kind(target);
+    let expected = ExpectedType::of(target);
     let bytes = body::read(body).await?;
-    let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
-    body::check_kind(target, &mut document.value)?;
+    let own = (&*expected.api_version, &*expected.kind);
+    let refuse = |error: &DecodeError| expected.undecodable(error, &bytes);
+    let mut document = body::decode(&context.parts.headers, &bytes, own, refuse)?;
+    expected.check(&mut document.value, &bytes, target)?;
     body::apply_schema(target, &mut document, options.field_validation.unwrap_or_default(), warnings)?;
     if let Some(record) = context.record {
         record.request_object(&document.value);
@@ -310,7 +315,11 @@ where
     let bytes = body::read(body).await?;
     let body = match bytes.is_empty() {
         true => Value::Null,
-        false => body::decode(&context.parts.headers, &bytes, ("meta.k8s.io/v1", "DeleteOptions"))?.value,
+        false => {
+            let own = ("meta.k8s.io/v1", "DeleteOptions");
+            let refuse = |error: &DecodeError| Status::bad_request(error.to_string());
+            body::decode(&context.parts.headers, &bytes, own, refuse)?.value
+        }
     };
     if let Some(record) = context.record.filter(|_| !body.is_null()) {
         record.request_object(&body);

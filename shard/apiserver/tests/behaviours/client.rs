@@ -108,12 +108,14 @@ impl Server {
         self.send("GET", path, &[("accept", accept)], "").await
     }
 
+    /// Posts an object, with the type of the path if it has none; [`send`](Self::send) sends what it gets.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> TestResponse {
-        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+        self.send("POST", path, &[("content-type", "application/json")], typed(path, body)).await
     }
 
+    /// As [`post`](Self::post).
     pub(crate) async fn put(&self, path: &str, body: &Value) -> TestResponse {
-        self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+        self.send("PUT", path, &[("content-type", "application/json")], typed(path, body)).await
     }
 
     pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> TestResponse {
@@ -157,6 +159,27 @@ impl Server {
         self.hub().wait(revision).await.unwrap();
         revision
     }
+}
+
+/// An object with apiVersion and kind: those of the path if it has none. The kinds of the tests' resources are their singular names.
+fn typed(path: &str, object: &Value) -> String {
+    let mut object = object.clone();
+    let segments: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
+    let below = segments.iter().position(|segment| *segment == "apis").map(|at| &segments[at + 1..]);
+    if let (Some([group, version, below @ ..]), Some(fields)) = (below, object.as_object_mut()) {
+        let resource = match below {
+            ["namespaces", _, resource, ..] | [resource, ..] => *resource,
+            [] => "",
+        };
+        let kind = resource.trim_end_matches('s');
+        let kind: String =
+            kind.chars().take(1).flat_map(char::to_uppercase).chain(kind.chars().skip(1)).collect();
+        if !fields.contains_key("kind") && ["Widget", "Gadget", "Ruled", "Boat", "Fleet"].contains(&&*kind) {
+            fields.entry("apiVersion").or_insert_with(|| format!("{group}/{version}").into());
+            fields.insert("kind".to_owned(), kind.into());
+        }
+    }
+    object.to_string()
 }
 
 /// A whole response.

@@ -65,7 +65,7 @@ async fn refused_patches_state_the_reason() {
         (&map, "application/apply-patch+yaml", "{}", 422, "Invalid"),
         (&widget, "application/strategic-merge-patch+json", "{}", 415, "UnsupportedMediaType"),
         (&widget, "application/merge-patch+json", r#"{"spec":{"color":"pink"}}"#, 422, "Invalid"),
-        (&widget, "application/merge-patch+json", r#"{"kind":"Gadget"}"#, 400, "BadRequest"),
+        (&widget, "application/merge-patch+json", r#"{"kind":"Gadget"}"#, 422, "Invalid"),
         ("/api/v1/namespaces/default/configmaps/none", "application/merge-patch+json", "{}", 404, "NotFound"),
     ];
     for (path, content_type, body, code, reason) in table {

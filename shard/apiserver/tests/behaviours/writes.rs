@@ -107,7 +107,8 @@ async fn whole_numbers_with_a_fraction_are_refused_for_integers_of_built_in_kind
                 .to_owned()
         )
     );
-    let widget = r#"{"metadata":{"name":"w"},"spec":{"size":1.0}}"#;
+    let widget =
+        r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1.0}}"#;
     let created = server.send("POST", WIDGETS, JSON, widget).await;
     assert_eq!((created.code.as_u16(), created.json()["spec"]["size"].to_string()), (201, "1".to_owned()));
     let events = "/api/v1/namespaces/default/events";
@@ -191,7 +192,8 @@ async fn refused_creates_state_the_reason() {
             "BadRequest",
             "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
         ),
-        (CONFIG_MAPS, r#"{"metadata":"#, 400, "BadRequest", "line 1"),
+        (CONFIG_MAPS, r#"{"metadata":"#, 400, "BadRequest", "unexpected end of JSON input"),
+        (CONFIG_MAPS, r#"{"metadata":}"#, 400, "BadRequest", "line 1"),
         (CONFIG_MAPS, "", 400, "BadRequest", ""),
         (CONFIG_MAPS, "[]", 400, "BadRequest", ""),
         (CONFIG_MAPS, r#"{"metadata":[]}"#, 400, "BadRequest", ""),
@@ -212,38 +214,24 @@ async fn refused_creates_state_the_reason() {
         ),
         (
             WIDGETS,
-            r#"{"metadata":{"name":"w"},"spec":{}}"#,
+            r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{}}"#,
             409,
             "AlreadyExists",
             "widgets.example.com \"w\" already exists",
         ),
         (
             WIDGETS,
-            r#"{"metadata":{"name":"x"},"spec":{"color":"pink"}}"#,
+            r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"color":"pink"}}"#,
             422,
             "Invalid",
             "Widget.example.com \"x\" is invalid: spec.color: Unsupported value: \"pink\": supported values: \"red\", \"green\", \"blue\"",
         ),
         (
             WIDGETS,
-            r#"{"metadata":{"name":"x"}}"#,
+            r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"}}"#,
             422,
             "Invalid",
             "Widget.example.com \"x\" is invalid: spec: Required value",
-        ),
-        (
-            WIDGETS,
-            r#"{"apiVersion":"example.com/v2","metadata":{"name":"x"},"spec":{}}"#,
-            400,
-            "BadRequest",
-            "the API version in the data (example.com/v2) does not match the expected API version (example.com/v1)",
-        ),
-        (
-            WIDGETS,
-            r#"{"kind":"Gadget","metadata":{"name":"x"},"spec":{}}"#,
-            400,
-            "BadRequest",
-            "the kind in the data (Gadget) does not match the expected kind (Widget)",
         ),
     ];
     for (path, body, code, reason, message) in table {
@@ -387,7 +375,8 @@ async fn unknown_and_duplicate_fields_are_refused_warned_of_or_ignored() {
             assert_eq!(response.failure().2, message);
         }
     }
-    let custom = r#"{"metadata":{"name":"w","odd":1},"spec":{"bogus":{"é":1}}}"#;
+    let custom = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","odd":1},
+        "spec":{"bogus":{"é":1}}}"#;
     let response = server.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), JSON, custom).await;
     assert_eq!(
         response.failure().2,
@@ -633,4 +622,96 @@ async fn a_terminating_namespace_rejects_creates() {
     let finalize = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}, "spec": {"finalizers": []}});
     assert_eq!(server.put("/api/v1/namespaces/default/finalize", &finalize).await.code, 200);
     assert_eq!(server.get("/api/v1/namespaces/default").await.code, 404);
+}
+
+#[tokio::test]
+async fn a_body_needs_the_type_of_its_url_unless_its_kind_is_built_in() {
+    let server = Server::start().await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    let unrecognized = |reason: &str, summary: &str| {
+        format!("the object provided is unrecognized (must be of type Widget): {reason} ({summary})")
+    };
+    let missing =
+        |body: &str, summary: &str| unrecognized(&format!("Object 'Kind' is missing in '{body}'"), summary);
+    let no_text = |given: &str, at: &str| {
+        format!("couldn't get version/kind; json parse error: json: cannot unmarshal {given} into Go {at}")
+    };
+    let structure = r#"value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let mismatch = |given: &str| {
+        format!(
+            "the API version in the data ({given}) does not match the expected API version (example.com/v1)"
+        )
+    };
+    let no_kind = r#"{"apiVersion":"example.com/v1","metadata":{"name":"w"}}"#;
+    let null_kind = r#"{"apiVersion":"example.com/v1","kind":null,"metadata":{"name":"w"}}"#;
+    let begin = r#"{"apiVersion":"example.com/v1" ..."#;
+    // As recorded with kcp.
+    let table: Vec<(&str, u16, String)> = vec![
+        (no_kind, 400, missing(no_kind, begin)),
+        (null_kind, 400, missing(null_kind, begin)),
+        (
+            r#"{"metadata":{"name":"w"}}"#,
+            400,
+            missing(r#"{"metadata":{"name":"w"}}"#, r#"{"metadata":{"name":"w"}}"#),
+        ),
+        ("null", 400, missing("null", "6e756c6c")),
+        (
+            "",
+            400,
+            unrecognized(
+                "couldn't get version/kind; json parse error: unexpected end of JSON input",
+                "<empty>",
+            ),
+        ),
+        ("[1]", 400, unrecognized(&no_text("array", structure), "5b315d")),
+        (
+            r#"{"apiVersion":"example.com/v1","kind":3}"#,
+            400,
+            unrecognized(&no_text("number", "struct field .kind of type string"), begin),
+        ),
+        (
+            r#"{"apiVersion":"a/b/c","kind":"Widget"}"#,
+            400,
+            unrecognized("unexpected GroupVersion string: a/b/c", r#"{"apiVersion":"a/b/c","kind":" ..."#),
+        ),
+        (r#"{"kind":"Widget","metadata":{"name":"w"}}"#, 400, mismatch("")),
+        (r#"{"apiVersion":"example.com/v2","kind":"Widget"}"#, 400, mismatch("example.com/v2")),
+        (
+            r#"{"apiVersion":"example.com/v1","kind":"Wodget","metadata":{"name":"w"}}"#,
+            422,
+            r#"Wodget.example.com "w" is invalid: kind: Invalid value: "Wodget": must be Widget"#.to_owned(),
+        ),
+    ];
+    let path = format!("{WIDGETS}/w");
+    for (body, code, message) in &table {
+        for (method, path) in [("POST", WIDGETS), ("PUT", &path)] {
+            let headers = [("content-type", "application/json")];
+            let failure = server.send(method, path, &headers, (*body).to_owned()).await.failure();
+            assert_eq!((failure.0, &*failure.2), (*code, &**message), "{method} {body}");
+        }
+    }
+    let yaml = [("content-type", "application/yaml")];
+    let failure = server.send("POST", WIDGETS, &yaml, "metadata:\n  name: y\n").await.failure();
+    let body = "metadata:\n  name: y\n";
+    assert_eq!(failure.2, missing(body, "6d657461646174613a0a20206e616d653a20790a"));
+
+    let merge = [("content-type", "application/merge-patch+json")];
+    for (patch, message) in [
+        (r#"{"kind":null}"#, r#" "" is invalid: patch: Invalid value: "#),
+        (
+            r#"{"kind":"Wodget"}"#,
+            r#"Wodget.example.com "w" is invalid: kind: Invalid value: "Wodget": must be Widget"#,
+        ),
+        (
+            r#"{"apiVersion":"example.com/v2"}"#,
+            r#"Widget.example.com "w" is invalid: apiVersion: Invalid value: "example.com/v2": must be example.com/v1"#,
+        ),
+    ] {
+        let failure = server.send("PATCH", &path, &merge, patch).await.failure();
+        assert!(failure.0 == 422 && failure.2.starts_with(message), "{patch}: {failure:?}");
+    }
+
+    let headers = [("content-type", "application/json")];
+    let created = server.send("POST", CONFIG_MAPS, &headers, r#"{"metadata":{"name":"c"}}"#).await.json();
+    assert_eq!((&created["apiVersion"], &created["kind"]), (&json!("v1"), &json!("ConfigMap")));
 }
