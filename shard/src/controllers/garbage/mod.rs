@@ -6,7 +6,7 @@ mod misplaced;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, ObjectChange, ObjectEvent};
@@ -35,7 +35,10 @@ use misplaced::MisplacedOwners;
 /// The manager of the fields that the collector changes; kcp's server has this name.
 const MANAGER: &str = "kcp";
 /// Dependents of one owner that are processed at the same time. Their commits share durable writes.
-const CONCURRENT_DEPENDENTS: usize = 64;
+const CONCURRENT_DEPENDENTS: usize = 32;
+/// The longest pause between two groups of dependents. A pause is as long as the group before it took, so that an owner with tens of
+/// thousands of dependents leaves half of the time to the requests of other logical clusters.
+const MAX_GROUP_PAUSE: Duration = Duration::from_millis(20);
 /// Pause before a foreground deletion looks for remaining dependents again, if no event of one comes before.
 const FOREGROUND_PAUSE: Duration = Duration::from_secs(1);
 /// Blocking dependents from which each event requeues their owner, which reads all of them. With more, the pause does.
@@ -221,12 +224,16 @@ impl GarbageCollector {
         deleted: Option<&str>,
     ) -> Result<(), Status> {
         for part in dependents.chunks(CONCURRENT_DEPENDENTS) {
+            let began = Instant::now();
             let mut checks = FuturesUnordered::new();
             for dependent in part {
                 checks.push(self.check(cluster, dependent, deleted));
             }
             while let Some(checked) = checks.next().await {
                 checked?;
+            }
+            if part.len() == CONCURRENT_DEPENDENTS {
+                tokio::time::sleep(began.elapsed().min(MAX_GROUP_PAUSE)).await;
             }
         }
         Ok(())
