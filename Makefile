@@ -24,10 +24,11 @@ test: build
 bench: build
 	@BIN=$(BIN) DIR=target/bench PORT=$(BENCH_PORT) deploy/bench.sh $(ARGS)
 
-## Measure the API server of a shard beside its goals, and beside a Go kcp if KCP names its program; needs an idle machine.
+## Measure the API server of a shipped shard beside its goals, and beside a Go kcp if KCP names its program; needs an idle machine.
 ## ARGS='--only get,list' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
 bench-apiserver: build
-	@ulimit -n $$(ulimit -Hn) && $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
+	cargo build --profile dist -p fairlead-shard --bins
+	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR=target/dist $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:

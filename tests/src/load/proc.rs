@@ -53,6 +53,21 @@ impl ObservedProcess {
 }
 
 impl ObservedProcess {
+    /// CPU time of the threads that exist now, from the scheduler (`/proc/<pid>/task/<tid>/schedstat`): exact where
+    /// [`Sample::cpu`] has units of 10 ms. Without the time of threads that have ended.
+    pub(super) fn thread_time(&self) -> Result<Duration, LoadError> {
+        let failed = |source| LoadError::Process { name: self.name.clone(), source };
+        let mut total = Duration::ZERO;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid)).map_err(failed)? {
+            // A thread may end meanwhile.
+            let Ok(stat) = std::fs::read_to_string(thread.map_err(failed)?.path().join("schedstat")) else {
+                continue;
+            };
+            total += run_time(&stat).ok_or_else(|| failed(std::io::ErrorKind::InvalidData.into()))?;
+        }
+        Ok(total)
+    }
+
     /// Sets the peak of the resident memory to its current size (proc(5), `clear_refs`).
     pub(super) fn reset_peak(&self) -> Result<(), LoadError> {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5")
@@ -130,6 +145,11 @@ fn cpu_time(stat: &str) -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
+/// The first field of `schedstat`: nanoseconds on a CPU.
+fn run_time(stat: &str) -> Option<Duration> {
+    stat.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// A field of `/proc/<pid>/status` in kB, as bytes.
 fn memory(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -145,6 +165,8 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 9 0 1 1 1";
         assert_eq!(cpu_time(stat), Some(Duration::from_secs(3)));
         assert_eq!(cpu_time("garbage"), None);
+        assert_eq!(run_time("643327 0 1"), Some(Duration::from_nanos(643_327)));
+        assert_eq!(run_time(""), None);
     }
 
     #[test]
@@ -153,6 +175,7 @@ mod tests {
         let own = ObservedProcess::parse(&format!("me={pid}")).unwrap();
         let sample = own.sample().unwrap();
         assert!(sample.resident > 0 && sample.peak >= sample.resident / 2);
+        assert!(own.thread_time().unwrap() > Duration::ZERO);
         assert!(ObservedProcess::parse("me").is_err() && ObservedProcess::parse("me=x").is_err());
         assert!(ObservedProcess { name: "nobody".into(), pid: u32::MAX }.sample().is_err());
     }

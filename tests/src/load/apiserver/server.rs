@@ -141,6 +141,11 @@ impl Server {
         self.target.processes[0].sample()
     }
 
+    /// CPU time so far, exact enough for some hundred requests; see [`ObservedProcess::thread_time`].
+    pub(super) fn thread_time(&self) -> Result<Duration, LoadError> {
+        self.target.processes[0].thread_time()
+    }
+
     /// Begins a measurement of the resources.
     pub(super) fn meter(&self) -> Result<Meter<'_>, LoadError> {
         self.target.processes[0].reset_peak()?;
