@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -15,13 +16,21 @@ use crate::slow_reader::GRACE;
 
 /// Bytes that extend the deadline by one second.
 const BYTES_PER_SECOND: u64 = 512;
+/// Bytes that are read of a body that the service has dropped, and the time for them.
+const MAX_DRAINED: usize = 4 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The body of a request. Reading fails when the client takes longer than the settings allow
 /// (`slowClients.requestBodyTimeout`). Only time in which the service waits for data counts. The server then responds with
 /// 408, whatever response the service returns.
+///
+/// A service may respond before it has read the body. The rest is then read and dropped, up to 4 MiB: over HTTP/1.1 the client
+/// otherwise gets a connection error instead of the response, and over HTTP/2 data that arrives for a stream that the server has
+/// reset counts as an error of the peer, so that many refused uploads would end the connection, which may be a proxy's.
 #[derive(Debug)]
 pub struct RequestBody {
-    incoming: Incoming,
+    /// `None` once it has ended.
+    incoming: Option<Incoming>,
     /// Boxed, because most requests have no body.
     deadline: Option<Box<Deadline>>,
 }
@@ -64,7 +73,7 @@ impl RequestBody {
     /// `allowed` is the time for the body, plus one second per [`BYTES_PER_SECOND`] bytes.
     pub(crate) fn new(incoming: Incoming, allowed: Duration) -> (Self, TooSlow) {
         if incoming.is_end_stream() {
-            return (Self { incoming, deadline: None }, TooSlow::default());
+            return (Self { incoming: None, deadline: None }, TooSlow::default());
         }
         let too_slow = Arc::new(AtomicBool::new(false));
         let deadline = Deadline {
@@ -76,7 +85,28 @@ impl RequestBody {
             has_grace: false,
             too_slow: Arc::clone(&too_slow),
         };
-        (Self { incoming, deadline: Some(Box::new(deadline)) }, TooSlow(Some(too_slow)))
+        (Self { incoming: Some(incoming), deadline: Some(Box::new(deadline)) }, TooSlow(Some(too_slow)))
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let rest = self.incoming.take().filter(|incoming| !incoming.is_end_stream());
+        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
+            // Nothing depends on the result.
+            drop(runtime.spawn(tokio::time::timeout(DRAIN_TIME, drain(rest))));
+        }
+    }
+}
+
+/// Reads a body and drops it.
+async fn drain(mut body: Incoming) {
+    let mut drained = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        drained += frame.data_ref().map_or(0, Bytes::len);
+        if drained > MAX_DRAINED {
+            return;
+        }
     }
 }
 
@@ -122,14 +152,17 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Self { incoming, deadline } = self.get_mut();
+        let this = self.get_mut();
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
         let polled = Pin::new(incoming).poll_frame(context).map_err(RequestBodyError::Broken);
-        match (&polled, deadline) {
+        match (&polled, &mut this.deadline) {
             (Poll::Ready(Some(Ok(frame))), Some(deadline)) => {
                 deadline.on_data(frame.data_ref().map_or(0, Bytes::len));
             }
+            (Poll::Ready(None | Some(Err(_))), _) => this.incoming = None,
             (Poll::Pending, Some(deadline)) => {
                 ready!(deadline.poll_expired(context));
+                this.incoming = None;
                 return Poll::Ready(Some(Err(RequestBodyError::TooSlow)));
             }
             _ => {}
@@ -138,10 +171,10 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

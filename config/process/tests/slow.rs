@@ -212,3 +212,50 @@ async fn a_response_whose_end_is_unread_is_released_with_its_idle_connection() {
     assert!(response.into_body().collect().await.is_err());
     assert_eq!(server.metric(SLOW_READER), Some(0.0));
 }
+
+/// Refuses all requests without reading their bodies.
+async fn refuse(_request: Request<RequestBody>) -> Response<Full<Bytes>> {
+    Response::builder().status(403).body(Full::default()).unwrap()
+}
+
+#[tokio::test]
+async fn refused_uploads_end_no_http2_connection() {
+    const UPLOADS: usize = 400;
+    let server = TestServer::start(refuse);
+    let sender = server.http2().await;
+    let upload = || {
+        let mut sender = sender.clone();
+        async move {
+            sender.ready().await.unwrap();
+            let body = Full::new(Bytes::from(vec![b'x'; 200_000]));
+            sender.send_request(get("/").map(|_| body)).await.unwrap().status()
+        }
+    };
+    let uploads = stream::iter((0..UPLOADS).map(|_| upload())).buffer_unordered(60);
+    let refused = timeout(LIMIT, uploads.filter(|status| core::future::ready(*status == 403)).count()).await;
+    assert_eq!(refused, Ok(UPLOADS));
+    assert!(!sender.is_closed());
+}
+
+#[tokio::test]
+async fn a_refused_upload_over_http1_gets_its_response_and_the_connection_continues() {
+    let server = TestServer::start(refuse);
+    let mut connection = server.connect(&server.pki.client(&[b"http/1.1"])).await.unwrap();
+    let upload = async {
+        for _ in 0..10 {
+            let head = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
+            connection.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..100 {
+                connection.write_all(&[b'x'; 10_000]).await.unwrap();
+            }
+            connection.flush().await.unwrap();
+            let mut response = Vec::new();
+            while !response.ends_with(b"\r\n\r\n") {
+                response.push(connection.read_u8().await.unwrap());
+            }
+            let response = String::from_utf8(response).unwrap();
+            assert!(response.starts_with("HTTP/1.1 403") && !response.contains("close"), "{response}");
+        }
+    };
+    timeout(LIMIT, upload).await.expect("all uploads get responses");
+}
