@@ -85,6 +85,7 @@ pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
 pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeError> {
     check_size(body, max_bytes)?;
     let text = std::str::from_utf8(body).map_err(|error| DecodeError::Yaml { message: error.to_string() })?;
+    let text = without_empty_end(text);
     let mut state = DecodeState::default();
     let result =
         serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
@@ -98,7 +99,9 @@ pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<DecodedBody, DecodeE
         Err(_) if state.is_too_deep => Err(too_deep()),
         Err(error) => {
             let message = error.to_string();
-            if is_beyond_budget(&error, &message) {
+            if message.starts_with("budget breached: Documents") {
+                Err(DecodeError::Yaml { message: "the body has more than one document".to_owned() })
+            } else if is_beyond_budget(&error, &message) {
                 Err(DecodeError::TooComplex { message })
             } else {
                 Err(DecodeError::Yaml { message })
@@ -176,6 +179,20 @@ fn check_size(body: &[u8], limit: usize) -> Result<(), DecodeError> {
 
 fn too_deep() -> DecodeError {
     DecodeError::TooComplex { message: format!("nested deeper than {MAX_DEPTH} levels") }
+}
+
+/// The text without separators at its end, behind which there is no document. Blank lines at the end of a document stay, because
+/// they may belong to a block scalar.
+fn without_empty_end(text: &str) -> &str {
+    let mut kept = text;
+    loop {
+        let trimmed = kept.trim_end();
+        let rest = trimmed.strip_suffix("---").or_else(|| trimmed.strip_suffix("..."));
+        match rest.filter(|rest| rest.ends_with('\n')) {
+            Some(rest) => kept = rest,
+            None => return kept,
+        }
+    }
 }
 
 /// Checks the text too: an error at the use of an alias wraps the budget's error, and the parser's own limit has no
@@ -377,6 +394,18 @@ mod tests {
                 "j": "text\n", "1": "int key", "k": {"x": [1, 2], "y": [1, 2]},
             })
         );
+    }
+
+    #[test]
+    fn a_yaml_body_is_one_document_whatever_separators_are_around_it() {
+        let decode = |text: &str| decode_yaml(text.as_bytes(), 1 << 20).map(|decoded| decoded.value);
+        for text in ["a: 1\n---\n", "---\na: 1\n---", "a: 1\n...\n", "a: 1\n---\n\n---\n"] {
+            assert_eq!(decode(text), Ok(json!({"a": 1})), "{text:?}");
+        }
+        assert_eq!(decode("a: |+\n  x\n\n---\n"), Ok(json!({"a": "x\n\n"})));
+        assert_eq!(decode("a: |\n  ---\n"), Ok(json!({"a": "---\n"})));
+        let two = decode("a: 1\n---\nb: 2\n").unwrap_err();
+        assert_eq!(two.to_string(), "yaml parse error: the body has more than one document");
     }
 
     #[test]
