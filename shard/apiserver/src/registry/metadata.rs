@@ -104,10 +104,13 @@ fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(
 /// 400 if the name in the object differs from the name in the request.
 pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match object["metadata"]["name"].as_str() {
-        Some(given) if !given.is_empty() && given != name => Err(Status::bad_request(format!(
+        Some(given) if given == name => Ok(()),
+        None | Some("") => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        Some(given) => Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),
-        Some(_) | None => Ok(()),
     }
 }
 

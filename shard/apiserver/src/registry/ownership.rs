@@ -285,14 +285,8 @@ pub(super) fn keep_scope(annotations: ScopeAnnotations, old: &Value, new: &mut V
 /// # Errors
 /// 400 without a name, 409 for the UID of an object that does not exist any more.
 pub(super) fn check_created(target: &Target, name: &str, object: &mut Value) -> Result<(), Status> {
-    let metadata = &object["metadata"];
-    if metadata["name"].as_str().is_none_or(str::is_empty) {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
-    }
     super::check_name(object, name)?;
-    if let Some(uid) = metadata["uid"].as_str().filter(|uid| !uid.is_empty()) {
+    if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
         let reason = format!(
             "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         );

@@ -3,6 +3,7 @@
 //! Built-in kinds may lack both, as in Kubernetes, whose decoders know them; custom resources may not.
 
 use core::fmt::Write as _;
+use std::borrow::Cow;
 
 use fairlead_names::Origin;
 use fairlead_process::{Status, StatusCause};
@@ -69,7 +70,7 @@ impl ExpectedType {
             return self.fill(object);
         }
         if given.kind.is_empty() {
-            let shown = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN)]);
+            let shown = beginning(body);
             return Err(self.unrecognized(&format!("Object 'Kind' is missing in '{shown}'"), body));
         }
         if given.api_version != self.api_version {
@@ -93,7 +94,7 @@ impl ExpectedType {
         }
         if given.kind.is_empty() {
             let text = object.to_string();
-            let shown = text.get(..MAX_SHOWN).unwrap_or(&text);
+            let shown = beginning(text.as_bytes());
             let message = format!("Invalid value: {shown:?}: Object 'Kind' is missing in '{shown}'");
             return Err(Status::invalid(
                 "",
@@ -195,7 +196,12 @@ impl<'o> GivenType<'o> {
     }
 }
 
-/// The beginning of a body: as text if it looks like JSON, otherwise in hexadecimal digits.
+/// The beginning of a text.
+fn beginning(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&text[..text.len().min(MAX_SHOWN)])
+}
+
+/// The first bytes of a body: as text if it looks like JSON, otherwise in hexadecimal digits.
 fn summary(body: &[u8]) -> String {
     let shown = &body[..body.len().min(SUMMARY)];
     let mut text = match shown {

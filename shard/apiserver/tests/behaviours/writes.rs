@@ -411,6 +411,12 @@ async fn updates_are_checked_against_the_current_object() {
         ),
         (
             &map,
+            json!({"metadata": {"labels": {"a": "b"}}}),
+            400,
+            "the name of the object (a based on URL) was undeterminable: name must be provided",
+        ),
+        (
+            &map,
             json!({"metadata": {"name": "a", "namespace": "other"}}),
             400,
             "the namespace of the provided object does not match the namespace sent on the request",
@@ -438,7 +444,7 @@ async fn updates_are_checked_against_the_current_object() {
 
     // Without a version, built-in kinds are overwritten.
     let new = server
-        .put(&map, &json!({"data": {"k": "v"}, "metadata": {"creationTimestamp": "2001-01-01T00:00:00Z"}}))
+        .put(&map, &json!({"data": {"k": "v"}, "metadata": {"name": "a", "creationTimestamp": "2001-01-01T00:00:00Z"}}))
         .await;
     let new = new.json();
     assert_eq!(new["data"], json!({"k": "v"}));
