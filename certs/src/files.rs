@@ -91,7 +91,16 @@ pub(crate) fn restrict_to_owner(path: &Path) -> Result<bool, Error> {
 /// Excludes other processes from changing the directory.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing the file would not be enough: a process that another thread has started just now has a copy of the descriptor until
+    /// it runs its program, and with it the lock.
+    fn drop(&mut self) {
+        // The lock ends with the last descriptor anyway.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -105,7 +114,7 @@ impl Lock {
             .open(&path)
             .map_err(Error::io("open", &path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Busy { path }),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
         }
@@ -133,4 +142,21 @@ pub(crate) enum FormatFile {
     Absent,
     /// The file has a supported version.
     Current,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_when_it_is_dropped_although_its_descriptor_has_a_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::new(folder.path());
+        let lock = Lock::take(&layout).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&layout), Err(Error::Busy { .. })));
+        drop(lock);
+        Lock::take(&layout).unwrap();
+        drop(copy);
+    }
 }
