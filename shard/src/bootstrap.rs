@@ -16,7 +16,7 @@ use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::exports::RootExports;
+use crate::exports::{RootExports, as_bound, locks_of};
 use crate::index::Definitions;
 use crate::names::{
     API_EXPORTS, API_RESOURCE_SCHEMAS, BOUND_CRDS, BUILT_IN, CONFIG_MAPS, CUSTOM, SECRETS, SYSTEM_ADMIN,
@@ -150,7 +150,7 @@ pub(crate) async fn shard(
     let identities = exports.identities();
     let mut data: serde_json::Map<String, Value> =
         identities.iter().map(|(name, identity)| (name.clone(), (**identity).into())).collect();
-    let exports_json = serde_json::to_string(exports).map_err(Status::internal)?;
+    let exports_json = serde_json::to_string(&exports.objects()).map_err(Status::internal)?;
     data.insert("fairlead.exports".into(), exports_json.into());
     let schemas_json: Result<String, Status> = serde_json::to_string(schemas).map_err(Status::internal);
     data.insert("fairlead.schemas".into(), schemas_json?.into());
@@ -175,9 +175,10 @@ pub(crate) fn stored_exports(objects: &ObjectStore) -> Result<Option<(RootExport
     };
     let data = objects.tree(&stored)?;
     let text = |key: &str| data["data"][key].as_str().unwrap_or_default().to_owned();
-    let exports = serde_json::from_str(&text("fairlead.exports"));
-    let schemas = serde_json::from_str(&text("fairlead.schemas"));
-    Ok(exports.ok().zip(schemas.ok()))
+    let exports: Option<Vec<Value>> = serde_json::from_str(&text("fairlead.exports")).ok();
+    let schemas: Option<Vec<Value>> = serde_json::from_str(&text("fairlead.schemas")).ok();
+    let stored = exports.zip(schemas);
+    Ok(stored.map(|(exports, schemas)| (RootExports::read(&exports, &schemas), schemas)))
 }
 
 /// The schemas of root in the store of root's shard.
@@ -244,7 +245,12 @@ fn ensure_cluster(
         Some(stored) => ResourceLocks::of(&writes.tree(&stored)?),
         None => ResourceLocks::default(),
     };
-    locks.0.extend(exports.locks(bindings).0);
+    for binding in bindings {
+        let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+        let export =
+            binding["spec"]["reference"]["export"]["name"].as_str().and_then(|name| exports.get(name));
+        locks.0.extend(export.into_iter().flat_map(|export| locks_of(name, export).0));
+    }
     locks.set(&mut object);
     let mut conditions = Vec::new();
     set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_INITIALIZED), Timestamp::now());
@@ -262,7 +268,11 @@ fn ensure_cluster(
 /// The APIBindings among `objects`, with the status of bound ones.
 fn bound_bindings(objects: &[Value], exports: &RootExports) -> Vec<Value> {
     let bindings = objects.iter().filter(|object| object["kind"] == "APIBinding");
-    bindings.filter_map(|binding| exports.as_bound(binding.clone(), Timestamp::now())).collect()
+    let bound = |binding: &Value| {
+        let export = exports.get(binding["spec"]["reference"]["export"]["name"].as_str()?)?;
+        Some(as_bound(binding.clone(), export, Timestamp::now()))
+    };
+    bindings.filter_map(bound).collect()
 }
 
 /// Marks an endpoint slice as valid: its export and partition exist.
@@ -276,8 +286,8 @@ fn with_valid_conditions(mut slice: Value) -> Value {
     slice
 }
 
-/// Marks a system CRD as established, so that it is served from the start.
-fn with_established_status(mut definition: Value) -> Value {
+/// Marks a system or bound CRD as established, so that it is served from the start.
+pub(crate) fn with_established_status(mut definition: Value) -> Value {
     let now = crate::writes::now();
     let spec = &definition["spec"];
     let names = spec["names"].clone();

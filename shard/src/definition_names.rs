@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::index::Definitions;
-use crate::names::{BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS};
+use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS};
 use crate::resource_locks::ResourceLocks;
 
 /// The names of a CRD and the mutations that must be in the commit that writes them.
@@ -60,11 +60,7 @@ pub(crate) fn decide_names(
     let holder = holder.map(|stored| objects.tree(&stored).map(|tree| (stored, tree))).transpose()?;
     let mut locks = holder.as_ref().map_or_else(ResourceLocks::default, |(_, tree)| ResourceLocks::of(tree));
     let siblings = siblings(objects, scope, name)?;
-    let bound: Vec<CrdNames> = locks
-        .bound_in(group)
-        .filter_map(|resource| definitions.exported(&resource))
-        .map(|resource| names_of(&resource))
-        .collect();
+    let bound = bound_names(objects, definitions, scope, group, &locks)?;
     let others = siblings.iter().map(|sibling| &sibling.accepted).chain(&bound);
     let names = accepted_names(requested, &accepted, is_established, others);
     let mut mutations: Vec<Mutation> = siblings.into_iter().map(|sibling| sibling.fence).collect();
@@ -163,6 +159,33 @@ fn siblings(objects: &ObjectStore, scope: &Scope, name: &str) -> Result<Vec<Sibl
         });
     })?;
     Ok(siblings)
+}
+
+/// The names of the resources of a group that bindings own. The locks are read together with the fence on them, so the bindings are
+/// read from the store, and not from an index, which may be behind.
+fn bound_names(
+    objects: &ObjectStore,
+    definitions: &Definitions,
+    scope: &Scope,
+    group: &str,
+    locks: &ResourceLocks,
+) -> Result<Vec<CrdNames>, Status> {
+    let mut names = Vec::new();
+    for (resource, binding) in locks.bound_in(group) {
+        if let Some(exported) = definitions.exported(&resource) {
+            names.push(names_of(&exported));
+            continue;
+        }
+        let Some(stored) = objects.get(&API_BINDINGS, &CUSTOM, scope, None, binding)? else { continue };
+        let binding = objects.tree(&stored)?;
+        let bound = binding["status"]["boundResources"].as_array().into_iter().flatten();
+        let own = bound.filter(|bound| bound["resource"] == *resource.resource);
+        let schemas = own.filter(|bound| bound["group"].as_str().unwrap_or_default() == group);
+        for schema in schemas.filter_map(|bound| bound["schema"]["UID"].as_str()) {
+            names.extend(definitions.bound_names(schema)?);
+        }
+    }
+    Ok(names)
 }
 
 fn names_of(resource: &Arc<ServedResource>) -> CrdNames {

@@ -49,13 +49,16 @@ impl ResourceLocks {
         logical_cluster["metadata"]["annotations"][annotation::RESOURCE_BINDINGS] = self.to_json().into();
     }
 
-    /// The resources of a group that bindings own.
-    pub(crate) fn bound_in<'l>(&'l self, group: &'l str) -> impl Iterator<Item = ResourceName> + 'l {
-        let bound = self.0.iter().filter(|(_, lock)| lock.binding.is_some());
-        let names = bound.map(|(name, _)| name.split_once('.').unwrap_or((name, "")));
+    /// The resources of a group that bindings own, with the names of the bindings.
+    pub(crate) fn bound_in<'l>(
+        &'l self,
+        group: &'l str,
+    ) -> impl Iterator<Item = (ResourceName, &'l str)> + 'l {
+        let bound = self.0.iter().filter_map(|(name, lock)| Some((name, lock.binding.as_deref()?)));
+        let names = bound.map(|(name, binding)| (name.split_once('.').unwrap_or((name, "")), binding));
         names
-            .filter(move |(_, own)| *own == group)
-            .map(|(resource, group)| ResourceName::new(group, resource))
+            .filter(move |((_, own), _)| *own == group)
+            .map(|((resource, group), binding)| (ResourceName::new(group, resource), binding))
     }
 
     /// Records a CRD as the owner of a resource.
@@ -82,7 +85,7 @@ mod tests {
         let text = r#"{"as.g":{"n":"b"},"crds.g":{"c":true,"e":"2026-01-01T00:00:00Z"},"us.h":{"n":"b"}}"#;
         let mut locks = ResourceLocks::parse(text);
         assert_eq!(locks.to_json(), text);
-        assert_eq!(locks.bound_in("g").collect::<Vec<_>>(), [ResourceName::new("g", "as")]);
+        assert_eq!(locks.bound_in("g").collect::<Vec<_>>(), [(ResourceName::new("g", "as"), "b")]);
         assert!(!locks.unlock_crd("as.g"), "a binding's lock stays");
         assert!(locks.unlock_crd("crds.g"));
         locks.lock_for_crd("ds.g");

@@ -5,7 +5,7 @@ use fairlead_apiserver::{Action, AdmissionRequest};
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
-use super::{ShardAdmission, forbidden, is_master};
+use super::{ShardAdmission, forbidden};
 
 impl ShardAdmission {
     /// Adds the finalizer and the label by which the bindings of an export are found.
@@ -13,12 +13,24 @@ impl ShardAdmission {
         &self,
         write: &AdmissionRequest<'_>,
         object: &mut Value,
+        old: Option<&Value>,
     ) -> Result<(), Status> {
         let Some(export) = object["spec"]["reference"]["export"]["name"].as_str().map(str::to_owned) else {
             return Ok(());
         };
-        let cluster = export_cluster(write, object);
-        object["metadata"]["labels"][label::EXPORT] = fairlead_names::export_hash(&cluster, &export).into();
+        let reference = &object["spec"]["reference"];
+        let known = old.filter(|old| old["spec"]["reference"] == *reference);
+        let known =
+            known.and_then(|old| old["metadata"]["labels"][label::EXPORT].as_str().map(str::to_owned));
+        let hash = match (known, self.export_cluster(write, object)?) {
+            (Some(known), _) => Some(known),
+            (None, Some(cluster)) => Some(fairlead_names::export_hash(&cluster, &export)),
+            // Validation refuses the binding.
+            (None, None) => None,
+        };
+        if let Some(hash) = hash {
+            object["metadata"]["labels"][label::EXPORT] = hash.into();
+        }
         if object["metadata"]["deletionTimestamp"].is_null() {
             let finalizers = &mut object["metadata"]["finalizers"];
             let present =
@@ -40,13 +52,14 @@ impl ShardAdmission {
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if write.subresource.is_some() || old.is_some_and(|old| old["spec"] == object["spec"]) {
+        if write.subresource.is_some()
+            || old.is_some_and(|old| old["spec"]["reference"] == object["spec"]["reference"])
+        {
             return Ok(());
         }
         let reference = &object["spec"]["reference"]["export"];
         let export = reference["name"].as_str().unwrap_or_default();
         let path = reference["path"].as_str().unwrap_or_default();
-        let cluster = export_cluster(write, object);
         let action = if old.is_some() { "update" } else { "create" };
         let refused = || {
             let shown = if path.is_empty() { export.to_owned() } else { format!("{path}:{export}") };
@@ -55,13 +68,7 @@ impl ShardAdmission {
                 format!("unable to {action} APIBinding: no permission to bind to export {shown}"),
             )
         };
-        if cluster != "root" || !fairlead_api::root_export_names().any(|known| known == export) {
-            return Err(if is_master(write) {
-                forbidden(write, "only root's exports can be bound yet")
-            } else {
-                refused()
-            });
-        }
+        let Some(cluster) = self.export_cluster(write, object)? else { return Err(refused()) };
         let bind = Action::Resource {
             verb: "bind",
             group: "apis.kcp.io",
@@ -74,12 +81,18 @@ impl ShardAdmission {
         let permitted = self.authorizer()?.permits_deep(write.user, &cluster, &bind).await;
         if permitted { Ok(()) } else { Err(refused()) }
     }
-}
 
-/// The logical cluster of the export. An empty path means the logical cluster of the binding.
-fn export_cluster(write: &AdmissionRequest<'_>, object: &Value) -> String {
-    match object["spec"]["reference"]["export"]["path"].as_str().unwrap_or_default() {
-        "" => write.scope.as_str().to_owned(),
-        path => path.to_owned(),
+    /// The logical cluster of the export that a binding refers to; an empty path means the logical cluster of the binding. `None` if
+    /// there is no such export.
+    fn export_cluster(
+        &self,
+        write: &AdmissionRequest<'_>,
+        binding: &Value,
+    ) -> Result<Option<Box<str>>, Status> {
+        let reference = &binding["spec"]["reference"]["export"];
+        let path = reference["path"].as_str().filter(|path| !path.is_empty());
+        let path = path.unwrap_or(write.scope.as_str());
+        let export = self.exports.find(path, reference["name"].as_str().unwrap_or_default())?;
+        Ok(export.map(|export| export.cluster.clone()))
     }
 }

@@ -25,9 +25,10 @@ use fairlead_store::Mutation;
 use serde_json::Value;
 
 use crate::creation_fence::creation_fence;
+use crate::exports::ExportLookup;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
-use crate::names::CUSTOM;
+use crate::names::BUILT_IN;
 use crate::quota::UsageTracker;
 use crate::workspace_types::TypeLookup;
 
@@ -37,6 +38,7 @@ pub(crate) struct ShardAdmission {
     pub(crate) namespaces: NamespaceLifecycle,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) types: Arc<TypeLookup>,
+    exports: Arc<ExportLookup>,
     dynamic: Arc<DynamicAdmission>,
     usage: Arc<UsageTracker>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
@@ -47,12 +49,13 @@ impl ShardAdmission {
         objects: ObjectStore,
         clusters: Arc<ClusterIndex>,
         types: Arc<TypeLookup>,
+        exports: Arc<ExportLookup>,
         dynamic: Arc<DynamicAdmission>,
         usage: Arc<UsageTracker>,
     ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
         let authorizer = std::sync::OnceLock::new();
-        Self { objects, namespaces, clusters, types, dynamic, usage, authorizer }
+        Self { objects, namespaces, clusters, types, exports, dynamic, usage, authorizer }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
@@ -84,7 +87,7 @@ impl Admission for ShardAdmission {
             ("tenancy.kcp.io", "workspaces") => self.mutate_workspace(write, object, old)?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::mutate(object, old),
             ("core.kcp.io", "shards") => mutate_shard(object),
-            ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object)?,
+            ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object, old)?,
             ("certificates.k8s.io", "certificatesigningrequests") => {
                 certificate_signing_request::mutate(write, object);
             }
@@ -107,7 +110,7 @@ impl Admission for ShardAdmission {
     ) -> Result<Vec<Mutation>, Status> {
         let mut fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
         fences.extend(creation_fence(&self.objects, write)?);
-        if write.verb == Verb::Create && write.resource.origin == CUSTOM {
+        if write.verb == Verb::Create && write.resource.origin != BUILT_IN {
             fences.extend(self.authorizer()?.definitions().creation_fence(write.scope, write.resource)?);
         }
         let resource = resource_of(write);
@@ -123,10 +126,8 @@ impl Admission for ShardAdmission {
             ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old).await?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::validate(write, object, old)?,
             ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old).await?,
-            ("apis.kcp.io", "apiexports" | "apiresourceschemas" | "apiconversions") | ("cache.kcp.io", _)
-                if !is_master(write) =>
-            {
-                let message = "publishing APIs from workspaces is not supported yet";
+            ("cache.kcp.io", _) if !is_master(write) => {
+                let message = "publishing objects from workspaces is not supported yet";
                 return Err(forbidden(write, message));
             }
             // Without virtual workspaces it would never get endpoints.

@@ -45,8 +45,11 @@ impl ShardAdmission {
                 namespace: None,
                 name: Some(export),
             };
-            let known = path == "root" && fairlead_api::root_export_names().any(|name| name == export);
-            if !known || !self.authorizer()?.permits_deep(write.user, path, &bind).await {
+            let is_permitted = match self.exports.find(path, export)? {
+                Some(export) => self.authorizer()?.permits_deep(write.user, &export.cluster, &bind).await,
+                None => false,
+            };
+            if !is_permitted {
                 let message = format!(
                     "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
                 );

@@ -17,17 +17,19 @@ use super::binding::{BindingKey, Bindings};
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::event_expiry::EventExpiry;
+use super::export::Exports;
 use super::garbage::{GarbageCollector, GarbageKey};
 use super::namespace::{NamespaceKey, Namespaces, ReviewQueue, ReviewedNamespaces};
 use super::policy_status::PolicyStatus;
 use super::resource_quota::ResourceQuotas;
 use super::token_secret::TokenSecrets;
 use crate::controller_runtime::{Queue, drive, feed};
-use crate::exports::RootExports;
+use crate::exports::ExportLookup;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
-    API_BINDINGS, BUILT_IN, CLUSTER_ROLES, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, EVENTS,
-    LOGICAL_CLUSTERS, NAMESPACES, SECRETS, SERVICE_ACCOUNTS, VALIDATING_ADMISSION_POLICIES, WORKSPACES,
+    API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, API_RESOURCE_SCHEMAS, BUILT_IN, CLUSTER_ROLES,
+    CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LOGICAL_CLUSTERS, NAMESPACES, SECRETS,
+    SERVICE_ACCOUNTS, VALIDATING_ADMISSION_POLICIES, WORKSPACES,
 };
 use crate::quota::UsageTracker;
 use crate::service_accounts::TokenIssuer;
@@ -39,7 +41,7 @@ pub(crate) struct ContentControllers {
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) admission: Arc<DynamicAdmission>,
     pub(crate) clusters: Arc<ClusterIndex>,
-    pub(crate) exports: Arc<RootExports>,
+    pub(crate) exports: Arc<ExportLookup>,
     pub(crate) usage: Arc<UsageTracker>,
     pub(crate) issuer: Arc<TokenIssuer>,
     /// The time that events are kept; zero: for ever.
@@ -59,6 +61,7 @@ impl ContentControllers {
         self.start_quotas(tasks, shutdown);
         self.start_event_expiry(tasks, shutdown);
         self.start_token_secrets(tasks, shutdown);
+        self.start_exports(tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
         self.start_definitions(bindings, naming, tasks, shutdown);
@@ -268,7 +271,43 @@ impl ContentControllers {
                 },
             ),
         );
+        for (name, resource) in [("export events", &API_EXPORTS), ("schema events", &API_RESOURCE_SCHEMAS)] {
+            let event_queue = binding_queue.clone();
+            let keys = move |event: &ObjectEvent| event_queue.add_for(event);
+            let resource = (**resource).clone();
+            let feed = feed(self.hub.clone(), resource, Some(CUSTOM), shutdown.clone(), || {}, keys);
+            tasks.spawn(name, feed);
+        }
         binding_queue
+    }
+
+    fn start_exports(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(Exports {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+        });
+        tasks.spawn("exports", drive(controller.clone(), queue.clone(), shutdown.clone()));
+        for (name, resource, origin) in [
+            ("events of exports", &API_EXPORTS, CUSTOM),
+            ("events of identity secrets", &SECRETS, BUILT_IN),
+            ("events of default endpoint slices", &API_EXPORT_ENDPOINT_SLICES, CUSTOM),
+        ] {
+            let (objects, resync_queue) = (self.objects.clone(), queue.clone());
+            let resync = move || {
+                for_each_key(&objects, &API_EXPORTS, &CUSTOM, |cluster, name| {
+                    resync_queue.add((cluster, name))
+                });
+            };
+            let (controller, event_queue) = (controller.clone(), queue.clone());
+            let keys = move |event: &ObjectEvent| {
+                controller.keys_of(event).into_iter().for_each(|key| event_queue.add(key));
+            };
+            let resource = (**resource).clone();
+            let feed = feed(self.hub.clone(), resource, Some(origin), shutdown.clone(), resync, keys);
+            tasks.spawn(name, feed);
+        }
     }
 
     fn start_naming(&self, tasks: &Tasks, shutdown: &Shutdown) -> NamingQueue {

@@ -8,21 +8,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_api::{
-    API_BINDINGS_INITIALIZER, Condition, ExportReference, LOGICAL_CLUSTER_NAME, Severity, annotation,
-    condition_type, conditions_of, finalizer, label, set_condition, write_conditions,
+    API_BINDINGS_INITIALIZER, Condition, ExportReference, LOGICAL_CLUSTER_NAME, PermissionClaim, Severity,
+    annotation, condition_type, conditions_of, finalizer, is_condition_true, label, set_condition,
+    write_conditions,
 };
-use fairlead_apiserver::Scope;
 use fairlead_apiserver::hub::Hub;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_store::CommitError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::controller_runtime::{Controller, ReconcileOutcome};
-use crate::exports::RootExports;
+use crate::exports::{ExportLookup, PublishedExport, as_bound, locks_of};
 use crate::index::Definitions;
-use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+use crate::names::{API_BINDINGS, CUSTOM, LOGICAL_CLUSTERS};
 use crate::resource_locks::ResourceLocks;
 use crate::workspace_types::{TypeLookup, type_reference};
 use crate::writes::Writes;
@@ -39,7 +41,7 @@ pub(crate) struct LogicalClusters {
     pub(crate) hub: Hub,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) types: Arc<TypeLookup>,
-    pub(crate) exports: Arc<RootExports>,
+    pub(crate) exports: Arc<ExportLookup>,
     pub(crate) shard: String,
     pub(crate) external_url: String,
     /// PEM bundle for `kube-root-ca.crt`.
@@ -85,9 +87,18 @@ struct Context<'c> {
     shard: &'c str,
     external_url: &'c str,
     serving_ca: &'c str,
-    exports: &'c RootExports,
-    /// The exports that the type binds by default, or the reason why they are unknown.
-    bindings: Result<Vec<ExportReference>, String>,
+    /// The exports that the type binds by default, or the reason and the message of the condition that they are unknown.
+    defaults: Result<Vec<DefaultExport>, (&'static str, String)>,
+    /// The APIBindings that exist, read only while default ones are missing.
+    bindings: Vec<Value>,
+}
+
+/// An export that a type binds by default.
+struct DefaultExport {
+    reference: ExportReference,
+    export: Arc<PublishedExport>,
+    /// Whether the binding is complete without another step: the shard has the CRDs of the schemas, and no claims have to be applied.
+    is_immediate: bool,
 }
 
 /// The change to a logical cluster.
@@ -111,27 +122,64 @@ impl LogicalClusters {
             shard: &self.shard,
             external_url: &self.external_url,
             serving_ca: &self.serving_ca,
-            exports: &self.exports,
-            bindings: self.default_bindings(object)?,
+            defaults: self.default_exports(object)?,
+            bindings: self.bindings(object)?,
         })
     }
 
-    fn default_bindings(&self, object: &Value) -> Result<Result<Vec<ExportReference>, String>, Status> {
+    fn default_exports(
+        &self,
+        object: &Value,
+    ) -> Result<Result<Vec<DefaultExport>, (&'static str, String)>, Status> {
         if !waits_for(object, API_BINDINGS_INITIALIZER) {
             return Ok(Ok(Vec::new()));
         }
+        let invalid = |message: String| Ok(Err(("WorkspaceTypesInvalid", message)));
         let Some(text) = object["metadata"]["annotations"][annotation::TYPE].as_str() else {
-            return Ok(Err("the LogicalCluster names no type".to_owned()));
+            return invalid("the LogicalCluster names no type".to_owned());
         };
         let Some(own) = self.types.find(&type_reference(text))? else {
-            return Ok(Err(format!("workspace type {text} is not known here")));
+            return invalid(format!("workspace type {text} is not known here"));
         };
-        Ok(self.types.aliases(own)?.map_err(|error| error.to_string()).map(|aliases| {
-            fairlead_api::default_bindings(&aliases)
-                .into_iter()
-                .map(|binding| ExportReference { path: binding.path, name: binding.export })
-                .collect()
-        }))
+        let aliases = match self.types.aliases(own)? {
+            Ok(aliases) => aliases,
+            Err(error) => return invalid(error.to_string()),
+        };
+        let mut defaults = Vec::new();
+        for binding in fairlead_api::default_bindings(&aliases) {
+            let Some(export) = self.exports.find(&binding.path, &binding.export)? else {
+                let message = "encountered errors: unable to complete initialization: unable to find at least 1 APIExport";
+                return Ok(Err(("APIBindingErrors", message.to_owned())));
+            };
+            let reference = ExportReference { path: binding.path, name: binding.export };
+            defaults.push(DefaultExport { is_immediate: self.is_immediate(&export), reference, export });
+        }
+        Ok(Ok(defaults))
+    }
+
+    fn is_immediate(&self, export: &PublishedExport) -> bool {
+        let is_served = |name: &ResourceName, uid: &str, identity: &str| {
+            let origin = Origin::Identity(identity.into());
+            self.definitions.exported(name).is_some_and(|own| own.origin == origin)
+                || self.definitions.bindings().newest_schema(identity, name).as_deref() == Some(uid)
+        };
+        export.claims().is_empty()
+            && export.missing_schema.is_none()
+            && export.identity.as_deref().is_some_and(|identity| {
+                export.schemas.iter().all(|schema| {
+                    is_served(&ResourceName::new(&schema.group, &schema.resource), &schema.uid, identity)
+                })
+            })
+    }
+
+    fn bindings(&self, object: &Value) -> Result<Vec<Value>, Status> {
+        let cluster = object["metadata"]["annotations"][annotation::CLUSTER].as_str().unwrap_or_default();
+        if !waits_for(object, API_BINDINGS_INITIALIZER) {
+            return Ok(Vec::new());
+        }
+        let one = ScopeSelector::One(Scope::new(cluster));
+        let stored = self.objects.list(&API_BINDINGS, &CUSTOM, &one, None)?;
+        stored.iter().map(|stored| self.objects.tree(stored)).collect()
     }
 
     async fn act(
@@ -182,24 +230,24 @@ fn plan(old: &Value, context: &Context<'_>, now: Timestamp) -> Plan {
             remove_initializer(&mut new, UNIVERSAL);
         }
         if waits_for(&new, API_BINDINGS_INITIALIZER) {
-            match bindings(&new, &cluster, context, now) {
-                Ok(bindings) => {
-                    // CRDs may have been created before.
-                    let mut locks = ResourceLocks::of(&new);
-                    locks.0.extend(context.exports.locks(&bindings).0);
-                    locks.set(&mut new);
-                    objects.extend(bindings);
-                    set_condition(
-                        &mut conditions,
-                        Condition::met(condition_type::API_BINDINGS_INITIALIZED),
-                        now,
-                    );
-                    remove_initializer(&mut new, API_BINDINGS_INITIALIZER);
+            let kind = condition_type::API_BINDINGS_INITIALIZED;
+            let waiting = match &context.defaults {
+                Ok(defaults) => {
+                    let incomplete = bind_defaults(defaults, &mut new, &mut objects, context, now);
+                    (!incomplete.is_empty()).then(|| {
+                        let message = format!("APIBinding(s) not yet fully bound: {}", incomplete.join(", "));
+                        Condition::unmet(kind, Severity::Info, "WaitingOnAPIBindings", message)
+                    })
                 }
-                Err(reason) => {
-                    let kind = condition_type::API_BINDINGS_INITIALIZED;
-                    let unmet = Condition::unmet(kind, Severity::Error, "WorkspaceTypesInvalid", &reason);
-                    set_condition(&mut conditions, unmet, now);
+                Err((reason, message)) => {
+                    Some(Condition::unmet(kind, Severity::Error, reason, message.as_str()))
+                }
+            };
+            match waiting {
+                Some(unmet) => _ = set_condition(&mut conditions, unmet, now),
+                None => {
+                    set_condition(&mut conditions, Condition::met(kind), now);
+                    remove_initializer(&mut new, API_BINDINGS_INITIALIZER);
                 }
             }
         }
@@ -260,23 +308,64 @@ const ROOT_CA_DESCRIPTION: &str = "Contains a CA bundle that can be used to veri
      endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions \
      of Kubernetes clusters.";
 
-/// The default bindings, with the status of bound ones.
-fn bindings(
-    object: &Value,
-    cluster: &str,
+/// Adds the default bindings that do not exist, and returns those that are not complete. A binding to resources that are free is
+/// complete at once.
+fn bind_defaults(
+    defaults: &[DefaultExport],
+    logical_cluster: &mut Value,
+    objects: &mut Vec<Value>,
     context: &Context<'_>,
     now: Timestamp,
-) -> Result<Vec<Value>, String> {
-    let desired = context.bindings.as_ref().map_err(Clone::clone)?;
-    let path = object["metadata"]["annotations"][annotation::PATH].as_str().unwrap_or(cluster);
-    let bound = desired.iter().map(|reference| {
-        let binding = fairlead_api::default_api_binding(cluster, reference, "root", path, &[]);
-        context
-            .exports
-            .as_bound(binding, now)
-            .ok_or_else(|| format!("export {}:{} is not one of root's", reference.path, reference.name))
-    });
-    bound.collect()
+) -> Vec<String> {
+    let annotations = &logical_cluster["metadata"]["annotations"];
+    let cluster = annotations[annotation::CLUSTER].as_str().unwrap_or_default().to_owned();
+    let path = annotations[annotation::PATH].as_str().unwrap_or(&cluster).to_owned();
+    // CRDs may have been created before.
+    let mut locks = ResourceLocks::of(logical_cluster);
+    let mut incomplete = Vec::new();
+    for default in defaults {
+        let export = &default.export;
+        let existing = context.bindings.iter().find(|binding| {
+            let reference = &binding["spec"]["reference"]["export"];
+            reference["path"] == default.reference.path.as_str()
+                && reference["name"] == default.reference.name.as_str()
+        });
+        if let Some(binding) = existing {
+            incomplete.extend(incompletion(binding));
+            continue;
+        }
+        let claims: Vec<PermissionClaim> =
+            export.claims().iter().filter_map(|claim| serde_json::from_value(claim.clone()).ok()).collect();
+        let binding =
+            fairlead_api::default_api_binding(&cluster, &default.reference, &export.cluster, &path, &claims);
+        let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let desired = locks_of(&name, export);
+        let is_free =
+            desired.0.iter().all(|(resource, lock)| locks.0.get(resource).is_none_or(|held| held == lock));
+        if default.is_immediate && is_free {
+            locks.0.extend(desired.0);
+            objects.push(as_bound(binding, export, now));
+        } else {
+            objects.push(binding);
+            incomplete.push(name);
+        }
+    }
+    locks.set(logical_cluster);
+    incomplete.sort_unstable();
+    incomplete
+}
+
+/// The reason why a binding is not complete, for a message.
+fn incompletion(binding: &Value) -> Option<String> {
+    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+    let conditions = conditions_of(binding);
+    if !is_condition_true(&conditions, condition_type::INITIAL_BINDING_COMPLETED) {
+        return Some(name.to_owned());
+    }
+    let claims = binding["spec"]["permissionClaims"].as_array();
+    let accepts = claims.is_some_and(|claims| claims.iter().any(|claim| claim["state"] == "Accepted"));
+    (accepts && !is_condition_true(&conditions, condition_type::PERMISSION_CLAIMS_APPLIED))
+        .then(|| format!("{name} waiting for permission claims to be applied"))
 }
 
 /// The binding that makes the creator of a workspace its administrator.
@@ -379,13 +468,13 @@ mod tests {
         })
     }
 
-    fn context(exports: &RootExports) -> Context<'_> {
+    fn context() -> Context<'static> {
         Context {
             shard: "s1",
             external_url: "https://x",
             serving_ca: "PEM",
-            exports,
-            bindings: Ok(Vec::new()),
+            defaults: Ok(Vec::new()),
+            bindings: Vec::new(),
         }
     }
 
@@ -395,9 +484,8 @@ mod tests {
 
     #[test]
     fn a_new_logical_cluster_becomes_ready_in_one_step() {
-        let exports = RootExports::default();
         let old = logical_cluster("Scheduling", &[UNIVERSAL, API_BINDINGS_INITIALIZER]);
-        let plan = plan(&old, &context(&exports), Timestamp::UNIX_EPOCH);
+        let plan = plan(&old, &context(), Timestamp::UNIX_EPOCH);
         let new = &plan.logical_cluster;
         assert_eq!(new["status"]["phase"], "Ready");
         assert_eq!(new["status"]["URL"], "https://x/clusters/abc");
@@ -419,9 +507,8 @@ mod tests {
 
     #[test]
     fn foreign_initializers_are_waited_for() {
-        let exports = RootExports::default();
         let old = logical_cluster("", &[UNIVERSAL, "abc:custom"]);
-        let plan = plan(&old, &context(&exports), Timestamp::UNIX_EPOCH);
+        let plan = plan(&old, &context(), Timestamp::UNIX_EPOCH);
         let new = &plan.logical_cluster;
         assert_eq!(new["status"]["phase"], "Initializing");
         assert_eq!(new["status"]["initializers"], json!(["abc:custom"]));
@@ -431,17 +518,15 @@ mod tests {
 
     #[test]
     fn planning_again_changes_nothing() {
-        let exports = RootExports::default();
-        let first = plan(&logical_cluster("", &[UNIVERSAL]), &context(&exports), Timestamp::UNIX_EPOCH);
-        let again = plan(&first.logical_cluster, &context(&exports), Timestamp::UNIX_EPOCH);
+        let first = plan(&logical_cluster("", &[UNIVERSAL]), &context(), Timestamp::UNIX_EPOCH);
+        let again = plan(&first.logical_cluster, &context(), Timestamp::UNIX_EPOCH);
         assert_eq!(again.logical_cluster, first.logical_cluster);
     }
 
     #[test]
     fn an_unknown_type_is_reported_and_retried() {
-        let exports = RootExports::default();
-        let mut context = context(&exports);
-        context.bindings = Err("no such type".into());
+        let mut context = context();
+        context.defaults = Err(("WorkspaceTypesInvalid", "no such type".into()));
         let plan = plan(&logical_cluster("", &[API_BINDINGS_INITIALIZER]), &context, Timestamp::UNIX_EPOCH);
         assert_eq!(plan.logical_cluster["status"]["phase"], "Initializing");
         let conditions = plan.logical_cluster["status"]["conditions"].to_string();

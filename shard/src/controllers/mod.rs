@@ -9,6 +9,7 @@ mod content_controllers;
 mod definition;
 mod deletion;
 mod event_expiry;
+mod export;
 mod garbage;
 mod logical_cluster;
 mod namespace;

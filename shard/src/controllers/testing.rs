@@ -33,10 +33,12 @@ use super::ContentControllers;
 use super::logical_cluster::namespace_content;
 use crate::bootstrap;
 use crate::creation_fence::creation_fence;
-use crate::exports::RootExports;
-use crate::index::{ClusterIndex, Definitions};
+use crate::exports::{ExportLookup, RootExports, as_bound, locks_of};
+use crate::global::GlobalView;
+use crate::index::{ClusterIndex, Definitions, PathIndex};
 use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
 use crate::quota::UsageTracker;
+use crate::resource_locks::ResourceLocks;
 use crate::service_accounts::TokenIssuer;
 use crate::writes::Writes;
 
@@ -47,7 +49,8 @@ pub(super) struct Shard {
     pub(super) objects: ObjectStore,
     pub(super) hub: Hub,
     pub(super) definitions: Arc<Definitions>,
-    pub(super) exports: Arc<RootExports>,
+    pub(super) exports: Arc<ExportLookup>,
+    pub(super) root_exports: RootExports,
     registry: Arc<dyn Registry>,
     _tasks: Tasks,
 }
@@ -67,6 +70,9 @@ impl Shard {
         let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
         let refusals = IntCounterVec::new(Opts::new("refusals", "refusals"), &["limit"]).unwrap();
         let usage = UsageTracker::follow(objects.clone(), &hub, clusters.clone(), limit, refusals).unwrap();
+        let paths = PathIndex::follow(&hub);
+        let lookup =
+            ExportLookup::follow(objects.clone(), &hub, clusters.clone(), paths, GlobalView::new()).unwrap();
         let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
         let fences = FenceAdmission {
             dynamic: dynamic.clone(),
@@ -91,21 +97,21 @@ impl Shard {
         bootstrap::system(&objects, &definitions).await.unwrap();
         let exports = bootstrap::root_exports(&objects, &definitions).await.unwrap();
         definitions.set_identities(&exports.identities()).unwrap();
-        let exports = Arc::new(exports);
+        lookup.set_root(exports.clone());
         let controllers = ContentControllers {
             objects: objects.clone(),
             hub: hub.clone(),
             definitions: definitions.clone(),
             admission: dynamic,
             clusters,
-            exports: exports.clone(),
+            exports: lookup.clone(),
             usage: usage.clone(),
             issuer: Arc::new(issuer()),
             keep_events: Duration::from_secs(3600),
             serving_ca: SERVING_CA.to_owned(),
         };
         controllers.start(&tasks, &shutdown);
-        Self { objects, hub, definitions, exports, registry, _tasks: tasks }
+        Self { objects, hub, definitions, exports: lookup, root_exports: exports, registry, _tasks: tasks }
     }
 
     /// Creates a workspace in its Ready state: namespaces with their content, bindings, administrator.
@@ -115,7 +121,7 @@ impl Shard {
             .map(|export| {
                 let reference = ExportReference { path: "root".to_owned(), name: export.to_owned() };
                 let binding = fairlead_api::default_api_binding(cluster, &reference, "root", "root:w", &[]);
-                self.exports.as_bound(binding, Timestamp::now()).unwrap()
+                as_bound(binding, self.root_exports.get(export).unwrap(), Timestamp::now())
             })
             .collect();
         let mut logical_cluster = json!({
@@ -125,7 +131,13 @@ impl Shard {
             "spec": {"owner": {"cluster": "root", "name": cluster}},
             "status": {"phase": "Ready"},
         });
-        self.exports.locks(&bindings).set(&mut logical_cluster);
+        let mut locks = ResourceLocks::default();
+        for binding in &bindings {
+            let export = binding["spec"]["reference"]["export"]["name"].as_str().unwrap();
+            let export = self.root_exports.get(export).unwrap();
+            locks.0.extend(locks_of(binding["metadata"]["name"].as_str().unwrap(), export).0);
+        }
+        locks.set(&mut logical_cluster);
         let mut writes = Writes::new(&self.objects, &self.definitions);
         writes.create(cluster, logical_cluster).unwrap();
         for namespace in fairlead_api::universal_workspace() {

@@ -11,11 +11,12 @@ use fairlead_api::{Phase, annotation, group};
 use fairlead_apiserver::authz::{Policy, Rule};
 use fairlead_apiserver::{Action, Attributes, Authorization, Scope, ScopeSelector};
 use fairlead_authn::UserInfo;
-use fairlead_names::{Origin, ResourceName};
+use fairlead_names::ResourceName;
 use fairlead_process::Status;
 use serde_json::Value;
 
 use super::effective::{effective_users, has_no_scopes_or_warrants, is_in_scope, with_binding_prefix};
+use crate::exports::ExportLookup;
 use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SYSTEM_ADMIN};
@@ -46,6 +47,7 @@ pub(crate) struct RbacChain {
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) policies: Arc<PolicyIndex>,
     pub(crate) definitions: Arc<Definitions>,
+    pub(crate) exports: Arc<ExportLookup>,
     pub(crate) global: Arc<GlobalView>,
 }
 
@@ -243,17 +245,26 @@ impl RbacChain {
         if self.definitions.common_resource(&name).is_some() {
             return true;
         }
-        let Ok(catalog) = self.definitions.catalog(scope) else { return false };
-        let bound = catalog
-            .resources
-            .iter()
-            .any(|served| served.name == name && matches!(served.origin, Origin::Identity(_)));
-        if !bound || fairlead_api::root_export_of(group, resource) != Some("tenancy.kcp.io") {
-            return true;
+        let bound = match self.definitions.export_of(scope, &name) {
+            Ok(Some(bound)) => bound,
+            Ok(None) => return true,
+            Err(status) => {
+                tracing::error!(%scope, %status, "bindings cannot be read; the request is refused");
+                return false;
+            }
+        };
+        match self.exports.in_cluster(&bound.cluster, &bound.name) {
+            Ok(Some(export)) if export.has_maximal_policy() => {}
+            // Without the export there is no policy.
+            Ok(_) => return true,
+            Err(status) => {
+                tracing::error!(%scope, %status, "exports cannot be read; the request is refused");
+                return false;
+            }
         }
         let renamed = effective_users(&with_binding_prefix(user), scope.as_str());
-        let root_is_local = self.clusters.get("root").is_some();
-        self.rbac_permits(&renamed, "root", action, root_is_local).is_some()
+        let is_local = self.clusters.get(&bound.cluster).is_some();
+        self.rbac_permits(&renamed, &bound.cluster, action, is_local).is_some()
     }
 
     /// The step whose roles permit an action to one of the users.

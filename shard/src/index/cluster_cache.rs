@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 /// A value that was read before a change must not be cached after it. So every change of a logical cluster increments the generation of
 /// its entry, and a value is cached only if the generation is the same as before its derivation. A changed value is kept for the next
 /// derivation, which may reuse parts of it. One caller derives the value of a logical cluster, and the others wait.
-pub(super) struct ClusterCache<T> {
+pub(crate) struct ClusterCache<T> {
     entries: Mutex<LruCache<Box<str>, Entry<T>>>,
 }
 
@@ -25,12 +25,12 @@ struct Entry<T> {
 }
 
 impl<T> ClusterCache<T> {
-    pub(super) fn new(capacity: NonZeroUsize) -> Self {
+    pub(crate) fn new(capacity: NonZeroUsize) -> Self {
         Self { entries: Mutex::new(LruCache::new(capacity)) }
     }
 
     /// The value of a logical cluster, derived if it is not cached. `derive` gets the value before the last change, if it is known.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         cluster: &str,
         derive: impl FnOnce(Option<&T>) -> Result<Arc<T>, Status>,
@@ -59,14 +59,14 @@ impl<T> ClusterCache<T> {
     }
 
     /// Marks the value of a logical cluster whose data changed.
-    pub(super) fn invalidate(&self, cluster: &str) {
+    pub(crate) fn invalidate(&self, cluster: &str) {
         if let Some(entry) = self.entries.lock().peek_mut(cluster) {
             entry.invalidate();
         }
     }
 
     /// Removes all values, because data that all depend on changed.
-    pub(super) fn invalidate_all(&self) {
+    pub(crate) fn invalidate_all(&self) {
         for (_, entry) in self.entries.lock().iter_mut() {
             entry.invalidate();
             entry.value = None;

@@ -13,19 +13,21 @@ use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
-use fairlead_schema::crd::has_condition;
+use fairlead_schema::crd::{CrdNames, has_condition};
 use fairlead_schema::names::NameRule;
 use fairlead_store::{Expect, Mutation, Revision};
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::bindings::BindingIndex;
+use super::bound_definitions::{BoundDefinition, BoundDefinitions};
 use super::cluster_cache::ClusterCache;
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::contents::{ContentIndex, StoredResource};
 use super::defined_resources::DefinedResources;
-use super::resources::{LocalDefinition, own_resource};
-use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
+use super::resources::{Definition, own_resource};
+use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
 /// Number of logical clusters whose catalogs are cached.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
@@ -43,6 +45,8 @@ pub(crate) struct Definitions {
     exported: ArcSwapOption<Vec<Arc<ServedResource>>>,
     catalogs: ClusterCache<ClusterDefinitions>,
     compiled: CompiledDefinitions,
+    bound: BoundDefinitions,
+    bindings: Arc<BindingIndex>,
     contents: Arc<ContentIndex>,
     defined: Arc<DefinedResources>,
     shared: parking_lot::Mutex<FxHashMap<CatalogKey, Weak<Catalog>>>,
@@ -67,7 +71,10 @@ impl Definitions {
         let common = common.map(|resource| (resource.name.clone(), resource.origin.clone())).collect();
         let contents = ContentIndex::follow(&objects, hub, common)?;
         let defined = DefinedResources::follow(&objects, hub)?;
+        let bindings = BindingIndex::follow(&objects, hub)?;
         let definitions = Arc::new(Self {
+            bound: BoundDefinitions::new(objects.clone(), registry.clone()),
+            bindings,
             objects,
             registry,
             built_in,
@@ -79,14 +86,22 @@ impl Definitions {
             defined,
             shared: parking_lot::Mutex::default(),
         });
-        for resource in [&*API_BINDINGS, &*CUSTOM_RESOURCE_DEFINITIONS] {
-            let follower = definitions.clone();
-            hub.observe(
-                resource.clone(),
-                Box::new(move |event: &ObjectEvent| follower.catalogs.invalidate(&event.scope)),
-            );
-        }
+        let follower = definitions.clone();
+        hub.observe(
+            API_BINDINGS.clone(),
+            Box::new(move |event: &ObjectEvent| follower.catalogs.invalidate(&event.scope)),
+        );
+        let follower = definitions.clone();
+        hub.observe(
+            CUSTOM_RESOURCE_DEFINITIONS.clone(),
+            Box::new(move |event: &ObjectEvent| follower.definition_changed(event)),
+        );
         hub.end_watches_on(CUSTOM_RESOURCE_DEFINITIONS.clone(), Box::new(changed_definition));
+        let bindings = Arc::clone(&definitions.bindings);
+        hub.end_watches_on(
+            API_BINDINGS.clone(),
+            Box::new(move |event: &ObjectEvent| bindings.take_redefined(&event.scope)),
+        );
         Ok(definitions)
     }
 
@@ -107,6 +122,33 @@ impl Definitions {
         self.exported.store(Some(Arc::new(exported)));
         self.catalogs.invalidate_all();
         Ok(())
+    }
+
+    /// The APIBindings of this shard.
+    pub(crate) fn bindings(&self) -> &Arc<BindingIndex> {
+        &self.bindings
+    }
+
+    /// The names of a bound schema, by its UID. `None` if it is not bound on this shard.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn bound_names(&self, schema: &str) -> Result<Option<CrdNames>, Status> {
+        self.bound.names(schema)
+    }
+
+    /// The export of a bound resource of a logical cluster, as logical cluster and name.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn export_of(
+        &self,
+        scope: &Scope,
+        resource: &ResourceName,
+    ) -> Result<Option<Arc<BoundExport>>, Status> {
+        let definitions = self.cluster_definitions(scope)?;
+        let found = definitions.bound.iter().find(|bound| bound.served.name == *resource);
+        Ok(found.map(|bound| Arc::clone(&bound.binding.export)))
     }
 
     /// A resource that root exports, independent of a logical cluster.
@@ -157,8 +199,12 @@ impl Definitions {
                     return Err(unavailable(wanted.name));
                 };
                 let found = exported.iter().find(|resource| matches(resource)).cloned();
-                if wanted.identity.is_some() {
-                    return Ok(found);
+                if let Some(identity) = wanted.identity {
+                    return if found.is_some() {
+                        Ok(found)
+                    } else {
+                        self.bound_anywhere(identity, wanted.name)
+                    };
                 }
                 if !wanted.is_metadata_only || found.is_some() {
                     return Ok(found.filter(|_| wanted.is_metadata_only));
@@ -185,23 +231,34 @@ impl Definitions {
         Ok(self.cluster_definitions(scope)?.catalog.clone())
     }
 
-    /// An expectation for a create of a custom resource: its CRD is the one by which the object was validated. Without it, an
-    /// object could survive the deletion of its CRD and appear in a new one of the same name. Costs a map look-up, and no read
-    /// of the CRD.
+    /// An expectation for a create of a custom or bound resource: its CRD or APIBinding is the one by which the object was validated.
+    /// Without it, an object could survive the deletion of its definition and appear in a new one of the same name. Costs a map look-up,
+    /// and no read of the definition.
     ///
     /// # Errors
-    /// 404 if the CRD is gone, 405 if it is being deleted, 503 if it has changed since the request was resolved.
+    /// 404 if the definition is gone, 405 if it is being deleted, 503 if it has changed since the request was resolved.
     pub(crate) fn creation_fence(
         &self,
         scope: &Scope,
         resource: &ServedResource,
     ) -> Result<Option<Mutation>, Status> {
-        if resource.origin != CUSTOM || self.common_resource(&resource.name).is_some() {
+        if self.common_resource(&resource.name).is_some() {
             return Ok(None);
         }
         let definitions = self.cluster_definitions(scope)?;
-        let Some((local, served)) = definitions.local_of(&resource.name) else {
-            return Err(Status::unknown_resource());
+        let bound = definitions.bound.iter().find(|bound| bound.served.name == resource.name);
+        let (served, key, revision) = match (bound, definitions.local_of(&resource.name)) {
+            (Some(bound), _) => {
+                let key = self.objects.key(&API_BINDINGS, &CUSTOM, scope.as_str(), None, &bound.binding.name);
+                (&*bound.served, key, bound.binding.revision)
+            }
+            (None, Some((local, served))) => {
+                let name = definition_name(&resource.name);
+                let definitions = &CUSTOM_RESOURCE_DEFINITIONS;
+                let key = self.objects.key(definitions, &BUILT_IN, scope.as_str(), None, &name);
+                (served, key, local.revision)
+            }
+            (None, None) => return Err(Status::unknown_resource()),
         };
         let group_resource = GroupResource::new(&resource.name.group, &resource.name.resource);
         if !served.verbs.contains(Verb::Create) {
@@ -211,9 +268,27 @@ impl Definitions {
             let message = format!("the definition of {group_resource} has changed, please try again");
             return Err(Status::service_unavailable(message, 1));
         }
-        let name = definition_name(&resource.name);
-        let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, scope.as_str(), None, &name);
-        Ok(Some(Mutation::fence(key, Expect::At(local.revision))))
+        Ok(Some(Mutation::fence(key, Expect::At(revision))))
+    }
+
+    /// The bound resource of an identity in all logical clusters. `None` if no binding binds it.
+    fn bound_anywhere(
+        &self,
+        identity: &str,
+        name: &ResourceName,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        let Some(schema) = self.bindings.newest_schema(identity, name) else { return Ok(None) };
+        let bound = self.bound.get(&schema, &identity.into(), &self.compiled)?;
+        bound.map(|bound| Some(Arc::clone(&bound.0))).ok_or_else(|| unavailable(name))
+    }
+
+    /// Drops what was derived from a CRD that changed. That of a bound schema changes only if its conversion does.
+    fn definition_changed(&self, event: &ObjectEvent) {
+        self.catalogs.invalidate(&event.scope);
+        if &*event.scope == BOUND_CRDS && !matches!(event.change, ObjectChange::Created(_)) {
+            self.bound.remove(&event.name);
+            self.catalogs.invalidate_all();
+        }
     }
 
     fn cluster_definitions(&self, scope: &Scope) -> Result<Arc<ClusterDefinitions>, Status> {
@@ -229,29 +304,38 @@ impl Definitions {
         let mut resources: Vec<Arc<ServedResource>> =
             self.built_in.iter().chain(&self.system).cloned().collect();
         let one = ScopeSelector::One(scope.clone());
-        let exported = self.exported.load();
-        for binding in self.objects.list(&API_BINDINGS, &CUSTOM, &one, None)? {
-            let Ok(bound) = serde_json::from_slice::<WireBinding>(binding.object.as_object().json()) else {
+        let mut bound = Vec::new();
+        for stored in self.objects.list(&API_BINDINGS, &CUSTOM, &one, None)? {
+            let (binding, revision) = (stored.object, stored.revision);
+            let Ok(binding) = serde_json::from_slice::<WireBinding>(binding.as_object().json()) else {
                 continue;
             };
-            let is_deleted = bound.metadata.deletion_timestamp.is_some();
-            for bound in bound.status.bound_resources {
-                let found = exported.as_ref().and_then(|exported| {
-                    exported.iter().find(|resource| {
-                        *resource.name.group == *bound.group
-                            && *resource.name.resource == *bound.resource
-                            && resource.origin == Origin::Identity(bound.schema.identity_hash.as_str().into())
-                    })
-                });
-                let Some(found) = found else { continue };
-                if resources.iter().any(|resource| resource.name == found.name) {
+            let owner = Arc::new(BindingOfResource {
+                name: binding.metadata.name,
+                revision,
+                export: Arc::new(BoundExport {
+                    cluster: binding.status.api_export_cluster_name,
+                    name: binding.spec.reference.export.name,
+                }),
+            });
+            for wire in binding.status.bound_resources {
+                let name = ResourceName::new(&wire.group, &wire.resource);
+                if resources.iter().any(|resource| resource.name == name) {
                     continue;
                 }
+                let Some(mut resource) = self.bound_resource(&name, &wire.schema)? else {
+                    tracing::warn!(cluster = scope.as_str(), %name, "a bound resource has no definition on this shard");
+                    continue;
+                };
                 // A binding that is being deleted permits no creates.
-                resources.push(if is_deleted {
-                    Arc::new(found.without(Verb::Create))
-                } else {
-                    found.clone()
+                if binding.metadata.deletion_timestamp.is_some() {
+                    resource.served = Arc::new(resource.served.without(Verb::Create));
+                }
+                resources.push(resource.served.clone());
+                bound.push(BoundResource {
+                    served: resource.served,
+                    _definition: resource.definition,
+                    binding: Arc::clone(&owner),
                 });
             }
         }
@@ -275,7 +359,24 @@ impl Definitions {
             |resource: &Arc<ServedResource>| (resource.name.group.clone(), resource.name.resource.clone());
         resources[self.built_in.len()..].sort_by_cached_key(key);
         locals.sort_unstable_by_key(|local| local.revision);
-        Ok(ClusterDefinitions { catalog: self.share(Catalog::new(resources)), locals })
+        Ok(ClusterDefinitions { catalog: self.share(Catalog::new(resources)), locals, bound })
+    }
+
+    /// The resource of a bound schema: one that root exports, or one of a bound CRD. `None` if there is no CRD.
+    fn bound_resource(
+        &self,
+        name: &ResourceName,
+        schema: &WireSchema,
+    ) -> Result<Option<ResolvedBinding>, Status> {
+        let exported = self.exported.load();
+        let identity: Arc<str> = schema.identity_hash.as_str().into();
+        let origin = Origin::Identity(Arc::clone(&identity));
+        let own = exported.iter().flat_map(|all| all.iter());
+        if let Some(own) = own.into_iter().find(|own| own.name == *name && own.origin == origin) {
+            return Ok(Some(ResolvedBinding { served: Arc::clone(own), definition: None }));
+        }
+        let bound = self.bound.get(&schema.uid, &identity, &self.compiled)?;
+        Ok(bound.map(|bound| ResolvedBinding { served: Arc::clone(&bound.0), definition: Some(bound) }))
     }
 
     /// Returns the catalog with the same content if there is one: many logical clusters serve the same resources and
@@ -298,8 +399,9 @@ impl Definitions {
             let annotations = &definition["metadata"]["annotations"];
             let names_are_path_segments =
                 annotations[fairlead_api::annotation::VALIDATE_NAME] == "path-segment";
-            let local = LocalDefinition {
+            let local = Definition {
                 cluster: stored.scope.as_str(),
+                origin: Origin::Custom,
                 spec: &definition["spec"],
                 name_rule: match names_are_path_segments {
                     true => NameRule::PathSegment,
@@ -350,6 +452,35 @@ struct ClusterDefinitions {
     catalog: Arc<Catalog>,
     /// Its CRDs by revision, so that only a changed one is compiled again.
     locals: Vec<LocalResource>,
+    bound: Vec<BoundResource>,
+}
+
+/// A resource of an APIBinding. Holds the definition, which all logical clusters that bind the schema share.
+struct BoundResource {
+    served: Arc<ServedResource>,
+    _definition: Option<Arc<BoundDefinition>>,
+    binding: Arc<BindingOfResource>,
+}
+
+/// The APIBinding of a bound resource, at one revision.
+struct BindingOfResource {
+    name: String,
+    revision: Revision,
+    export: Arc<BoundExport>,
+}
+
+struct ResolvedBinding {
+    served: Arc<ServedResource>,
+    /// `None` for a resource that root exports.
+    definition: Option<Arc<BoundDefinition>>,
+}
+
+/// The export of a bound resource.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct BoundExport {
+    /// Its logical cluster.
+    pub(crate) cluster: String,
+    pub(crate) name: String,
 }
 
 /// A CRD at one revision, and its resource if it is established. Holds the compiled definition, which all logical clusters with the
@@ -382,34 +513,56 @@ impl ClusterDefinitions {
 
 /// The watches that a change of a CRD ends: those of its resource, if it has another definition now. As in Kubernetes, watches
 /// stay open while a CRD is terminating, so that they deliver the deletions of its objects.
-fn changed_definition(event: &ObjectEvent) -> Option<InvalidatedWatches> {
-    let ObjectChange::Updated { object, previous } = &event.change else { return None };
+fn changed_definition(event: &ObjectEvent) -> Vec<InvalidatedWatches> {
+    let ObjectChange::Updated { object, previous } = &event.change else { return Vec::new() };
     let [new, old] = [object, previous]
         .map(|object| serde_json::from_slice::<Value>(object.as_object().json()).unwrap_or_default());
     if new["spec"] == old["spec"] && new["status"]["acceptedNames"] == old["status"]["acceptedNames"] {
-        return None;
+        return Vec::new();
     }
-    let spec = &old["spec"];
-    let resource = ResourceName::new(spec["group"].as_str()?, spec["names"]["plural"].as_str()?);
-    Some(InvalidatedWatches { scope: Scope::new(&event.scope), resource, origin: Origin::Custom })
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let resource = ResourceName::new(&text(&old["spec"]["group"]), &text(&old["spec"]["names"]["plural"]));
+    vec![InvalidatedWatches { scope: Some(Scope::new(&event.scope)), resource, origin: Origin::Custom }]
 }
 
 #[derive(Deserialize)]
 struct WireBinding {
     metadata: WireMetadata,
     #[serde(default)]
+    spec: WireSpec,
+    #[serde(default)]
     status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireSpec {
+    reference: WireReference,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireReference {
+    export: WireExport,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireExport {
+    name: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireMetadata {
+    name: String,
     deletion_timestamp: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
+    api_export_cluster_name: String,
     bound_resources: Vec<WireBound>,
 }
 
@@ -424,5 +577,7 @@ struct WireBound {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireSchema {
+    #[serde(rename = "UID", default)]
+    uid: String,
     identity_hash: String,
 }

@@ -3,6 +3,8 @@
 //! Indexes follow the hub and never write. A writer that depends on an index waits for the
 //! hub's revision ([`Hub::wait`](fairlead_apiserver::hub::Hub::wait)).
 
+mod bindings;
+mod bound_definitions;
 mod cluster_cache;
 mod clusters;
 mod compiled;
@@ -13,6 +15,7 @@ mod paths;
 mod policies;
 mod resources;
 
+pub(crate) use cluster_cache::ClusterCache;
 pub(crate) use clusters::ClusterIndex;
 pub(crate) use definitions::{Definitions, DefinitionsError, Identities};
 pub(crate) use paths::{PathIndex, Resolution};

@@ -87,10 +87,12 @@ pub(super) fn own_resource(
     })
 }
 
-/// A resource that a CRD of a logical cluster defines.
-pub(super) struct LocalDefinition<'d> {
-    /// The logical cluster.
+/// A CRD of a logical cluster or of a bound schema.
+pub(super) struct Definition<'d> {
+    /// The logical cluster; empty for a bound schema.
     pub(super) cluster: &'d str,
+    /// The origin of its objects.
+    pub(super) origin: Origin,
     /// The `spec` of the CRD.
     pub(super) spec: &'d Value,
     /// The rule for names of objects.
@@ -99,7 +101,7 @@ pub(super) struct LocalDefinition<'d> {
     pub(super) is_terminating: bool,
 }
 
-impl LocalDefinition<'_> {
+impl Definition<'_> {
     /// The resource and its compiled definition. `None` if the stored definition is invalid.
     pub(super) fn resource(
         &self,
@@ -125,10 +127,16 @@ impl LocalDefinition<'_> {
             namespaced: *namespaced,
             schema_hash: schema_hash(storage),
             versions: Arc::clone(versions),
-            origin: Origin::Custom,
             conversion: conversion.clone(),
             // The logical cluster is part of storageVersionHash.
-            key: ServedKey::of(&[b"local", self.cluster.as_bytes(), &definition.digest, rule]),
+            key: ServedKey::of(&[
+                b"defined",
+                self.cluster.as_bytes(),
+                self.origin.segment().unwrap_or_default().as_bytes(),
+                &definition.digest,
+                rule,
+            ]),
+            origin: self.origin.clone(),
             storage_version_hash: Some(storage_version_hash.into()),
             name_rule: self.name_rule,
             verbs: Verbs::STANDARD,

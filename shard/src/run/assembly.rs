@@ -23,7 +23,7 @@ use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
-use crate::exports::RootExports;
+use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
 use crate::host::{
@@ -60,6 +60,7 @@ pub(super) struct ShardParts {
     definitions: Arc<Definitions>,
     dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
+    exports: Arc<ExportLookup>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
@@ -88,6 +89,9 @@ impl ShardParts {
         let policies = PolicyIndex::follow(objects.clone(), hub, global.clone());
         let types =
             Arc::new(TypeLookup::new(objects.clone(), clusters.clone(), paths.clone(), global.clone()));
+        let exports =
+            ExportLookup::follow(objects.clone(), hub, clusters.clone(), paths.clone(), global.clone())
+                .map_err(broken)?;
         let dynamic = DynamicAdmission::follow(objects.clone(), hub).map_err(broken)?;
         let refusals = metrics.counters(
             "fairlead_shard_quota_refusals_total",
@@ -102,6 +106,7 @@ impl ShardParts {
             objects.clone(),
             clusters.clone(),
             types.clone(),
+            exports.clone(),
             dynamic.clone(),
             usage.clone(),
         ));
@@ -129,6 +134,7 @@ impl ShardParts {
             clusters: clusters.clone(),
             policies,
             definitions: definitions.clone(),
+            exports: exports.clone(),
             global: global.clone(),
         };
         let access_webhook = access_webhook(config)?;
@@ -197,6 +203,7 @@ impl ShardParts {
             definitions,
             dynamic,
             types,
+            exports,
             usage,
             issuer,
             picks,
@@ -248,7 +255,7 @@ impl ShardParts {
         self.replicate(&config, cache, &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
-        self.start_controllers(config, exports, &tasks, &shutdown)?;
+        self.start_controllers(config, &tasks, &shutdown)?;
         // The indexes contain all of these writes before the first request is served.
         let _ = self.hub.wait(self.objects.store().revision()).await;
         bootstrapped.set();
@@ -306,6 +313,7 @@ impl ShardParts {
 
     fn set_identities(&self, exports: &RootExports) -> Result<(), ShardError> {
         self.definitions.set_identities(&exports.identities())?;
+        self.exports.set_root(exports.clone());
         if let Some(types) = self.definitions.exported(&WORKSPACE_TYPES) {
             self.types.set_origin(types.origin.clone());
         }
@@ -360,7 +368,6 @@ impl ShardParts {
     fn start_controllers(
         &self,
         config: ShardConfig,
-        exports: RootExports,
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
@@ -386,7 +393,6 @@ impl ShardParts {
             peers: peers.clone(),
             shard: shard.clone(),
         });
-        let exports = Arc::new(exports);
         let root_ca = config.root_ca.as_deref().unwrap_or(&config.serving.certificate);
         let serving_ca = std::fs::read_to_string(root_ca).unwrap_or_default();
         let content_controllers = ContentControllers {
@@ -395,7 +401,7 @@ impl ShardParts {
             definitions: self.definitions.clone(),
             admission: self.dynamic.clone(),
             clusters: self.clusters.clone(),
-            exports: exports.clone(),
+            exports: self.exports.clone(),
             usage: self.usage.clone(),
             issuer: self.issuer.clone(),
             keep_events: config.event_ttl.get(),
@@ -407,7 +413,7 @@ impl ShardParts {
             hub: self.hub.clone(),
             definitions: self.definitions.clone(),
             types: self.types.clone(),
-            exports,
+            exports: self.exports.clone(),
             shard,
             external_url: config.effective_external_url().as_str().to_owned(),
             serving_ca,

@@ -226,8 +226,13 @@ impl Hub {
                     observer(&event);
                 }
                 for invalidator in invalidators.get(&event.resource).into_iter().flatten() {
-                    let Some(ended) = invalidator(&event) else { continue };
-                    let queues = index.iter().filter(|queue| ended.contains(&queue.interest));
+                    let ended = invalidator(&event);
+                    if ended.is_empty() {
+                        continue;
+                    }
+                    let is_ended =
+                        |queue: &&Arc<Queue>| ended.iter().any(|one| one.contains(&queue.interest));
+                    let queues = index.iter().filter(is_ended);
                     wakers.extend(queues.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)));
                 }
                 let event = Arc::new(event);

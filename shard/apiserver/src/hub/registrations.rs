@@ -39,13 +39,13 @@ pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
 
 /// Gets every event of a resource that defines other resources. Returns the watches that the change ends, because they would deliver
 /// objects by the earlier definition.
-pub type WatchInvalidator = Box<dyn Fn(&ObjectEvent) -> Option<InvalidatedWatches> + Send + Sync>;
+pub type WatchInvalidator = Box<dyn Fn(&ObjectEvent) -> Vec<InvalidatedWatches> + Send + Sync>;
 
-/// The watches of one resource in one scope.
+/// The watches of one resource in one scope, or those over all scopes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InvalidatedWatches {
-    /// The scope.
-    pub scope: Scope,
+    /// The scope; `None` for watches over all scopes.
+    pub scope: Option<Scope>,
     /// The resource.
     pub resource: ResourceName,
     /// The origin of its definition.
@@ -56,7 +56,7 @@ impl InvalidatedWatches {
     pub(super) fn contains(&self, interest: &Interest) -> bool {
         interest.resource == self.resource
             && interest.origin.as_ref() == Some(&self.origin)
-            && interest.scopes.one() == Some(&self.scope)
+            && interest.scopes.one() == self.scope.as_ref()
     }
 }
 

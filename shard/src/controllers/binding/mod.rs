@@ -1,34 +1,41 @@
-//! Binds APIBindings to root's exports if their resources are free, and removes the objects of deleted bindings.
+//! Binds APIBindings to the resources of their exports that are free, follows changes of the exports, and removes the objects of
+//! deleted bindings.
 //!
-//! The LogicalCluster records which binding owns which resource (kcp's resource locks). Binding and lock are written
-//! in one commit.
+//! The LogicalCluster records which binding owns which resource (kcp's resource locks). Binding, locks and the CRDs of schemas that
+//! are new on this shard are written in one commit.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod bind;
+mod unbind;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use fairlead_api::{
-    Condition, LOGICAL_CLUSTER_NAME, Severity, condition_type, conditions_of, finalizer, is_condition_true,
-    set_condition, set_summary, write_conditions,
-};
+use fairlead_api::LOGICAL_CLUSTER_NAME;
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
+use fairlead_schema::FieldPath;
+use fairlead_schema::crd::{CrdNames, CrdSpec, has_condition};
 use fairlead_store::Range;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::deletion::{Sweep, commit, pause, visit_resource};
+use self::bind::{BindContext, NameHolder, NameOwner, bind};
+use self::unbind::{adopts, unbind};
+use super::deletion::{Sweep, commit, visit_resource};
+use crate::bootstrap::with_established_status;
 use crate::controller_runtime::{Controller, ReconcileOutcome};
-use crate::exports::RootExports;
+use crate::exports::{ExportLookup, PublishedExport, PublishedSchema};
 use crate::index::{ClusterIndex, Definitions};
-use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS};
+use crate::names::{
+    API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, BOUND_CRDS, BUILT_IN, CUSTOM,
+    CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS,
+};
 use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
 
@@ -40,27 +47,36 @@ pub(crate) struct Bindings {
     pub(crate) objects: ObjectStore,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) clusters: Arc<ClusterIndex>,
-    pub(crate) exports: Arc<RootExports>,
+    pub(crate) exports: Arc<ExportLookup>,
+}
+
+/// The change to a binding, in the same commit as the sweep of its objects.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// The desired binding; `None` removes it.
+    binding: Option<Value>,
+    locks: ResourceLocks,
+    next: ReconcileOutcome,
 }
 
 impl Bindings {
-    /// The bindings to reconcile after an event of an APIBinding or a CRD: the binding itself, or all that may have
-    /// waited for a resource.
+    /// The bindings to reconcile after an event: of an APIBinding, the binding itself; after the removal of an APIBinding or a CRD, all
+    /// that may have waited for a resource; of an export or a schema, all bindings to exports of its logical cluster.
     pub(crate) fn keys_of(&self, event: &ObjectEvent) -> Vec<BindingKey> {
+        if event.resource == *API_EXPORTS || event.resource == *API_RESOURCE_SCHEMAS {
+            return self.definitions.bindings().of_exports_in(&event.scope);
+        }
         let is_binding = event.resource == *API_BINDINGS;
         if !event.is_deletion() {
-            let is_relevant = is_binding && !is_settled(event.object().json());
+            let is_relevant = is_binding && !self.is_settled(&event.scope, event.object().json());
             let own = is_relevant.then(|| ((*event.scope).into(), event.name.clone()));
             return own.into_iter().collect();
         }
         if !is_binding && event.resource != *CUSTOM_RESOURCE_DEFINITIONS {
             return Vec::new();
         }
-        let all = self.list(&Scope::new(&event.scope)).inspect_err(|error| {
-            tracing::error!(cluster = %event.scope, %error, "waiting bindings cannot be read");
-        });
-        let names = all.unwrap_or_default();
-        names.iter().filter_map(|(_, one)| Some(((*event.scope).into(), name_of(one)?.into()))).collect()
+        let bindings = self.definitions.bindings().of_cluster(&event.scope);
+        bindings.iter().map(|binding| ((*event.scope).into(), binding.name.clone())).collect()
     }
 
     /// The bindings of all logical clusters that need a reconciliation.
@@ -70,7 +86,7 @@ impl Bindings {
         let read = self.objects.store().scan(&range, None, &mut |record| {
             if let (Ok(key), Ok(object)) =
                 (self.objects.codec().decode(record.key), ObjectBytes::parse(record.value))
-                && !is_settled(object.json())
+                && !self.is_settled(key.scope, object.json())
             {
                 keys.push((key.scope.into(), key.name.into()));
             }
@@ -81,30 +97,23 @@ impl Bindings {
         }
         keys
     }
-}
 
-/// Whether a binding is bound and not being deleted. Bindings are created in this state with a workspace, and mostly
-/// stay in it.
-fn is_settled(json: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Wire {
-        metadata: WireMetadata,
-        #[serde(default)]
-        status: WireStatus,
+    /// Whether a binding is bound to the current resources and claims of its export, and not being deleted. Bindings are created in this
+    /// state with a workspace, and mostly stay in it.
+    fn is_settled(&self, cluster: &str, json: &[u8]) -> bool {
+        let Ok(binding) = serde_json::from_slice::<WireBinding>(json) else { return false };
+        if binding.metadata.deletion_timestamp.is_some() || binding.status.phase != "Bound" {
+            return false;
+        }
+        let reference = &binding.spec.reference.export;
+        let path = if reference.path.is_empty() { cluster } else { &reference.path };
+        let Ok(Some(export)) = self.exports.find(path, &reference.name) else { return false };
+        let bound = &binding.status.bound_resources;
+        let is_bound = |schema: &PublishedSchema| bound.iter().any(|bound| *bound.schema.uid == *schema.uid);
+        export.missing_schema.is_none()
+            && export.schemas.iter().all(is_bound)
+            && binding.status.export_permission_claims == export.claims()
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct WireMetadata {
-        #[serde(default)]
-        deletion_timestamp: Option<serde::de::IgnoredAny>,
-    }
-    #[derive(Default, Deserialize)]
-    struct WireStatus {
-        #[serde(default)]
-        phase: String,
-    }
-    serde_json::from_slice::<Wire>(json)
-        .is_ok_and(|binding| binding.metadata.deletion_timestamp.is_none() && binding.status.phase == "Bound")
 }
 
 #[async_trait]
@@ -127,23 +136,37 @@ impl Controller for Bindings {
         let lock_holder = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
         let Some(lock_holder) = lock_holder else { return Ok(ReconcileOutcome::Done) };
         let logical_cluster = self.objects.tree(&lock_holder)?;
+        let locks = ResourceLocks::of(&logical_cluster);
         let others: Vec<&Value> = bindings.iter().map(|(_, one)| one).filter(|one| *one != binding).collect();
-        let context = BindingContext {
-            exports: &self.exports,
-            locks: ResourceLocks::of(&logical_cluster),
-            others: &others,
-            crds: self.crds(&scope)?,
-        };
-        let mut sweep = Sweep::default();
-        let plan = if binding["metadata"]["deletionTimestamp"].is_null() {
-            bind(binding, &context, Timestamp::now())
-        } else {
-            self.sweep(&scope, binding, &others, &mut sweep).await?;
-            unbind(binding, &context, &sweep, Timestamp::now())
-        };
         let mut writes = Writes::new(&self.objects, &self.definitions);
+        let plan = if binding["metadata"]["deletionTimestamp"].is_null() {
+            let export = self.export_of(cluster, binding)?;
+            let mut context = BindContext {
+                cluster,
+                export: export.as_deref(),
+                locks,
+                others: &others,
+                holders: self.name_holders(&scope, &others)?,
+                invalid: Vec::new(),
+            };
+            let missing = self.missing_definitions(export.as_deref(), &mut context)?;
+            let plan = bind(binding, &context, Timestamp::now());
+            for (uid, definition) in missing {
+                let is_bound =
+                    |binding: &Value| bound_resources(binding).any(|bound| bound["schema"]["UID"] == *uid);
+                if plan.binding.as_ref().is_some_and(is_bound) {
+                    writes.create(BOUND_CRDS, definition)?;
+                }
+            }
+            plan
+        } else {
+            let mut sweep = Sweep::default();
+            self.sweep(&scope, binding, &others, &mut sweep).await?;
+            let plan = unbind(binding, locks, &sweep, Timestamp::now());
+            writes.extend(sweep.into_mutations());
+            plan
+        };
         let resource = writes.resource_of(binding)?;
-        writes.extend(sweep.into_mutations());
         match plan.binding {
             Some(new) => writes.replace(&resource, stored, new)?,
             None => writes.remove(&resource, stored, binding),
@@ -163,19 +186,82 @@ impl Bindings {
         all.into_iter().map(|stored| self.objects.tree(&stored).map(|tree| (stored, tree))).collect()
     }
 
-    /// The resources of established CRDs in a logical cluster, in the form of lock names.
-    fn crds(&self, scope: &Scope) -> Result<BTreeSet<String>, Status> {
+    /// The export of a binding.
+    fn export_of(&self, cluster: &str, binding: &Value) -> Result<Option<Arc<PublishedExport>>, Status> {
+        let reference = &binding["spec"]["reference"]["export"];
+        let path = reference["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(cluster);
+        self.exports.find(path, reference["name"].as_str().unwrap_or_default())
+    }
+
+    /// The names that CRDs and other bindings of a logical cluster use.
+    fn name_holders(&self, scope: &Scope, others: &[&Value]) -> Result<Vec<NameHolder>, Status> {
+        let mut holders = Vec::new();
+        for other in others {
+            let reference = &other["spec"]["reference"]["export"];
+            for bound in bound_resources(other) {
+                let uid = bound["schema"]["UID"].as_str().unwrap_or_default();
+                let Some(names) = self.definitions.bound_names(uid)? else { continue };
+                holders.push(NameHolder {
+                    group: text(&bound["group"]),
+                    names,
+                    uid: uid.to_owned(),
+                    owner: NameOwner::Binding {
+                        name: text(&other["metadata"]["name"]),
+                        export_path: text(&reference["path"]),
+                        export: text(&reference["name"]),
+                    },
+                });
+            }
+        }
         let one = ScopeSelector::One(scope.clone());
-        let mut names = BTreeSet::new();
         for stored in self.objects.list(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &one, None)? {
             let crd = self.objects.tree(&stored)?;
-            let conditions = crd["status"]["conditions"].as_array();
-            let is_established = conditions.is_some_and(|all| {
-                all.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+            holders.push(NameHolder {
+                group: text(&crd["spec"]["group"]),
+                names: CrdNames::read(&crd["status"]["acceptedNames"]),
+                uid: text(&crd["metadata"]["uid"]),
+                owner: NameOwner::Definition {
+                    name: text(&crd["metadata"]["name"]),
+                    is_established: has_condition(&crd, "Established"),
+                },
             });
-            names.extend(name_of(&crd).filter(|_| is_established).map(str::to_owned));
         }
-        Ok(names)
+        holders.sort_by(|a, b| a.uid.cmp(&b.uid));
+        Ok(holders)
+    }
+
+    /// The CRDs of an export's schemas that this shard does not have yet, by UID. Schemas that are no valid CRDs are added to the context.
+    fn missing_definitions(
+        &self,
+        export: Option<&PublishedExport>,
+        context: &mut BindContext<'_>,
+    ) -> Result<Vec<(Box<str>, Value)>, Status> {
+        let mut missing = Vec::new();
+        for schema in export.into_iter().flat_map(|export| &export.schemas) {
+            let Some(export) = export else { continue };
+            if self.definitions.bound_names(&schema.uid)?.is_some() {
+                continue;
+            }
+            let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };
+            let definition = match fairlead_api::bound_crd(&object, &export.cluster) {
+                Ok(definition) => definition,
+                Err(error) => {
+                    context.invalid.push((schema.uid.clone(), error.to_string()));
+                    continue;
+                }
+            };
+            match CrdSpec::parse_spec(&definition["spec"], &FieldPath::new("spec")) {
+                Ok(_) => missing.push((schema.uid.clone(), with_established_status(definition))),
+                Err(errors) => {
+                    let causes: Vec<String> = errors
+                        .iter()
+                        .map(|error| format!("{}: {}", error.path.as_str(), error.message))
+                        .collect();
+                    context.invalid.push((schema.uid.clone(), format!("[{}]", causes.join(" "))));
+                }
+            }
+        }
+        Ok(missing)
     }
 
     /// Collects the objects of the bound resources, unless another binding adopts them.
@@ -186,16 +272,20 @@ impl Bindings {
         others: &[&Value],
         sweep: &mut Sweep,
     ) -> Result<(), Status> {
-        if others.iter().any(|other| adopts(other, binding)) {
-            return Ok(());
+        let mut candidates = Vec::new();
+        for other in others.iter().filter(|other| other["metadata"]["deletionTimestamp"].is_null()) {
+            candidates.extend(self.export_of(scope.as_str(), other)?);
         }
-        for bound in binding["status"]["boundResources"].as_array().into_iter().flatten() {
+        for bound in bound_resources(binding) {
             let (Some(resource), Some(identity)) = (
                 bound["resource"].as_str(),
                 bound["schema"]["identityHash"].as_str().filter(|hash| !hash.is_empty()),
             ) else {
                 continue;
             };
+            if candidates.iter().any(|export| adopts(export, bound)) {
+                continue;
+            }
             let resource = ResourceName::new(bound["group"].as_str().unwrap_or_default(), resource);
             let origin = Origin::Identity(identity.into());
             let cluster = scope.as_str();
@@ -212,169 +302,70 @@ impl Bindings {
     }
 }
 
-/// Inputs of a decision about a binding.
-struct BindingContext<'a> {
-    exports: &'a RootExports,
-    locks: ResourceLocks,
-    /// The other bindings of the logical cluster.
-    others: &'a [&'a Value],
-    crds: BTreeSet<String>,
-}
-
-/// The change to a binding, in the same commit as the sweep of its objects.
-#[derive(Debug, PartialEq)]
-struct Plan {
-    /// The desired binding; `None` removes it.
-    binding: Option<Value>,
-    locks: ResourceLocks,
-    next: ReconcileOutcome,
-}
-
-/// Decides about a binding that is not being deleted. It binds all of its resources or none.
-fn bind(old: &Value, context: &BindingContext<'_>, now: Timestamp) -> Plan {
-    let mut locks = context.locks.clone();
-    let name = name_of(old).unwrap_or_default();
-    let Some(mut new) = context.exports.as_bound(old.clone(), now) else {
-        let binding = Some(without_export(old, now));
-        return Plan { binding, locks, next: ReconcileOutcome::Done };
-    };
-    new["metadata"]["finalizers"] = old["metadata"]["finalizers"].clone();
-    add_finalizer(&mut new);
-    let desired = context.exports.locks(std::slice::from_ref(old));
-    let conflicts: BTreeMap<&String, (&str, bool)> = desired
-        .0
-        .keys()
-        .filter_map(|resource| {
-            let exists = |holder: &str| context.others.iter().any(|other| name_of(other) == Some(holder));
-            if context.crds.contains(resource) {
-                return Some((resource, ("", true)));
-            }
-            let holder = context.locks.0.get(resource)?.binding.as_deref()?;
-            (holder != name && exists(holder)).then_some((resource, (holder, false)))
-        })
-        .collect();
-    if conflicts.is_empty() {
-        locks.0.extend(desired.0);
-        return Plan { binding: Some(new), locks, next: ReconcileOutcome::Done };
-    }
-    // Formats conflicts as Go prints a map of structs.
-    let conflicts: Vec<String> = conflicts
-        .iter()
-        .map(|(resource, (holder, is_crd))| format!("{resource}:{{{holder} {is_crd}}}"))
-        .collect();
-    let message = format!(
-        "Unable to bind APIs because they are bound by other APIBindings or CRDs: map[{}]",
-        conflicts.join(" ")
-    );
-    let completed = is_condition_true(&conditions_of(old), condition_type::INITIAL_BINDING_COMPLETED);
-    if !completed {
-        new["status"]["phase"] = "Binding".into();
-    }
-    match old["status"].get("boundResources") {
-        Some(before) => new["status"]["boundResources"] = before.clone(),
-        None => {
-            if let Some(status) = new["status"].as_object_mut() {
-                status.remove("boundResources");
-            }
-        }
-    }
-    let mut conditions = conditions_of(old);
-    for kind in [
-        condition_type::API_EXPORT_VALID,
-        condition_type::PERMISSION_CLAIMS_APPLIED,
-        condition_type::PERMISSION_CLAIMS_VALID,
-    ] {
-        set_condition(&mut conditions, Condition::met(kind), now);
-    }
-    let unmet = |kind| Condition::unmet(kind, Severity::Error, "NamingConflicts", message.clone());
-    set_condition(&mut conditions, unmet(condition_type::BINDING_UP_TO_DATE), now);
-    if !completed {
-        set_condition(&mut conditions, unmet(condition_type::INITIAL_BINDING_COMPLETED), now);
-    }
-    set_summary(&mut conditions, &[condition_type::INITIAL_BINDING_COMPLETED], now);
-    write_conditions(&mut new, &conditions);
-    Plan { binding: Some(new), locks, next: ReconcileOutcome::Done }
-}
-
-/// Decides about a binding that is being deleted, given the result of a sweep of its objects.
-fn unbind(old: &Value, context: &BindingContext<'_>, sweep: &Sweep, now: Timestamp) -> Plan {
-    let mut new = old.clone();
-    let mut locks = context.locks.clone();
-    if !sweep.leaves_nothing() {
-        let mut conditions = conditions_of(old);
-        let problem = match (sweep.finalizers(), sweep.remaining()) {
-            (Some(all), _) => Some((
-                "SomeFinalizersRemain",
-                format!("Some content in the workspace has finalizers remaining: {all}"),
-            )),
-            (None, Some(all)) => {
-                Some(("SomeResourcesRemain", format!("Some resources are remaining: {all}")))
-            }
-            (None, None) => None,
-        };
-        if let Some((reason, message)) = problem {
-            let kind = condition_type::BINDING_RESOURCE_DELETE_SUCCESS;
-            set_condition(&mut conditions, Condition::unmet(kind, Severity::Info, reason, message), now);
-        }
-        write_conditions(&mut new, &conditions);
-        let next = ReconcileOutcome::RequeueAfter(if sweep.is_truncated() {
-            Duration::ZERO
-        } else {
-            pause(old, now)
-        });
-        return Plan { binding: Some(new), locks, next };
-    }
-    let name = name_of(old);
-    locks.0.retain(|_, lock| lock.binding.as_deref() != name);
-    let mut conditions = conditions_of(old);
-    set_condition(&mut conditions, Condition::met(condition_type::BINDING_RESOURCE_DELETE_SUCCESS), now);
-    write_conditions(&mut new, &conditions);
-    let mut is_kept = false;
-    if let Some(all) = new["metadata"]["finalizers"].as_array_mut() {
-        all.retain(|one| one != finalizer::API_BINDING);
-        is_kept = !all.is_empty();
-    }
-    Plan { binding: is_kept.then_some(new), locks, next: ReconcileOutcome::Done }
-}
-
-/// A binding whose export is not one of root's.
-fn without_export(old: &Value, now: Timestamp) -> Value {
-    let mut new = old.clone();
-    let reference = &old["spec"]["reference"]["export"];
-    let (path, name) =
-        (reference["path"].as_str().unwrap_or_default(), reference["name"].as_str().unwrap_or_default());
-    let mut conditions = conditions_of(old);
-    let message = format!("APIExport {path}|{name} not found");
-    let kind = condition_type::API_EXPORT_VALID;
-    set_condition(
-        &mut conditions,
-        Condition::unmet(kind, Severity::Error, "APIExportNotFound", message),
-        now,
-    );
-    write_conditions(&mut new, &conditions);
-    if new["status"]["phase"].is_null() {
-        new["status"]["phase"] = "Binding".into();
-    }
-    new
-}
-
-/// Whether `other` refers to the same export as a binding that is being deleted, and so keeps its objects.
-fn adopts(other: &Value, binding: &Value) -> bool {
-    other["metadata"]["deletionTimestamp"].is_null()
-        && other["spec"]["reference"]["export"] == binding["spec"]["reference"]["export"]
-}
-
-fn add_finalizer(binding: &mut Value) {
-    let finalizers = &mut binding["metadata"]["finalizers"];
-    match finalizers.as_array_mut() {
-        Some(all) if all.iter().any(|one| one == finalizer::API_BINDING) => {}
-        Some(all) => all.push(finalizer::API_BINDING.into()),
-        None => *finalizers = json!([finalizer::API_BINDING]),
-    }
+fn bound_resources(binding: &Value) -> impl Iterator<Item = &Value> {
+    binding["status"]["boundResources"].as_array().into_iter().flatten()
 }
 
 fn name_of(object: &Value) -> Option<&str> {
     object["metadata"]["name"].as_str()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[derive(Deserialize)]
+struct WireBinding {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: WireSpec,
+    #[serde(default)]
+    status: WireStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMetadata {
+    #[serde(default)]
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireSpec {
+    reference: WireReference,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireReference {
+    export: WireExport,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireExport {
+    path: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireStatus {
+    phase: String,
+    bound_resources: Vec<WireBound>,
+    export_permission_claims: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct WireBound {
+    schema: WireSchema,
+}
+
+#[derive(Deserialize)]
+struct WireSchema {
+    #[serde(rename = "UID", default)]
+    uid: String,
 }
 
 #[cfg(test)]

@@ -1,12 +1,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use fairlead_api::ExportReference;
+use fairlead_api::{ExportReference, condition_type, finalizer};
+
+use serde_json::json;
 
 use super::super::testing::{Shard, condition};
 use super::*;
+use crate::exports::as_bound;
 
 const BINDINGS: &str = "apibindings.apis.kcp.io";
 const WORKSPACES: &str = "workspaces.tenancy.kcp.io";
+const EXPORTS: &str = "apiexports.apis.kcp.io";
+const SCHEMAS: &str = "apiresourceschemas.apis.kcp.io";
+const THINGS: &str = "things.example.com";
 
 #[test]
 fn foreign_locks_are_preserved() {
@@ -15,21 +21,32 @@ fn foreign_locks_are_preserved() {
     assert_eq!(ResourceLocks::parse("nonsense"), ResourceLocks::default());
 }
 
-#[test]
-fn a_bound_binding_that_is_not_deleted_is_settled() {
-    for (object, expected) in [
-        (json!({"metadata": {}, "status": {"phase": "Bound"}}), true),
-        (json!({"metadata": {}, "status": {"phase": "Binding"}}), false),
-        (json!({"metadata": {}}), false),
-        (json!({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Bound"}}), false),
-    ] {
-        assert_eq!(is_settled(object.to_string().as_bytes()), expected, "{object}");
-    }
+#[tokio::test(start_paused = true)]
+async fn a_binding_to_the_current_resources_is_settled() {
+    let shard = Shard::start().await;
+    let controller = controller(&shard);
+    let bound =
+        as_bound(binding("mine"), shard.root_exports.get("tenancy.kcp.io").unwrap(), Timestamp::now());
+    let changed = |change: fn(&mut Value)| {
+        let mut binding = bound.clone();
+        change(&mut binding);
+        controller.is_settled("abc", binding.to_string().as_bytes())
+    };
+    assert!(changed(|_| {}));
+    assert!(!changed(|binding| binding["status"]["phase"] = "Binding".into()));
+    assert!(!changed(|binding| binding["status"] = json!({})));
+    assert!(!changed(|binding| binding["metadata"]["deletionTimestamp"] = "x".into()));
+    assert!(!changed(|binding| binding["status"]["boundResources"][0]["schema"]["UID"] = "earlier".into()));
+    assert!(!changed(
+        |binding| binding["status"]["exportPermissionClaims"] = json!([{"resource": "secrets"}])
+    ));
+    assert!(!changed(|binding| binding["spec"]["reference"]["export"]["name"] = "unknown".into()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn resources_are_bound_only_where_they_are_free() {
     let shard = Shard::start().await;
+    let export = shard.root_exports.get("tenancy.kcp.io").unwrap();
     let mine = binding("mine");
     let other = binding("other");
     let none: &[&Value] = &[];
@@ -48,14 +65,18 @@ async fn resources_are_bound_only_where_they_are_free() {
             Some("map[workspaces.tenancy.kcp.io:{ true}]"),
         ),
     ] {
-        let context = BindingContext {
-            exports: &shard.exports,
+        let context = BindContext {
             locks: ResourceLocks::parse(&locks),
             others,
-            crds: crds.into_iter().map(str::to_owned).collect(),
+            holders: crds.into_iter().map(definition).collect(),
+            ..context(Some(export))
         };
         let plan = bind(&mine, &context, Timestamp::UNIX_EPOCH);
         let bound = plan.binding.unwrap();
+        let resources: Vec<&str> =
+            bound_resources(&bound).filter_map(|resource| resource["resource"].as_str()).collect();
+        assert!(resources.contains(&"workspacetypes"), "a free resource is bound in any case");
+        assert_eq!(resources.contains(&"workspaces"), conflict.is_none(), "{locks}");
         match conflict {
             None => {
                 assert_eq!(bound["status"]["phase"], "Bound", "{locks}");
@@ -63,8 +84,10 @@ async fn resources_are_bound_only_where_they_are_free() {
             }
             Some(conflict) => {
                 assert_eq!(bound["status"]["phase"], "Binding", "{locks}");
-                assert!(bound["status"].get("boundResources").is_none());
-                assert_eq!(plan.locks, context.locks);
+                assert_eq!(
+                    plan.locks.0.get("workspaces.tenancy.kcp.io"),
+                    context.locks.0.get("workspaces.tenancy.kcp.io")
+                );
                 for kind in [condition_type::READY, condition_type::BINDING_UP_TO_DATE] {
                     let (holds, reason, message) = condition(&bound, kind).unwrap();
                     assert_eq!((holds, &*reason), (false, "NamingConflicts"));
@@ -83,21 +106,18 @@ async fn resources_are_bound_only_where_they_are_free() {
 #[tokio::test(start_paused = true)]
 async fn a_bound_binding_stays_bound_when_its_resources_conflict() {
     let shard = Shard::start().await;
-    let context = |locks: &str| BindingContext {
-        exports: &shard.exports,
-        locks: ResourceLocks::parse(locks),
-        others: &[],
-        crds: BTreeSet::new(),
-    };
+    let export = shard.root_exports.get("tenancy.kcp.io").unwrap();
+    let with_locks =
+        |locks: &str| BindContext { locks: ResourceLocks::parse(locks), ..context(Some(export)) };
     let mut mine = binding("mine");
     mine["metadata"]["finalizers"] = json!(["example.com/f"]);
-    let first = bind(&mine, &context("{}"), Timestamp::UNIX_EPOCH);
+    let first = bind(&mine, &with_locks("{}"), Timestamp::UNIX_EPOCH);
     let bound = first.binding.unwrap();
     assert_eq!(bound["metadata"]["finalizers"], json!(["example.com/f", finalizer::API_BINDING]));
-    let again = bind(&bound, &context(&first.locks.to_json()), Timestamp::from_second(9).unwrap());
+    let again = bind(&bound, &with_locks(&first.locks.to_json()), Timestamp::from_second(9).unwrap());
     assert_eq!(again.binding.as_ref(), Some(&bound));
-    let mut conflicts = context("{}");
-    conflicts.crds.insert("workspaces.tenancy.kcp.io".to_owned());
+    let mut conflicts = with_locks("{}");
+    conflicts.holders.push(definition("workspaces.tenancy.kcp.io"));
     let conflict = bind(&bound, &conflicts, Timestamp::UNIX_EPOCH).binding.unwrap();
     assert_eq!(conflict["status"]["phase"], "Bound");
     assert_eq!(conflict["status"]["boundResources"], bound["status"]["boundResources"]);
@@ -106,23 +126,127 @@ async fn a_bound_binding_stays_bound_when_its_resources_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_export_outside_root_is_not_found() {
+async fn a_binding_says_why_it_does_not_bind() {
     let shard = Shard::start().await;
-    let mut object = binding("mine");
-    object["spec"]["reference"]["export"]["name"] = "strange".into();
-    let context = BindingContext {
-        exports: &shard.exports,
-        locks: ResourceLocks::default(),
-        others: &[],
-        crds: BTreeSet::new(),
+    let complete = &**shard.root_exports.get("tenancy.kcp.io").unwrap();
+    let without_identity = PublishedExport { identity: None, ..complete.clone() };
+    let without_schema = PublishedExport { missing_schema: Some("v1.a.b".into()), ..complete.clone() };
+    let invalid = "Invalid APIExport. Please contact the APIExport owner to resolve: APIResourceSchema \"v1.a.b\" not found";
+    for (export, reason, message) in [
+        (None, "APIExportNotFound", "APIExport root|tenancy.kcp.io not found"),
+        (
+            Some(&without_identity),
+            "MissingIdentityHash",
+            "APIExport root|tenancy.kcp.io is missing status.identityHash",
+        ),
+        (Some(&without_schema), "InternalError", invalid),
+    ] {
+        let bound = bind(&binding("mine"), &context(export), Timestamp::UNIX_EPOCH).binding.unwrap();
+        assert_eq!(bound["status"]["phase"], "Binding");
+        let (holds, found, text) = condition(&bound, condition_type::API_EXPORT_VALID).unwrap();
+        assert_eq!((holds, &*found, &*text), (false, reason, message));
+        let waiting = condition(&bound, condition_type::READY).unwrap();
+        assert_eq!((waiting.0, &*waiting.1), (false, "WaitingForEstablished"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_in_use_are_not_bound() {
+    let shard = Shard::start().await;
+    let export = shard.root_exports.get("tenancy.kcp.io").unwrap();
+    let names = |plural: &str, kind: &str, short: &str| CrdNames {
+        plural: plural.to_owned(),
+        kind: kind.to_owned(),
+        short_names: vec![short.to_owned()],
+        ..CrdNames::default()
     };
-    let plan = bind(&object, &context, Timestamp::UNIX_EPOCH);
-    let (holds, reason, message) =
-        condition(&plan.binding.unwrap(), condition_type::API_EXPORT_VALID).unwrap();
+    let by_definition =
+        || NameOwner::Definition { name: "x.tenancy.kcp.io".to_owned(), is_established: true };
+    let by_binding = |path: &str| NameOwner::Binding {
+        name: "theirs".to_owned(),
+        export_path: path.to_owned(),
+        export: "e".to_owned(),
+    };
+    for (names, owner, details) in [
+        (
+            names("xs", "Workspace", "x"),
+            by_definition(),
+            "naming conflict with CustomResourceDefinition \"x.tenancy.kcp.io\": spec.names.kind=Workspace is forbidden",
+        ),
+        (
+            names("xs", "X", "ws"),
+            by_binding("root:p"),
+            "naming conflict with APIBinding \"theirs\" bound to APIExport root:p:e: spec.names.shortNames=[ws] is forbidden",
+        ),
+        (
+            names("workspaces", "X", "x"),
+            by_binding(""),
+            "naming conflict with APIBinding \"theirs\" bound to local APIExport \"e\": spec.names.plural=workspaces is forbidden",
+        ),
+    ] {
+        let mut context = context(Some(export));
+        context.holders.push(NameHolder {
+            group: "tenancy.kcp.io".to_owned(),
+            names,
+            uid: "u".to_owned(),
+            owner,
+        });
+        let bound = bind(&binding("mine"), &context, Timestamp::UNIX_EPOCH).binding.unwrap();
+        let (holds, reason, message) = condition(&bound, condition_type::INITIAL_BINDING_COMPLETED).unwrap();
+        assert_eq!(
+            (holds, &*reason, message),
+            (false, "NamingConflicts", format!("Unable to bind APIs: {details}"))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_binds_the_export_of_another_one() {
+    let shard = Shard::start().await;
+    shard.workspace("provider").await;
+    shard.workspace("consumer").await;
+    shard.create("consumer", BINDINGS, binding_to("mine", "provider", "things")).await.unwrap();
+    let read = |name: &str| shard.get("consumer", BINDINGS, None, name).unwrap();
+    let reason = |kind: &str| condition(&read("mine"), kind).map(|one| one.1);
+    shard
+        .until("it waits", || {
+            reason(condition_type::API_EXPORT_VALID).as_deref() == Some("APIExportNotFound")
+        })
+        .await;
+    shard.create("provider", SCHEMAS, schema("v1", "first")).await.unwrap();
+    shard.create("provider", EXPORTS, export("things", &["v1"])).await.unwrap();
+    shard.until("it is bound", || read("mine")["status"]["phase"] == "Bound").await;
+    shard.settle().await;
+    let bound = read("mine");
+    assert_eq!(bound["status"]["apiExportClusterName"], "provider");
+    let exported = shard.get("provider", EXPORTS, None, "things").unwrap();
+    let identity = exported["status"]["identityHash"].as_str().unwrap().to_owned();
+    assert_eq!(bound["status"]["boundResources"][0]["schema"]["identityHash"], identity);
+    assert_eq!(bound["status"]["boundResources"][0]["storageVersions"], json!(["v1"]));
+    shard.create("consumer", THINGS, thing("a")).await.unwrap();
+    let refused = shard.create("provider", THINGS, thing("a")).await.unwrap_err();
+    assert_eq!(refused.code, 404, "the provider does not serve its export");
+    shard.create("provider", SCHEMAS, schema("v2", "second")).await.unwrap();
+    shard
+        .change("provider", EXPORTS, None, "things", |export| {
+            export["spec"]["resources"][0]["schema"] = "v2.things.example.com".into();
+        })
+        .await;
+    let schema_name = || read("mine")["status"]["boundResources"][0]["schema"]["name"].clone();
+    shard.until("it follows the export", || schema_name() == "v2.things.example.com").await;
+    assert!(shard.get("consumer", THINGS, None, "a").is_some(), "objects stay");
+    shard.settle().await;
+    let name = ResourceName::new("example.com", "things");
+    let everywhere = shard.definitions.bindings().newest_schema(&identity, &name).unwrap();
     assert_eq!(
-        (holds, &*reason, &*message),
-        (false, "APIExportNotFound", "APIExport root|strange not found")
+        everywhere,
+        read("mine")["status"]["boundResources"][0]["schema"]["UID"].as_str().unwrap().into()
     );
+    shard.delete("consumer", BINDINGS, None, "mine").await;
+    shard.until("it is removed", || shard.get("consumer", BINDINGS, None, "mine").is_none()).await;
+    assert!(shard.keys("consumer").iter().all(|key| !key.contains("/things/")));
+    shard.settle().await;
+    assert_eq!(shard.definitions.bindings().newest_schema(&identity, &name), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,4 +315,66 @@ fn workspace(name: &str, finalizers: Value) -> Value {
 fn default_binding_name(shard: &Shard) -> String {
     let locks = ResourceLocks::of(&shard.logical_cluster("abc").unwrap());
     locks.0["workspaces.tenancy.kcp.io"].binding.clone().unwrap()
+}
+
+fn controller(shard: &Shard) -> Bindings {
+    Bindings {
+        objects: shard.objects.clone(),
+        definitions: shard.definitions.clone(),
+        clusters: ClusterIndex::follow(&shard.objects, &shard.hub).unwrap(),
+        exports: shard.exports.clone(),
+    }
+}
+
+fn context(export: Option<&PublishedExport>) -> BindContext<'_> {
+    BindContext {
+        cluster: "abc",
+        export,
+        locks: ResourceLocks::default(),
+        others: &[],
+        holders: Vec::new(),
+        invalid: Vec::new(),
+    }
+}
+
+/// An established CRD, in another group than the name says, so that only its resource conflicts.
+fn definition(name: &str) -> NameHolder {
+    NameHolder {
+        group: "example.com".to_owned(),
+        names: CrdNames::default(),
+        uid: "u".to_owned(),
+        owner: NameOwner::Definition { name: name.to_owned(), is_established: true },
+    }
+}
+
+fn binding_to(name: &str, path: &str, export: &str) -> Value {
+    let reference = ExportReference { path: path.to_owned(), name: export.to_owned() };
+    fairlead_api::api_binding(name, &reference, path, "root:w", &[])
+}
+
+fn export(name: &str, schemas: &[&str]) -> Value {
+    let resources = schemas.iter().map(|prefix| {
+        json!({"group": "example.com", "name": "things", "schema": format!("{prefix}.things.example.com"), "storage": {"crd": {}}})
+    });
+    json!({
+        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
+        "metadata": {"name": name}, "spec": {"resources": resources.collect::<Vec<_>>()},
+    })
+}
+
+fn schema(prefix: &str, field: &str) -> Value {
+    json!({
+        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
+        "metadata": {"name": format!("{prefix}.things.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"type": "object", "properties": {field: {"type": "string"}}}}],
+        },
+    })
+}
+
+fn thing(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
 }

@@ -1,0 +1,234 @@
+//! The decision about a binding that is not being deleted.
+
+use std::collections::BTreeMap;
+
+use fairlead_api::{
+    Condition, Severity, condition_type, conditions_of, is_condition_true, set_condition, set_summary,
+    write_conditions,
+};
+use fairlead_schema::crd::CrdNames;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Plan, name_of};
+use crate::controller_runtime::ReconcileOutcome;
+use crate::exports::{
+    PublishedExport, PublishedSchema, add_finalizer, record_claims, record_export, record_resources,
+    set_claim_conditions,
+};
+use crate::resource_locks::{ResourceLock, ResourceLocks};
+
+/// Inputs of a decision about a binding.
+pub(super) struct BindContext<'a> {
+    /// The logical cluster of the binding.
+    pub(super) cluster: &'a str,
+    pub(super) export: Option<&'a PublishedExport>,
+    pub(super) locks: ResourceLocks,
+    /// The other bindings of the logical cluster.
+    pub(super) others: &'a [&'a Value],
+    /// Names that are in use in the logical cluster, by UID of the definition.
+    pub(super) holders: Vec<NameHolder>,
+    /// The UIDs of schemas that are no valid CRDs, with the reason.
+    pub(super) invalid: Vec<(Box<str>, String)>,
+}
+
+/// A CRD or a bound resource of another binding, with its names.
+pub(super) struct NameHolder {
+    pub(super) group: String,
+    pub(super) names: CrdNames,
+    pub(super) uid: String,
+    pub(super) owner: NameOwner,
+}
+
+/// The owner of names.
+pub(super) enum NameOwner {
+    Binding { name: String, export_path: String, export: String },
+    Definition { name: String, is_established: bool },
+}
+
+/// Decides about a binding: it binds the resources of its export that are free. Reasons and messages are those of kcp.
+pub(super) fn bind(old: &Value, context: &BindContext<'_>, now: Timestamp) -> Plan {
+    let mut state = BindingState::of(old, now);
+    let mut locks = context.locks.clone();
+    state.bind(context, &mut locks);
+    Plan { binding: Some(state.finish()), locks, next: ReconcileOutcome::Done }
+}
+
+struct BindingState {
+    binding: Value,
+    conditions: Vec<Condition>,
+    now: Timestamp,
+}
+
+impl BindingState {
+    fn of(old: &Value, now: Timestamp) -> Self {
+        let mut binding = old.clone();
+        let mut conditions = conditions_of(old);
+        add_finalizer(&mut binding);
+        if binding["status"]["phase"].as_str().is_none_or(str::is_empty) {
+            if !binding["status"].is_object() {
+                binding["status"] = json!({});
+            }
+            binding["status"]["phase"] = "Binding".into();
+            let message = "Waiting for API(s) to be established";
+            let kind = condition_type::INITIAL_BINDING_COMPLETED;
+            let waiting = Condition::unmet(kind, Severity::Info, "WaitingForEstablished", message);
+            set_condition(&mut conditions, waiting, now);
+        }
+        Self { binding, conditions, now }
+    }
+
+    fn finish(mut self) -> Value {
+        set_claim_conditions(&self.binding, &mut self.conditions, self.now);
+        set_summary(&mut self.conditions, &[condition_type::INITIAL_BINDING_COMPLETED], self.now);
+        write_conditions(&mut self.binding, &self.conditions);
+        self.binding
+    }
+
+    fn bind(&mut self, context: &BindContext<'_>, locks: &mut ResourceLocks) {
+        let reference = &self.binding["spec"]["reference"]["export"];
+        let path = reference["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(context.cluster);
+        let shown = format!("{path}|{}", reference["name"].as_str().unwrap_or_default());
+        let Some(export) = context.export else {
+            return self.invalid_export(
+                Severity::Error,
+                "APIExportNotFound",
+                format!("APIExport {shown} not found"),
+            );
+        };
+        record_claims(&mut self.binding, export);
+        if export.identity.is_none() {
+            return self.invalid_export(
+                Severity::Warning,
+                "MissingIdentityHash",
+                format!("APIExport {shown} is missing status.identityHash"),
+            );
+        }
+        record_export(&mut self.binding, export);
+        if let Some(missing) = &export.missing_schema {
+            let message = format!(
+                "Invalid APIExport. Please contact the APIExport owner to resolve: APIResourceSchema {missing:?} not found"
+            );
+            return self.invalid_export(Severity::Error, "InternalError", message);
+        }
+        if export.schemas.iter().any(|schema| schema.lacks_conversion) {
+            let message = "Invalid APIExport. Please contact the APIExport owner to resolve";
+            return self.invalid_export(Severity::Error, "InternalError", message.to_owned());
+        }
+        self.bind_resources(export, context, locks);
+    }
+
+    fn bind_resources(
+        &mut self,
+        export: &PublishedExport,
+        context: &BindContext<'_>,
+        locks: &mut ResourceLocks,
+    ) {
+        let name = name_of(&self.binding).unwrap_or_default().to_owned();
+        let mut skipped = BTreeMap::new();
+        let mut free: Vec<&PublishedSchema> = Vec::new();
+        for schema in &export.schemas {
+            match lock_holder(schema, &name, context) {
+                Some(holder) => _ = skipped.insert(schema.lock_name(), holder),
+                None => free.push(schema),
+            }
+        }
+        for schema in &free {
+            let lock = ResourceLock { binding: Some(name.clone()), ..ResourceLock::default() };
+            locks.0.insert(schema.lock_name(), lock);
+        }
+        for schema in free {
+            if let Some(conflict) = naming_conflict(schema, &context.holders) {
+                return self.not_bound("NamingConflicts", &format!("Unable to bind APIs: {conflict}"));
+            }
+            if let Some((_, reason)) = context.invalid.iter().find(|(uid, _)| *uid == schema.uid) {
+                let message =
+                    format!("APIResourceSchema {}|{} is invalid: {reason}", export.cluster, schema.name);
+                return self.not_bound("APIResourceSchemaInvalid", &message);
+            }
+            record_resources(&mut self.binding, export, [schema]);
+        }
+        let met = |kind| Condition::met(kind);
+        set_condition(&mut self.conditions, met(condition_type::API_EXPORT_VALID), self.now);
+        if skipped.is_empty() {
+            set_condition(&mut self.conditions, met(condition_type::INITIAL_BINDING_COMPLETED), self.now);
+            set_condition(&mut self.conditions, met(condition_type::BINDING_UP_TO_DATE), self.now);
+            self.binding["status"]["phase"] = "Bound".into();
+            return;
+        }
+        // As Go prints a map of structs.
+        let holders: Vec<String> =
+            skipped.iter().map(|(resource, holder)| format!("{resource}:{{{holder}}}")).collect();
+        let message = format!(
+            "Unable to bind APIs because they are bound by other APIBindings or CRDs: map[{}]",
+            holders.join(" ")
+        );
+        self.not_bound("NamingConflicts", &message);
+    }
+
+    fn invalid_export(&mut self, severity: Severity, reason: &str, message: String) {
+        let invalid = Condition::unmet(condition_type::API_EXPORT_VALID, severity, reason, message);
+        set_condition(&mut self.conditions, invalid, self.now);
+    }
+
+    /// Marks the binding as outdated, and as incomplete if it has never been complete.
+    fn not_bound(&mut self, reason: &str, message: &str) {
+        let unmet = |kind| Condition::unmet(kind, Severity::Error, reason, message);
+        set_condition(&mut self.conditions, unmet(condition_type::BINDING_UP_TO_DATE), self.now);
+        if !is_condition_true(&self.conditions, condition_type::INITIAL_BINDING_COMPLETED) {
+            set_condition(&mut self.conditions, unmet(condition_type::INITIAL_BINDING_COMPLETED), self.now);
+        }
+    }
+}
+
+/// The other owner of a resource, as kcp prints a lock: the name of a binding, and whether a CRD owns the resource.
+fn lock_holder(schema: &PublishedSchema, name: &str, context: &BindContext<'_>) -> Option<String> {
+    let resource = schema.lock_name();
+    let is_defined = context.holders.iter().any(|holder| {
+        matches!(&holder.owner, NameOwner::Definition { name, is_established: true } if *name == resource)
+    });
+    if is_defined {
+        return Some(" true".to_owned());
+    }
+    let holder = context.locks.0.get(&resource)?.binding.as_deref()?;
+    let exists = context.others.iter().any(|other| name_of(other) == Some(holder));
+    (holder != name && exists).then(|| format!("{holder} false"))
+}
+
+/// The first conflict of a schema's names with those of CRDs and other bindings.
+fn naming_conflict(schema: &PublishedSchema, holders: &[NameHolder]) -> Option<String> {
+    holders.iter().filter(|holder| *holder.group == *schema.group).find_map(|holder| {
+        let details = conflicting_name(&holder.names, &schema.names)?;
+        Some(match &holder.owner {
+            NameOwner::Binding { name, export_path, export } if export_path.is_empty() => {
+                format!("naming conflict with APIBinding {name:?} bound to local APIExport {export:?}: {details}")
+            }
+            NameOwner::Binding { name, export_path, export } => {
+                format!("naming conflict with APIBinding {name:?} bound to APIExport {export_path}:{export}: {details}")
+            }
+            NameOwner::Definition { name, .. } => {
+                format!("naming conflict with CustomResourceDefinition {name:?}: {details}")
+            }
+        })
+    })
+}
+
+fn conflicting_name(taken: &CrdNames, wanted: &CrdNames) -> Option<String> {
+    let is_taken = |name: &str| {
+        let shorts = taken.short_names.iter();
+        !name.is_empty()
+            && [&taken.plural, &taken.singular].into_iter().chain(shorts).any(|used| used == name)
+    };
+    let is_taken_kind = |kind: &str| !kind.is_empty() && (taken.kind == kind || taken.list_kind == kind);
+    let forbidden = |field: &str, value: &str| Some(format!("spec.names.{field}={value} is forbidden"));
+    match wanted {
+        _ if is_taken(&wanted.plural) => forbidden("plural", &wanted.plural),
+        _ if is_taken(&wanted.singular) => forbidden("singular", &wanted.singular),
+        _ if wanted.short_names.iter().any(|name| is_taken(name)) => {
+            forbidden("shortNames", &format!("[{}]", wanted.short_names.join(" ")))
+        }
+        _ if is_taken_kind(&wanted.kind) => forbidden("kind", &wanted.kind),
+        _ if is_taken_kind(&wanted.list_kind) => forbidden("listKind", &wanted.list_kind),
+        _ => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! The status of APIBindings, and the locks of their resources.
+
+use fairlead_api::{Condition, condition_type, finalizer};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{PublishedExport, PublishedSchema};
+use crate::resource_locks::{ResourceLock, ResourceLocks};
+
+/// An APIBinding with the finalizer, status and conditions of one that is bound to all resources of an export.
+pub(crate) fn as_bound(mut binding: Value, export: &PublishedExport, now: Timestamp) -> Value {
+    add_finalizer(&mut binding);
+    record_export(&mut binding, export);
+    record_resources(&mut binding, export, &export.schemas);
+    let mut conditions = fairlead_api::conditions_of(&binding);
+    for kind in [
+        condition_type::API_EXPORT_VALID,
+        condition_type::BINDING_UP_TO_DATE,
+        condition_type::INITIAL_BINDING_COMPLETED,
+    ] {
+        fairlead_api::set_condition(&mut conditions, Condition::met(kind), now);
+    }
+    set_claim_conditions(&binding, &mut conditions, now);
+    fairlead_api::set_summary(&mut conditions, &[condition_type::INITIAL_BINDING_COMPLETED], now);
+    binding["status"]["phase"] = "Bound".into();
+    fairlead_api::write_conditions(&mut binding, &conditions);
+    binding
+}
+
+/// The locks of a binding that owns all resources of an export.
+pub(crate) fn locks_of(binding: &str, export: &PublishedExport) -> ResourceLocks {
+    let lock = ResourceLock { binding: Some(binding.to_owned()), ..ResourceLock::default() };
+    ResourceLocks(export.schemas.iter().map(|schema| (schema.lock_name(), lock.clone())).collect())
+}
+
+/// Adds the finalizer to a binding that is not being deleted.
+pub(crate) fn add_finalizer(binding: &mut Value) {
+    if !binding["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let finalizers = &mut binding["metadata"]["finalizers"];
+    match finalizers.as_array_mut() {
+        Some(all) if all.iter().any(|one| one == finalizer::API_BINDING) => {}
+        Some(all) => all.push(finalizer::API_BINDING.into()),
+        None => *finalizers = json!([finalizer::API_BINDING]),
+    }
+}
+
+/// Writes the claims and the logical cluster of the export to the status.
+pub(crate) fn record_export(binding: &mut Value, export: &PublishedExport) {
+    record_claims(binding, export);
+    binding["status"]["apiExportClusterName"] = (*export.cluster).into();
+}
+
+/// Writes the claims of the export to the status.
+pub(crate) fn record_claims(binding: &mut Value, export: &PublishedExport) {
+    if !binding["status"].is_object() {
+        binding["status"] = json!({});
+    }
+    let Some(status) = binding["status"].as_object_mut() else { return };
+    if export.claims().is_empty() {
+        status.remove("exportPermissionClaims");
+    } else {
+        status.insert("exportPermissionClaims".to_owned(), export.claims().into());
+    }
+}
+
+/// Writes resources that are bound to these schemas to the status. Other bound resources stay.
+pub(crate) fn record_resources<'s>(
+    binding: &mut Value,
+    export: &PublishedExport,
+    schemas: impl IntoIterator<Item = &'s PublishedSchema>,
+) {
+    let mut bound = binding["status"]["boundResources"].as_array().cloned().unwrap_or_default();
+    for schema in schemas {
+        let known = bound.iter_mut().find(|one| {
+            one["resource"] == *schema.resource && one["group"].as_str().unwrap_or_default() == &*schema.group
+        });
+        let mut versions: Vec<&str> = Vec::new();
+        if schema.is_stored {
+            versions.push(&schema.storage_version);
+            let before = known.as_ref().and_then(|one| one["storageVersions"].as_array());
+            versions.extend(before.into_iter().flatten().filter_map(Value::as_str));
+            versions.sort_unstable();
+            versions.dedup();
+        }
+        let mut resource = json!({
+            "group": schema.group,
+            "resource": schema.resource,
+            "schema": {"name": schema.name, "UID": schema.uid, "identityHash": export.identity},
+        });
+        if !versions.is_empty() {
+            resource["storageVersions"] = versions.into();
+        }
+        match known {
+            Some(known) => *known = resource,
+            None => bound.push(resource),
+        }
+    }
+    if !bound.is_empty() {
+        binding["status"]["boundResources"] = bound.into();
+    }
+}
+
+/// Sets the conditions of permission claims of a binding that accepts none and has none in force. The controller of permission claims
+/// sets those of others.
+pub(crate) fn set_claim_conditions(binding: &Value, conditions: &mut Vec<Condition>, now: Timestamp) {
+    let is_empty = |claims: &Value| claims.as_array().is_none_or(Vec::is_empty);
+    if !is_empty(&binding["spec"]["permissionClaims"])
+        || !is_empty(&binding["status"]["appliedPermissionClaims"])
+    {
+        return;
+    }
+    for kind in [condition_type::PERMISSION_CLAIMS_APPLIED, condition_type::PERMISSION_CLAIMS_VALID] {
+        fairlead_api::set_condition(conditions, Condition::met(kind), now);
+    }
+}

@@ -1,0 +1,112 @@
+//! The resources of bound schemas. All logical clusters that bind a schema with the same identity share one resource.
+
+use std::sync::{Arc, Weak};
+
+use fairlead_api::annotation;
+use fairlead_apiserver::Scope;
+use fairlead_apiserver::registry::{ObjectStore, Registry, ServedResource, StoredObject};
+use fairlead_names::Origin;
+use fairlead_process::Status;
+use fairlead_schema::crd::{CrdNames, has_condition};
+use fairlead_schema::names::NameRule;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::compiled::{CompiledDefinition, CompiledDefinitions};
+use super::resources::Definition;
+use crate::names::{BOUND_CRDS, BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS};
+
+/// A resource of a bound schema, with the compiled definition that equal specs share.
+pub(super) type BoundDefinition = (Arc<ServedResource>, Arc<CompiledDefinition>);
+
+/// The resources of bound schemas in use.
+pub(super) struct BoundDefinitions {
+    objects: ObjectStore,
+    registry: Arc<dyn Registry>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_schema: FxHashMap<Box<str>, FxHashMap<Arc<str>, Weak<BoundDefinition>>>,
+    /// Increases with every removal, so that a definition that was read before it is not kept.
+    generation: u64,
+}
+
+impl BoundDefinitions {
+    pub(super) fn new(objects: ObjectStore, registry: Arc<dyn Registry>) -> Self {
+        Self { objects, registry, known: Mutex::default() }
+    }
+
+    /// The resource of a schema, by its UID, for objects of an identity. Costs two map look-ups if a logical cluster serves it
+    /// already, and otherwise a read of its CRD. `None` if there is no established CRD of the schema.
+    ///
+    /// # Errors
+    /// 500 if the store cannot be read.
+    pub(super) fn get(
+        &self,
+        schema: &str,
+        identity: &Arc<str>,
+        compiled: &CompiledDefinitions,
+    ) -> Result<Option<Arc<BoundDefinition>>, Status> {
+        let generation = {
+            let known = self.known.lock();
+            let found = known.by_schema.get(schema).and_then(|all| all.get(identity)).and_then(Weak::upgrade);
+            if found.is_some() {
+                return Ok(found);
+            }
+            known.generation
+        };
+        let Some(stored) = self.stored(schema)? else { return Ok(None) };
+        let definition = self.objects.tree(&stored)?;
+        if !has_condition(&definition, "Established") {
+            return Ok(None);
+        }
+        let names_are_path_segments =
+            definition["metadata"]["annotations"][annotation::VALIDATE_NAME] == "path-segment";
+        let bound = Definition {
+            cluster: "",
+            origin: Origin::Identity(Arc::clone(identity)),
+            spec: &definition["spec"],
+            name_rule: if names_are_path_segments {
+                NameRule::PathSegment
+            } else {
+                NameRule::Dns1123Subdomain
+            },
+            is_terminating: false,
+        };
+        let resource = bound.resource(compiled, Arc::clone(&self.registry));
+        let resource = resource.map(|(resource, compiled)| Arc::new((Arc::new(resource), compiled)));
+        if let Some(resource) = &resource {
+            let mut known = self.known.lock();
+            if known.generation == generation {
+                let identities = known.by_schema.entry(schema.into()).or_default();
+                identities.retain(|_, resource| resource.strong_count() > 0);
+                identities.insert(Arc::clone(identity), Arc::downgrade(resource));
+            }
+        }
+        Ok(resource)
+    }
+
+    /// The names of a schema, by its UID. `None` if it is not bound on this shard.
+    ///
+    /// # Errors
+    /// 500 if the store cannot be read.
+    pub(super) fn names(&self, schema: &str) -> Result<Option<CrdNames>, Status> {
+        let Some(stored) = self.stored(schema)? else { return Ok(None) };
+        let definition = self.objects.tree(&stored)?;
+        Ok(Some(CrdNames::read(&definition["spec"]["names"])))
+    }
+
+    /// Drops the resources of a schema whose CRD changed.
+    pub(super) fn remove(&self, schema: &str) {
+        let mut known = self.known.lock();
+        known.generation += 1;
+        known.by_schema.remove(schema);
+        known.by_schema.retain(|_, all| all.values().any(|resource| resource.strong_count() > 0));
+    }
+
+    fn stored(&self, schema: &str) -> Result<Option<StoredObject>, Status> {
+        self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &Scope::new(BOUND_CRDS), None, schema)
+    }
+}
