@@ -1,6 +1,6 @@
 //! The host of webhooks and policies: where their configurations come from, and whom they may ask about.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use fairlead_apiserver::registry::Catalog;
 use fairlead_apiserver::{Action, AdmissionHost, AdmissionRequest, Attributes, Scope, ScopeSelector};
@@ -9,9 +9,6 @@ use fairlead_names::Origin;
 use fairlead_process::Status;
 
 use crate::host::Authorizer;
-
-/// The logical cluster of the only exports.
-static ROOT: LazyLock<Scope> = LazyLock::new(|| Scope::new("root"));
 
 /// Answers questions of webhooks and policies.
 pub(super) struct ConfigurationHost {
@@ -22,7 +19,13 @@ impl AdmissionHost for ConfigurationHost {
     /// Only the configurations of the export's logical cluster review a bound resource, so that a workspace cannot change
     /// the API of its provider.
     fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
-        matches!(write.resource.origin, Origin::Identity(_)).then(|| ROOT.clone())
+        if !matches!(write.resource.origin, Origin::Identity(_)) {
+            return None;
+        }
+        let export = self.authorizer.definitions().export_of(write.scope, &write.resource.name);
+        // Without a known export no configurations apply, in any case not those of the workspace.
+        let cluster = export.ok().flatten().map_or_else(String::new, |export| export.cluster.clone());
+        Some(Scope::new(&cluster))
     }
 
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {

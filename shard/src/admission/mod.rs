@@ -111,7 +111,11 @@ impl Admission for ShardAdmission {
         let mut fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
         fences.extend(creation_fence(&self.objects, write)?);
         if write.verb == Verb::Create && write.resource.origin != BUILT_IN {
-            fences.extend(self.authorizer()?.definitions().creation_fence(write.scope, write.resource)?);
+            fences.extend(self.authorizer()?.definitions().creation_fence(
+                write.scope,
+                write.resource,
+                write.name,
+            )?);
         }
         let resource = resource_of(write);
         if write.verb == Verb::Delete {

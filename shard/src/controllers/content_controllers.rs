@@ -25,6 +25,7 @@ use super::resource_quota::ResourceQuotas;
 use super::token_secret::TokenSecrets;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::exports::ExportLookup;
+use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{
     API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, API_RESOURCE_SCHEMAS, BUILT_IN, CLUSTER_ROLES,
@@ -42,6 +43,7 @@ pub(crate) struct ContentControllers {
     pub(crate) admission: Arc<DynamicAdmission>,
     pub(crate) clusters: Arc<ClusterIndex>,
     pub(crate) exports: Arc<ExportLookup>,
+    pub(crate) global: Arc<GlobalView>,
     pub(crate) usage: Arc<UsageTracker>,
     pub(crate) issuer: Arc<TokenIssuer>,
     /// The time that events are kept; zero: for ever.
@@ -275,8 +277,14 @@ impl ContentControllers {
             let event_queue = binding_queue.clone();
             let keys = move |event: &ObjectEvent| event_queue.add_for(event);
             let resource = (**resource).clone();
-            let feed = feed(self.hub.clone(), resource, Some(CUSTOM), shutdown.clone(), || {}, keys);
+            let feed = feed(self.hub.clone(), resource.clone(), Some(CUSTOM), shutdown.clone(), || {}, keys);
             tasks.spawn(name, feed);
+            let (bindings, replica_queue) =
+                (self.definitions.bindings().clone(), binding_queue.queue.clone());
+            let replicated = move |cluster: &str| {
+                bindings.of_exports_in(cluster).into_iter().for_each(|key| replica_queue.add(key));
+            };
+            self.global.on_change(resource.clone(), Box::new(replicated));
         }
         binding_queue
     }

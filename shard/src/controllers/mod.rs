@@ -6,6 +6,7 @@
 mod aggregation;
 mod binding;
 mod content_controllers;
+mod default_binding;
 mod definition;
 mod deletion;
 mod event_expiry;
@@ -22,6 +23,7 @@ mod workspace;
 mod workspace_type;
 
 pub(crate) use content_controllers::ContentControllers;
+pub(crate) use default_binding::DefaultBindings;
 pub(crate) use logical_cluster::LogicalClusters;
 pub(crate) use workspace::Workspaces;
 pub(crate) use workspace_type::{TypeKey, WorkspaceTypes};

@@ -71,8 +71,9 @@ impl Shard {
         let refusals = IntCounterVec::new(Opts::new("refusals", "refusals"), &["limit"]).unwrap();
         let usage = UsageTracker::follow(objects.clone(), &hub, clusters.clone(), limit, refusals).unwrap();
         let paths = PathIndex::follow(&hub);
+        let global = GlobalView::new();
         let lookup =
-            ExportLookup::follow(objects.clone(), &hub, clusters.clone(), paths, GlobalView::new()).unwrap();
+            ExportLookup::follow(objects.clone(), &hub, clusters.clone(), paths, global.clone()).unwrap();
         let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
         let fences = FenceAdmission {
             dynamic: dynamic.clone(),
@@ -105,6 +106,7 @@ impl Shard {
             admission: dynamic,
             clusters,
             exports: lookup.clone(),
+            global,
             usage: usage.clone(),
             issuer: Arc::new(issuer()),
             keep_events: Duration::from_secs(3600),
@@ -449,7 +451,7 @@ impl Admission for FenceAdmission {
     ) -> Result<Vec<Mutation>, Status> {
         let definitions = self.definitions.get().unwrap();
         let definition = match write.verb {
-            Verb::Create => definitions.creation_fence(write.scope, write.resource)?,
+            Verb::Create => definitions.creation_fence(write.scope, write.resource, write.name)?,
             _ => None,
         };
         let is_silent = |old: &Value| old["metadata"]["annotations"][SILENT_WEBHOOK].is_string();

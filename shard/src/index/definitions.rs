@@ -236,11 +236,12 @@ impl Definitions {
     /// and no read of the definition.
     ///
     /// # Errors
-    /// 404 if the definition is gone, 405 if it is being deleted, 503 if it has changed since the request was resolved.
+    /// 404 if the definition is gone, 403 if it is being deleted, 503 if it has changed since the request was resolved.
     pub(crate) fn creation_fence(
         &self,
         scope: &Scope,
         resource: &ServedResource,
+        name: &str,
     ) -> Result<Option<Mutation>, Status> {
         if self.common_resource(&resource.name).is_some() {
             return Ok(None);
@@ -253,16 +254,17 @@ impl Definitions {
                 (&*bound.served, key, bound.binding.revision)
             }
             (None, Some((local, served))) => {
-                let name = definition_name(&resource.name);
+                let definition = definition_name(&resource.name);
                 let definitions = &CUSTOM_RESOURCE_DEFINITIONS;
-                let key = self.objects.key(definitions, &BUILT_IN, scope.as_str(), None, &name);
+                let key = self.objects.key(definitions, &BUILT_IN, scope.as_str(), None, &definition);
                 (served, key, local.revision)
             }
             (None, None) => return Err(Status::unknown_resource()),
         };
         let group_resource = GroupResource::new(&resource.name.group, &resource.name.resource);
         if !served.verbs.contains(Verb::Create) {
-            return Err(Status::method_not_allowed(group_resource, Verb::Create.as_str()));
+            let message = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(group_resource, name, message));
         }
         if served.key != resource.key {
             let message = format!("the definition of {group_resource} has changed, please try again");

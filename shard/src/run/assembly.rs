@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, ShardSpec};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialWorkspace, Phase, ShardSpec};
 use fairlead_apiserver::DynamicAdmission;
 use fairlead_apiserver::audit::{AuditMetrics, AuditWorker};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
@@ -22,7 +22,9 @@ use super::{ANNOTATIONS, ShardError, audit, authenticators, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
-use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
+use crate::controllers::{
+    ContentControllers, DefaultBindings, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces,
+};
 use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
@@ -402,12 +404,21 @@ impl ShardParts {
             admission: self.dynamic.clone(),
             clusters: self.clusters.clone(),
             exports: self.exports.clone(),
+            global: self.global.clone(),
             usage: self.usage.clone(),
             issuer: self.issuer.clone(),
             keep_events: config.event_ttl.get(),
             serving_ca: serving_ca.clone(),
         };
         content_controllers.start(tasks, shutdown);
+        let default_bindings = Arc::new(DefaultBindings {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            types: self.types.clone(),
+            exports: self.exports.clone(),
+        });
+        default_bindings.start(&self.hub, &self.global, tasks, shutdown);
         let logical_clusters = Arc::new(LogicalClusters {
             objects: self.objects.clone(),
             hub: self.hub.clone(),
@@ -468,6 +479,14 @@ impl ShardParts {
                 owner_queue.add(key);
             }
         };
+        // Default bindings that are complete let their logical cluster become Ready.
+        let (waiting, binding_queue) = (self.clusters.clone(), queue.clone());
+        self.definitions.bindings().on_change(Box::new(move |change| {
+            let state = waiting.get(change.cluster);
+            if state.is_some_and(|state| state.phase == Some(Phase::Initializing)) {
+                binding_queue.add(change.cluster.into());
+            }
+        }));
         tasks.spawn(
             "logical cluster events",
             feed(self.hub.clone(), LOGICAL_CLUSTERS.clone(), None, shutdown.clone(), resync, keys),

@@ -131,7 +131,13 @@ fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Op
     }
     // All namespaces together can only be read.
     let writes_all_namespaces = resource.namespaced && wanted.namespace.is_none() && wanted.verb.is_write();
-    (writes_all_namespaces || !verbs.contains(wanted.verb)).then(|| not_allowed(resource, wanted.verb))
+    // Admission refuses creates while a definition is being deleted, with a message that names the object.
+    let is_terminating = wanted.verb == Verb::Create
+        && wanted.subresource.is_none()
+        && resource.origin != Origin::BuiltIn
+        && verbs.contains(Verb::Update);
+    let is_supported = verbs.contains(wanted.verb) || is_terminating;
+    (writes_all_namespaces || !is_supported).then(|| not_allowed(resource, wanted.verb))
 }
 
 /// A 405 with the message of Kubernetes, which differs between built-in and custom resources.

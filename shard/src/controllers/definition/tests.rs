@@ -99,7 +99,7 @@ async fn a_create_does_not_outlive_the_definition_that_validated_it() {
     shard.workspace("abc").await;
     shard.define("abc", "things", "Cluster").await;
     let resource = served(&shard, "abc", "things");
-    let fence = || shard.definitions.creation_fence(&Scope::new("abc"), &resource);
+    let fence = || shard.definitions.creation_fence(&Scope::new("abc"), &resource, "a");
     let before = fence().unwrap().unwrap();
     shard.delete("abc", CRDS, None, THINGS).await;
     shard.until("it is removed", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
@@ -113,7 +113,7 @@ async fn a_create_does_not_outlive_the_definition_that_validated_it() {
     let conflict = shard.objects.store().commit(vec![late, before]).await.unwrap_err();
     assert!(matches!(conflict, fairlead_store::CommitError::Conflict { index: 1, .. }), "{conflict:?}");
     let built_in = shard.definitions.common_resource(&ResourceName::new("", "configmaps")).unwrap();
-    let needs_none = shard.definitions.creation_fence(&Scope::new("abc"), &built_in);
+    let needs_none = shard.definitions.creation_fence(&Scope::new("abc"), &built_in, "a");
     assert!(needs_none.unwrap().is_none());
 }
 
