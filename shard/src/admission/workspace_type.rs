@@ -34,8 +34,7 @@ impl ShardAdmission {
         let before = old.map(bindings).unwrap_or_default();
         for binding in bindings(object).iter().filter(|binding| !before.contains(binding)) {
             let export = binding["export"].as_str().unwrap_or_default();
-            let path =
-                binding["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(write.scope.as_str());
+            let path = binding["path"].as_str().filter(|path| !path.is_empty());
             let bind = Action::Resource {
                 verb: "bind",
                 group: "apis.kcp.io",
@@ -45,13 +44,19 @@ impl ShardAdmission {
                 namespace: None,
                 name: Some(export),
             };
-            let is_permitted = match self.exports.find(path, export)? {
-                Some(export) => self.authorizer()?.permits_deep(write.user, &export.cluster, &bind).await,
+            // The export need not exist yet.
+            let cluster = match path {
+                None => Some(write.scope.as_str().into()),
+                Some(path) => self.exports.workspace(path),
+            };
+            let is_permitted = match cluster {
+                Some(cluster) => self.authorizer()?.permits_deep(write.user, &cluster, &bind).await,
                 None => false,
             };
             if !is_permitted {
+                let shown = path.map_or_else(|| export.to_owned(), |path| format!("{path}:{export}"));
                 let message = format!(
-                    "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
+                    "unable to create or update WorkspaceType: no permission to bind to export {shown}"
                 );
                 return Err(forbidden(write, message));
             }

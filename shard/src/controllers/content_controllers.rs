@@ -14,6 +14,7 @@ use fairlead_store::Range;
 
 use super::aggregation::RoleAggregation;
 use super::binding::{BindingKey, Bindings};
+use super::bound_definition::BoundDefinitionCleanup;
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
 use super::event_expiry::EventExpiry;
@@ -64,6 +65,9 @@ impl ContentControllers {
         self.start_event_expiry(tasks, shutdown);
         self.start_token_secrets(tasks, shutdown);
         self.start_exports(tasks, shutdown);
+        let cleanup =
+            BoundDefinitionCleanup { objects: self.objects.clone(), definitions: self.definitions.clone() };
+        Arc::new(cleanup).start(tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
         self.start_definitions(bindings, naming, tasks, shutdown);

@@ -191,9 +191,15 @@ impl LogicalClusters {
         let mut writes = Writes::new(&self.objects, &self.definitions);
         for object in plan.objects {
             let resource = writes.resource_of(&object)?;
-            if writes.stored(&resource, cluster, &object)?.is_none() {
-                writes.create(cluster, object)?;
+            if writes.stored(&resource, cluster, &object)?.is_some() {
+                continue;
             }
+            // The CRDs that a new binding uses are not removed meanwhile.
+            for bound in object["status"]["boundResources"].as_array().into_iter().flatten() {
+                let schema = bound["schema"]["UID"].as_str().unwrap_or_default();
+                writes.extend(self.definitions.bound_fence(schema)?);
+            }
+            writes.create(cluster, object)?;
         }
         let resource = writes.resource_of(&plan.logical_cluster)?;
         if writes.is_empty() {

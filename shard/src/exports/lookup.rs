@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{PublishedExport, RootExports};
 use crate::global::GlobalView;
 use crate::index::{ClusterCache, ClusterIndex, PathIndex, Resolution};
-use crate::names::{API_EXPORTS, API_RESOURCE_SCHEMAS, CUSTOM};
+use crate::names::{API_EXPORTS, API_RESOURCE_SCHEMAS, CUSTOM, LOGICAL_CLUSTERS};
 
 /// Number of logical clusters whose exports are cached.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
@@ -116,6 +116,30 @@ impl ExportLookup {
             found.extend(export.filter(|export| export.identity.as_deref() == Some(identity)));
         }
         Ok(found)
+    }
+
+    /// The logical cluster at a path, whether or not it has exports. Other shards' are known if they publish something.
+    pub(crate) fn workspace(&self, path: &str) -> Option<Box<str>> {
+        let replica = |is_meant: &dyn Fn(&Value) -> bool| {
+            let replicas = self.global.list(&LOGICAL_CLUSTERS, None);
+            let found = replicas.iter().find(|replica| is_meant(&replica["metadata"]["annotations"]))?;
+            found["metadata"]["annotations"][annotation::CLUSTER].as_str().map(Into::into)
+        };
+        match ClusterReference::parse(path) {
+            Ok(ClusterReference::Name(name)) if name.as_str() == "root" || self.is_local(name.as_str()) => {
+                Some(name.as_str().into())
+            }
+            Ok(ClusterReference::Name(name)) => {
+                replica(&|annotations| annotations[annotation::CLUSTER] == name.as_str())
+            }
+            Ok(ClusterReference::Path(workspace)) => match self.paths.resolve(&workspace, &self.clusters) {
+                Resolution::Local(cluster) => Some(cluster.as_str().into()),
+                Resolution::OtherShard | Resolution::Unavailable | Resolution::NotFound => {
+                    replica(&|annotations| annotations[annotation::PATH] == path)
+                }
+            },
+            Ok(ClusterReference::Wildcard) | Err(_) => None,
+        }
     }
 
     /// An APIResourceSchema of a logical cluster of this or another shard.

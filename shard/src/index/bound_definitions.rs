@@ -9,8 +9,10 @@ use fairlead_names::Origin;
 use fairlead_process::Status;
 use fairlead_schema::crd::{CrdNames, has_condition};
 use fairlead_schema::names::NameRule;
+use fairlead_store::{Expect, Mutation};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde_json::Value;
 
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::resources::Definition;
@@ -62,6 +64,25 @@ impl BoundDefinitions {
         if !has_condition(&definition, "Established") {
             return Ok(None);
         }
+        let resource = self.compile(&definition, identity, compiled).map(Arc::new);
+        if let Some(resource) = &resource {
+            let mut known = self.known.lock();
+            if known.generation == generation {
+                let identities = known.by_schema.entry(schema.into()).or_default();
+                identities.retain(|_, resource| resource.strong_count() > 0);
+                identities.insert(Arc::clone(identity), Arc::downgrade(resource));
+            }
+        }
+        Ok(resource)
+    }
+
+    /// The resource of a CRD of a schema, for objects of an identity. `None` if the CRD is invalid, which is logged.
+    pub(super) fn compile(
+        &self,
+        definition: &Value,
+        identity: &Arc<str>,
+        compiled: &CompiledDefinitions,
+    ) -> Option<BoundDefinition> {
         let names_are_path_segments =
             definition["metadata"]["annotations"][annotation::VALIDATE_NAME] == "path-segment";
         let bound = Definition {
@@ -75,17 +96,8 @@ impl BoundDefinitions {
             },
             is_terminating: false,
         };
-        let resource = bound.resource(compiled, Arc::clone(&self.registry));
-        let resource = resource.map(|(resource, compiled)| Arc::new((Arc::new(resource), compiled)));
-        if let Some(resource) = &resource {
-            let mut known = self.known.lock();
-            if known.generation == generation {
-                let identities = known.by_schema.entry(schema.into()).or_default();
-                identities.retain(|_, resource| resource.strong_count() > 0);
-                identities.insert(Arc::clone(identity), Arc::downgrade(resource));
-            }
-        }
-        Ok(resource)
+        let (resource, compiled) = bound.resource(compiled, Arc::clone(&self.registry))?;
+        Some((Arc::new(resource), compiled))
     }
 
     /// The names of a schema, by its UID. `None` if it is not bound on this shard.
@@ -96,6 +108,16 @@ impl BoundDefinitions {
         let Some(stored) = self.stored(schema)? else { return Ok(None) };
         let definition = self.objects.tree(&stored)?;
         Ok(Some(CrdNames::read(&definition["spec"]["names"])))
+    }
+
+    /// An expectation for the commit of a binding to a schema: its CRD is not removed meanwhile. `None` if there is none.
+    ///
+    /// # Errors
+    /// 500 if the store cannot be read.
+    pub(super) fn fence(&self, schema: &str) -> Result<Option<Mutation>, Status> {
+        let Some(stored) = self.stored(schema)? else { return Ok(None) };
+        let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, BOUND_CRDS, None, schema);
+        Ok(Some(Mutation::fence(key, Expect::At(stored.revision))))
     }
 
     /// Drops the resources of a schema whose CRD changed.

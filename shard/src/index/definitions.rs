@@ -137,6 +137,38 @@ impl Definitions {
         self.bound.names(schema)
     }
 
+    /// An expectation for the commit of a binding to a schema, by its UID: its CRD is not removed meanwhile. `None` if this shard has
+    /// none.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn bound_fence(&self, schema: &str) -> Result<Option<Mutation>, Status> {
+        self.bound.fence(schema)
+    }
+
+    /// A resource that an export publishes, whether or not a logical cluster of this shard binds it. `schema` is its
+    /// APIResourceSchema, of this logical cluster. `None` if the schema is invalid.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn published(
+        &self,
+        cluster: &str,
+        schema: &Value,
+        identity: &Arc<str>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let uid = text(&schema["metadata"]["uid"]);
+        let name =
+            ResourceName::new(&text(&schema["spec"]["group"]), &text(&schema["spec"]["names"]["plural"]));
+        let wire = WireSchema { uid, identity_hash: identity.to_string() };
+        if let Some(bound) = self.bound_resource(&name, &wire)? {
+            return Ok(Some(bound.served));
+        }
+        let Ok(definition) = fairlead_api::bound_crd(schema, cluster) else { return Ok(None) };
+        Ok(self.bound.compile(&definition, identity, &self.compiled).map(|(served, _)| served))
+    }
+
     /// The export of a bound resource of a logical cluster, as logical cluster and name.
     ///
     /// # Errors

@@ -131,13 +131,16 @@ fn unsupported_operation(resource: &ServedResource, wanted: &ResourcePath) -> Op
     }
     // All namespaces together can only be read.
     let writes_all_namespaces = resource.namespaced && wanted.namespace.is_none() && wanted.verb.is_write();
-    // Admission refuses creates while a definition is being deleted, with a message that names the object.
-    let is_terminating = wanted.verb == Verb::Create
-        && wanted.subresource.is_none()
+    // Only a definition that is being deleted permits updates and no creates.
+    let is_terminating = wanted.subresource.is_none()
         && resource.origin != Origin::BuiltIn
-        && verbs.contains(Verb::Update);
-    let is_supported = verbs.contains(wanted.verb) || is_terminating;
-    (writes_all_namespaces || !is_supported).then(|| not_allowed(resource, wanted.verb))
+        && verbs.contains(Verb::Update)
+        && !verbs.contains(Verb::Create);
+    if is_terminating && wanted.verb == Verb::Create {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Some(Status::forbidden(group_resource(resource), "", message));
+    }
+    (writes_all_namespaces || !verbs.contains(wanted.verb)).then(|| not_allowed(resource, wanted.verb))
 }
 
 /// A 405 with the message of Kubernetes, which differs between built-in and custom resources.

@@ -151,11 +151,12 @@ impl Controller for Bindings {
             };
             let missing = self.missing_definitions(export.as_deref(), &mut context)?;
             let plan = bind(binding, &context, Timestamp::now());
-            for (uid, definition) in missing {
-                let is_bound =
-                    |binding: &Value| bound_resources(binding).any(|bound| bound["schema"]["UID"] == *uid);
-                if plan.binding.as_ref().is_some_and(is_bound) {
-                    writes.create(BOUND_CRDS, definition)?;
+            let before: Vec<&str> = bound_schemas(binding).collect();
+            let new = plan.binding.iter().flat_map(bound_schemas).filter(|schema| !before.contains(schema));
+            for schema in new {
+                match missing.iter().find(|(uid, _)| **uid == *schema) {
+                    Some((_, definition)) => writes.create(BOUND_CRDS, definition.clone())?,
+                    None => writes.extend(self.definitions.bound_fence(schema)?),
                 }
             }
             plan
@@ -304,6 +305,11 @@ impl Bindings {
 
 fn bound_resources(binding: &Value) -> impl Iterator<Item = &Value> {
     binding["status"]["boundResources"].as_array().into_iter().flatten()
+}
+
+/// The UIDs of the schemas of a binding's resources.
+fn bound_schemas(binding: &Value) -> impl Iterator<Item = &str> {
+    bound_resources(binding).filter_map(|bound| bound["schema"]["UID"].as_str())
 }
 
 fn name_of(object: &Value) -> Option<&str> {
