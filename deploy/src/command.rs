@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
+use crate::crd::{CrdCommand, CrdError};
 use crate::gateway::{GatewayError, GatewayVerb};
 use crate::installation::InstallationError;
 use crate::login::{LoginCommand, LoginError, LogoutCommand};
@@ -27,6 +28,7 @@ pub fn main() -> ExitCode {
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
         Verb::Ws(ws) => ws.run().map_err(Failure::from),
+        Verb::Crd(crd) => crd.run().map_err(Failure::from),
         Verb::Gateway(gateway) => match gateway.run() {
             Ok(code) => return code,
             Err(error) => Err(Failure::from(error)),
@@ -63,6 +65,8 @@ enum Verb {
     Status(StatusCommand),
     /// Enter, create and list workspaces, like kcp's `kubectl ws`
     Ws(WsCommand),
+    /// Convert CRDs to APIResourceSchemas, like kcp's `kubectl kcp crd`
+    Crd(CrdCommand),
     /// Operate and inspect a gateway
     #[command(subcommand)]
     Gateway(GatewayVerb),
@@ -95,15 +99,21 @@ enum Failure {
     Status(#[from] StatusError),
     Certs(#[from] CertsError),
     Ws(#[from] WsError),
+    Crd(#[from] CrdError),
     Gateway(#[from] GatewayError),
     Login(#[from] LoginError),
 }
 
 impl Failure {
-    /// The message and its hint. `ws` prints errors like kcp's plugin.
+    /// The message and its hint. Commands of kcp's plugins print errors like these.
     fn message(&self) -> String {
+        let mut program = "fairlead";
         let hint = match self {
             Self::Ws(error) => return format!("Error: {error}\n"),
+            Self::Crd(error) => {
+                program = "error";
+                error.hint().map(str::to_owned)
+            }
             Self::Up(error) => error.hint(),
             Self::Installation(error) => error.hint(),
             Self::Status(error) => error.hint(),
@@ -112,7 +122,7 @@ impl Failure {
             Self::Certs(_) => None,
         };
         let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));
-        format!("fairlead: {self}\n{hint}")
+        format!("{program}: {self}\n{hint}")
     }
 }
 

@@ -6,6 +6,7 @@
 mod certs;
 mod command;
 mod config;
+mod crd;
 mod gateway;
 mod installation;
 mod kubeconfigs;
@@ -14,5 +15,6 @@ mod output;
 mod status;
 mod up;
 mod ws;
+mod yaml;
 
 pub use command::main;
