@@ -7,26 +7,45 @@ use clap::{Parser, Subcommand};
 
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
+use crate::crd::{CrdCommand, CrdError};
 use crate::gateway::{GatewayError, GatewayVerb};
 use crate::installation::InstallationError;
 use crate::login::{LoginCommand, LoginError, LogoutCommand};
+use crate::plugin::{KcpCommand, KcpVerb, Plugin};
+use crate::sharing::{BindCommand, ClaimsCommand, SharingError};
 use crate::status::{StatusCommand, StatusError};
 use crate::up::{DownCommand, UpCommand, UpError};
-use crate::ws::{Plugin, WsCommand, WsError};
+use crate::ws::{WsCommand, WsError};
 
-/// Runs the command in the arguments. Linked or copied as `kubectl-ws` or `kubectl-create-workspace`, the program is that
-/// kubectl plugin.
+/// Runs the command in the arguments. Linked or copied as `kubectl-kcp`, `kubectl-ws` or `kubectl-create-workspace`, the
+/// program is that kubectl plugin.
 pub fn main() -> ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let program = arguments.first().map(PathBuf::from).unwrap_or_default();
-    if let Some(plugin) = Plugin::from_program_name(&program) {
+    let plugin = Plugin::from_program_name(&program);
+    if let Some(plugin) = plugin {
         arguments.splice(..1, plugin.arguments().iter().map(Into::into));
     }
-    let outcome = match Command::parse_from(arguments).verb {
+    let command = match Command::try_parse_from(arguments) {
+        Ok(command) => command,
+        Err(error) => return usage_failure(&error, plugin),
+    };
+    let outcome = match command.verb {
         Verb::Up(up) => up.run().map_err(Failure::from),
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
-        Verb::Ws(ws) => ws.run().map_err(Failure::from),
+        Verb::Ws(ws) | Verb::Kcp(KcpCommand { verb: KcpVerb::Workspace(ws) }) => {
+            ws.run().map_err(Failure::from)
+        }
+        Verb::Bind(bind) | Verb::Kcp(KcpCommand { verb: KcpVerb::Bind(bind) }) => {
+            bind.run().map_err(Failure::from)
+        }
+        Verb::Claims(claims) | Verb::Kcp(KcpCommand { verb: KcpVerb::Claims(claims) }) => {
+            claims.run().map_err(Failure::from)
+        }
+        Verb::Crd(crd) | Verb::Kcp(KcpCommand { verb: KcpVerb::Crd(crd) }) => {
+            crd.run().map_err(Failure::from)
+        }
         Verb::Gateway(gateway) => match gateway.run() {
             Ok(code) => return code,
             Err(error) => Err(Failure::from(error)),
@@ -42,6 +61,16 @@ pub fn main() -> ExitCode {
             eprint!("{}", failure.message());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints help, or what is wrong with the arguments. Plugins exit like those of kcp.
+fn usage_failure(error: &clap::Error, plugin: Option<Plugin>) -> ExitCode {
+    // Nothing can be reported if the output is closed.
+    let _ = error.print();
+    match plugin {
+        Some(_) if error.use_stderr() => ExitCode::FAILURE,
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }
 
@@ -63,6 +92,15 @@ enum Verb {
     Status(StatusCommand),
     /// Enter, create and list workspaces, like kcp's `kubectl ws`
     Ws(WsCommand),
+    /// Bind the API of another workspace, like kcp's `kubectl kcp bind`
+    Bind(BindCommand),
+    /// Show, accept and reject permission claims, like kcp's `kubectl kcp claims`
+    Claims(ClaimsCommand),
+    /// Convert CRDs to APIResourceSchemas, like kcp's `kubectl kcp crd`
+    Crd(CrdCommand),
+    /// The commands of kcp's `kubectl kcp`
+    #[command(hide = true)]
+    Kcp(KcpCommand),
     /// Operate and inspect a gateway
     #[command(subcommand)]
     Gateway(GatewayVerb),
@@ -95,15 +133,26 @@ enum Failure {
     Status(#[from] StatusError),
     Certs(#[from] CertsError),
     Ws(#[from] WsError),
+    Sharing(#[from] SharingError),
+    Crd(#[from] CrdError),
     Gateway(#[from] GatewayError),
     Login(#[from] LoginError),
 }
 
 impl Failure {
-    /// The message and its hint. `ws` prints errors like kcp's plugin.
+    /// The message and its hint. Commands of kcp's plugins print errors like these.
     fn message(&self) -> String {
+        let mut program = "fairlead";
         let hint = match self {
             Self::Ws(error) => return format!("Error: {error}\n"),
+            Self::Sharing(error) => {
+                program = "error";
+                error.hint()
+            }
+            Self::Crd(error) => {
+                program = "error";
+                error.hint().map(str::to_owned)
+            }
             Self::Up(error) => error.hint(),
             Self::Installation(error) => error.hint(),
             Self::Status(error) => error.hint(),
@@ -112,7 +161,7 @@ impl Failure {
             Self::Certs(_) => None,
         };
         let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));
-        format!("fairlead: {self}\n{hint}")
+        format!("{program}: {self}\n{hint}")
     }
 }
 

@@ -6,13 +6,20 @@
 mod certs;
 mod command;
 mod config;
+mod connection;
+mod crd;
 mod gateway;
 mod installation;
 mod kubeconfigs;
 mod login;
 mod output;
+mod plugin;
+mod sharing;
 mod status;
+#[cfg(test)]
+mod test_server;
 mod up;
 mod ws;
+mod yaml;
 
 pub use command::main;

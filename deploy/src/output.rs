@@ -6,6 +6,22 @@ use std::process;
 
 use clap::ValueEnum;
 
+/// Output of a command: results to standard output, warnings to standard error.
+pub(crate) struct Output<'a> {
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+}
+
+impl Output<'_> {
+    pub(crate) fn print(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
+    }
+
+    pub(crate) fn warn(&mut self, text: &str) -> io::Result<()> {
+        self.err.write_all(text.as_bytes())
+    }
+}
+
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {

@@ -9,7 +9,8 @@ use super::requests::{self, NewWorkspace, TypeReference, Workspace};
 use super::selector::LabelSelector;
 use super::session::{PathFormat, Session};
 use super::target::resolve;
-use super::{CreateArguments, Output, WsError, enter};
+use super::{CreateArguments, WsError, enter};
+use crate::output::Output;
 
 /// Timeout until a workspace is ready. Only an initializer or a missing shard takes this long.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -3,10 +3,11 @@
 use fairlead_client::Client;
 use fairlead_names::WorkspacePath;
 
+use super::WsError;
 use super::requests::{self, Access, Workspace};
 use super::session::{PathFormat, Session, location_text, workspace_of};
 use super::target::{Form, HomeRequest, Target, resolve, top_of};
-use super::{Output, WsError};
+use crate::output::Output;
 
 /// Enters a target and prints its path.
 pub(crate) async fn go(

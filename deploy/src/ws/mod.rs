@@ -12,16 +12,21 @@ mod target;
 mod tests;
 mod tree;
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fairlead_client::{ClientError, CredentialsError, KubeconfigError};
 
+use crate::output::Output;
 use create::Creation;
 use selector::SelectorError;
 use session::Session;
-use target::{Target, TargetError};
+use target::Target;
+
+pub(crate) use claims::Binding;
+pub(crate) use session::workspace_of;
+pub(crate) use target::{TargetError, resolve};
 
 /// Enter, create and list workspaces, like kcp's `kubectl ws`
 #[derive(Debug, Args)]
@@ -137,22 +142,6 @@ pub(crate) enum WsError {
     Print(#[from] io::Error),
 }
 
-/// Output: results to standard output, warnings to standard error.
-pub(crate) struct Output<'a> {
-    out: &'a mut dyn Write,
-    err: &'a mut dyn Write,
-}
-
-impl Output<'_> {
-    fn print(&mut self, text: &str) -> io::Result<()> {
-        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
-    }
-
-    fn warn(&mut self, text: &str) -> io::Result<()> {
-        self.err.write_all(text.as_bytes())
-    }
-}
-
 impl WsCommand {
     /// Runs the command.
     pub(crate) fn run(&self) -> Result<(), WsError> {
@@ -214,34 +203,6 @@ impl WsVerb {
             Self::Create(_) => "create",
             Self::Tree { .. } => "tree",
             Self::CreateContext { .. } => "create-context",
-        }
-    }
-}
-
-/// A kubectl plugin that this program implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plugin {
-    /// `kubectl ws`, `kubectl workspace`.
-    Workspace,
-    /// `kubectl create workspace`.
-    CreateWorkspace,
-}
-
-impl Plugin {
-    /// The plugin with the file name of the program.
-    pub(crate) fn from_program_name(program: &Path) -> Option<Self> {
-        match program.file_name()?.to_str()? {
-            "kubectl-ws" | "kubectl-workspace" | "kubectl-workspaces" => Some(Self::Workspace),
-            "kubectl-create-workspace" | "kubectl-create_workspace" => Some(Self::CreateWorkspace),
-            _ => None,
-        }
-    }
-
-    /// Arguments that replace the name of the program.
-    pub(crate) fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Workspace => &["fairlead", "ws"],
-            Self::CreateWorkspace => &["fairlead", "ws", "create"],
         }
     }
 }

@@ -8,6 +8,7 @@ mod objects;
 mod quotas;
 mod readme;
 mod scheduling;
+mod sharing;
 mod watching;
 mod workspaces;
 
