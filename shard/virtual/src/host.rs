@@ -53,8 +53,9 @@ impl Host for ViewHost {
         self.shard.host().restrict_impersonated(client, impersonated, scopes)
     }
 
-    async fn intercept(&self, _request: InterceptedRequest<'_>) -> Option<Response> {
-        None
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
+        // A logical cluster that is inactive is so in every view.
+        self.shard.host().intercept(request).await
     }
 
     fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
