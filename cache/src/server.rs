@@ -59,7 +59,7 @@ impl CacheServer {
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
         let Self { server, hub, health } = self;
         tokio::select! {
-            () = serve::serve(bound, options, server, health, hub.clone(), None) => Ok(()),
+            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new()) => Ok(()),
             outcome = hub.run() => outcome,
         }
     }
@@ -93,7 +93,7 @@ impl EmbeddedCache {
 
     /// Its place on the listener.
     pub fn mount(&self) -> Mount {
-        Mount { path: Self::PATH, server: self.server.clone(), hub: self.hub.clone() }
+        Mount { path: Self::PATH, server: self.server.clone(), hub: Some(self.hub.clone()) }
     }
 
     /// Delivers changes to watches, as long as the future exists.

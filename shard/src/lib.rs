@@ -26,6 +26,7 @@ mod resource_locks;
 mod run;
 mod service_accounts;
 mod start;
+mod virtual_workspaces;
 mod workspace_authentication;
 mod workspace_owner;
 mod workspace_types;

@@ -31,6 +31,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 pub struct RequestBody {
     /// `None` once it has ended.
     incoming: Option<Incoming>,
+    /// A body that is in memory.
+    buffered: Bytes,
     /// Boxed, because most requests have no body.
     deadline: Option<Box<Deadline>>,
 }
@@ -70,10 +72,15 @@ struct Deadline {
 }
 
 impl RequestBody {
+    /// The body of a request within this process.
+    pub fn buffered(bytes: Bytes) -> Self {
+        Self { incoming: None, buffered: bytes, deadline: None }
+    }
+
     /// `allowed` is the time for the body, plus one second per [`BYTES_PER_SECOND`] bytes.
     pub(crate) fn new(incoming: Incoming, allowed: Duration) -> (Self, TooSlow) {
         if incoming.is_end_stream() {
-            return (Self { incoming: None, deadline: None }, TooSlow::default());
+            return (Self::buffered(Bytes::new()), TooSlow::default());
         }
         let too_slow = Arc::new(AtomicBool::new(false));
         let deadline = Deadline {
@@ -85,7 +92,8 @@ impl RequestBody {
             has_grace: false,
             too_slow: Arc::clone(&too_slow),
         };
-        (Self { incoming: Some(incoming), deadline: Some(Box::new(deadline)) }, TooSlow(Some(too_slow)))
+        let (incoming, deadline) = (Some(incoming), Some(Box::new(deadline)));
+        (Self { incoming, buffered: Bytes::new(), deadline }, TooSlow(Some(too_slow)))
     }
 }
 
@@ -153,7 +161,10 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         let this = self.get_mut();
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let Some(incoming) = &mut this.incoming else {
+            let bytes = std::mem::take(&mut this.buffered);
+            return Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))));
+        };
         let polled = Pin::new(incoming).poll_frame(context).map_err(RequestBodyError::Broken);
         match (&polled, &mut this.deadline) {
             (Poll::Ready(Some(Ok(frame))), Some(deadline)) => {
@@ -171,10 +182,11 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.incoming.as_ref().map_or(self.buffered.is_empty(), Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let buffered = || SizeHint::with_exact(self.buffered.len() as u64);
+        self.incoming.as_ref().map_or_else(buffered, Body::size_hint)
     }
 }

@@ -111,6 +111,11 @@ pub trait Host: Send + Sync + 'static {
         }
     }
 
+    /// The forms of the discovery documents.
+    fn discovery(&self) -> DiscoveryForms {
+        DiscoveryForms::All
+    }
+
     /// A document of the host outside of the API groups, for a user who may read its path. `None`: there is none.
     fn document(&self, _path: &[&str]) -> Option<Response> {
         None
@@ -123,6 +128,32 @@ pub trait Host: Send + Sync + 'static {
 
     /// The body of `/version`.
     fn version(&self) -> &Bytes;
+}
+
+/// The forms of a host's discovery documents.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DiscoveryForms {
+    /// Aggregated documents, and one for each group version. The core group exists even if it has no resources.
+    All,
+    /// One document for each group version with resources. kcp's virtual workspaces have no others, and clients that
+    /// are asked for both forms fall back to this one.
+    Unaggregated,
+}
+
+/// Replaces the client of a request by another identity, for requests that a server of this process forwards to another one
+/// without a connection. It runs after authentication and impersonation, so the audit log has both users.
+#[async_trait]
+pub trait IdentityAssumption: Send + Sync {
+    /// The identity under which the request is carried out.
+    ///
+    /// # Errors
+    /// The refusal of the request.
+    async fn assume(
+        &self,
+        client: &Arc<Identity>,
+        scopes: Option<&ScopeSelector>,
+        action: &Action<'_>,
+    ) -> Result<Arc<Identity>, Status>;
 }
 
 /// A path without its scope.

@@ -37,8 +37,8 @@ pub use concurrency::RequestLimits;
 pub use dynamic_admission::{AdmissionHost, DynamicAdmission};
 
 pub use host::{
-    Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, Host,
-    InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
+    Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, DiscoveryForms,
+    Host, IdentityAssumption, InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
 };
 pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields, Selection};

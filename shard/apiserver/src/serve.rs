@@ -26,14 +26,15 @@ use crate::server::ApiServer;
 /// The share of the drain window in which watches are ended; the rest is for their clients to reconnect elsewhere.
 const WATCH_DRAIN_SHARE: f64 = 0.8;
 
-/// An API server at a path of another one's listener, such as the cache server in the process of a shard. It gets the whole path.
+/// An API server below a path of another one's listener, such as the cache server or the virtual workspaces in the process of a
+/// shard. It gets the whole path.
 pub struct Mount {
     /// The path, without a trailing slash.
     pub path: &'static str,
     /// The API server.
     pub server: Arc<dyn MountedServer>,
-    /// Its hub, whose watches end with those of the listener.
-    pub hub: Hub,
+    /// Its hub, whose watches end with those of the listener; `None` if it has none of its own.
+    pub hub: Option<Hub>,
 }
 
 /// An API server for requests of another one's listener.
@@ -62,23 +63,23 @@ impl Mount {
 
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
 /// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
-/// longer than this, for watches to be ended.
+/// longer than this, for watches to be ended. The first mount with the path of a request gets it.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
     server: Arc<ApiServer<H>>,
     health: Health,
     hub: Hub,
-    mount: Option<Mount>,
+    mounts: Vec<Mount>,
 ) {
     let shutdown = options.shutdown.clone();
-    let mounted_hub = mount.as_ref().map(|mount| mount.hub.clone());
-    let mount = mount.map(Arc::new);
+    let mounted_hubs: Vec<Hub> = mounts.iter().filter_map(|mount| mount.hub.clone()).collect();
+    let mounts: Arc<[Mount]> = mounts.into();
     let serving = bound.serve(options, move |request: Request<RequestBody>| {
-        let (server, health, mount) = (Arc::clone(&server), health.clone(), mount.clone());
+        let (server, health, mounts) = (Arc::clone(&server), health.clone(), Arc::clone(&mounts));
         async move {
             let uri = request.uri();
-            if let Some(mount) = mount.filter(|mount| mount.has(uri.path())) {
+            if let Some(mount) = mounts.iter().find(|mount| mount.has(uri.path())) {
                 return match health.respond(mount.below(uri.path()), uri.query()) {
                     Some(response) => response.map(ResponseBody::full),
                     None => mount.server.handle(request).await,
@@ -96,7 +97,7 @@ pub async fn serve<H: Host>(
     });
     let ending = async {
         shutdown.draining().await;
-        for hub in std::iter::once(&hub).chain(&mounted_hub) {
+        for hub in std::iter::once(&hub).chain(&mounted_hubs) {
             hub.end_evenly(shutdown.window().mul_f64(WATCH_DRAIN_SHARE));
         }
         std::future::pending::<()>().await;

@@ -68,6 +68,7 @@ impl WatchBody {
         mut watched: OpenWatch,
         observed: LongRunning,
     ) -> Self {
+        let options = watched.selection.take().map_or(options, |narrower| *narrower);
         let initial = watched.initial.take();
         let backlog = core::mem::take(&mut watched.backlog);
         let conversion = WatchConversion::of(&target, &options, view.annotations).map(Box::new);

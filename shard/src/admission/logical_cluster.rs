@@ -46,9 +46,12 @@ pub(super) fn validate(
         return Ok(());
     }
     let Some(old) = old else { return Err(forbidden(write, "LogicalCluster cannot be created")) };
-    for (pointer, name) in
-        [("/spec/createdBy", "spec.createdBy"), ("/spec/initializers", "spec.initializers")]
-    {
+    for (pointer, name) in [
+        ("/spec/createdBy", "spec.createdBy"),
+        ("/spec/initializers", "spec.initializers"),
+        // kcp guards initializers only. (Deliberate difference, as the next one.)
+        ("/spec/terminators", "spec.terminators"),
+    ] {
         if object.pointer(pointer) != old.pointer(pointer) {
             return Err(forbidden(write, format!("{name} is immutable")));
         }
@@ -65,11 +68,10 @@ pub(super) fn validate(
         }
     }
     let (before, after) = (phase(old), phase(object));
-    let initializers = |of: &Value| -> Vec<String> {
-        let all = of["status"]["initializers"].as_array();
-        all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let (had, has) = (initializers(old), initializers(object));
+    if let Some(reason) = terminators_refusal(old, object) {
+        return Err(forbidden(write, reason));
+    }
+    let (had, has) = (names(old, "initializers"), names(object, "initializers"));
     if before == "Initializing" {
         if has.iter().any(|one| !had.contains(one)) {
             return Err(forbidden(write, "status.initializers must not grow"));
@@ -90,6 +92,27 @@ pub(super) fn validate(
         return Err(forbidden(write, "a logical cluster can only be marked inactive in phase Ready"));
     }
     Ok(())
+}
+
+/// The reason against a change of `status.terminators`. They are set at the transition to Initializing, and shrink while the logical
+/// cluster is deleted. Otherwise the administrator of a workspace could delete it without the terminators of its type.
+fn terminators_refusal(old: &Value, object: &Value) -> Option<&'static str> {
+    let (had, has) = (names(old, "terminators"), names(object, "terminators"));
+    if had == has || matches!(phase(old), "" | "Scheduling") {
+        None
+    } else if has.iter().any(|one| !had.contains(one)) {
+        Some("status.terminators must not grow")
+    } else if object["metadata"]["deletionTimestamp"].is_null() {
+        Some("status.terminators is immutable before deletion")
+    } else {
+        None
+    }
+}
+
+/// The initializers or terminators in the status.
+fn names(of: &Value, field: &str) -> Vec<String> {
+    let all = of["status"][field].as_array();
+    all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Unprivileged users may delete only a LogicalCluster with `spec.directlyDeletable`.
@@ -121,4 +144,30 @@ fn rank(phase: &str) -> Option<u8> {
         .iter()
         .position(|known| *known == phase)
         .map(|index| index as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminators_are_removed_while_the_logical_cluster_is_deleted() {
+        let cluster = |phase: &str, terminators: &[&str], is_deleted: bool| {
+            let deletion = is_deleted.then_some("2026-01-01T00:00:00Z");
+            json!({"metadata": {"deletionTimestamp": deletion}, "status": {"phase": phase, "terminators": terminators}})
+        };
+        let (grow, early) =
+            ("status.terminators must not grow", "status.terminators is immutable before deletion");
+        for (old, new, refusal) in [
+            (cluster("Scheduling", &[], false), cluster("Initializing", &["a"], false), None),
+            (cluster("Initializing", &["a", "b"], false), cluster("Ready", &["a", "b"], false), None),
+            (cluster("Initializing", &["a"], false), cluster("Initializing", &[], false), Some(early)),
+            (cluster("Ready", &["a", "b"], false), cluster("Ready", &["a"], false), Some(early)),
+            (cluster("Ready", &["a"], false), cluster("Ready", &["a", "b"], false), Some(grow)),
+            (cluster("Ready", &["a", "b"], true), cluster("Ready", &["a"], true), None),
+            (cluster("Terminating", &["a"], true), cluster("Terminating", &["b"], true), Some(grow)),
+        ] {
+            assert_eq!(terminators_refusal(&old, &new), refusal, "{old} {new}");
+        }
+    }
 }

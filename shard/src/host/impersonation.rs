@@ -8,6 +8,7 @@ use fairlead_process::{GroupResource, Status};
 
 use super::effective::SCOPES;
 use super::is_in;
+use super::rbac_chain::LIFECYCLE_GROUPS;
 
 /// Groups that only their members impersonate, and members of `system:masters`.
 const SPECIAL_GROUPS: [&str; 6] = [
@@ -21,7 +22,10 @@ const SPECIAL_GROUPS: [&str; 6] = [
 
 /// Refuses the impersonation of a special group by a client that is not a member of it.
 pub(super) fn check(client: &UserInfo, groups: &[String]) -> Result<(), Status> {
-    let is_permitted = |wanted: &String| !SPECIAL_GROUPS.contains(&&**wanted) || is_in(client, wanted);
+    let is_special = |group: &String| {
+        SPECIAL_GROUPS.contains(&&**group) || LIFECYCLE_GROUPS.iter().any(|prefix| group.starts_with(prefix))
+    };
+    let is_permitted = |wanted: &String| !is_special(wanted) || is_in(client, wanted);
     if is_in(client, group::MASTERS) || groups.iter().all(is_permitted) {
         return Ok(());
     }
@@ -68,6 +72,10 @@ mod tests {
             (&["system:masters"], &["system:kcp:admin", "system:masters"], true),
             (&["system:authenticated"], &["system:authenticated"], true),
             (&[], &["system:authenticated"], false),
+            // Only virtual workspaces add these. kcp's front proxy removes them, its shards do not.
+            (&["team"], &["system:kcp:initializer:root:t"], false),
+            (&["team"], &["system:kcp:terminator:root:t"], false),
+            (&["system:masters"], &["system:kcp:initializer:root:t"], true),
         ] {
             assert_eq!(check(&user(own), &user(wanted).groups).is_ok(), permitted, "{own:?} {wanted:?}");
         }

@@ -30,7 +30,7 @@ const LOCAL: &str = "05-local";
 const GLOBAL: &str = "05-global";
 
 /// Groups that virtual workspaces add to requests of initializers and terminators which they have authorized.
-const LIFECYCLE_GROUPS: [&str; 2] = ["system:kcp:initializer:", "system:kcp:terminator:"];
+pub(super) const LIFECYCLE_GROUPS: [&str; 2] = ["system:kcp:initializer:", "system:kcp:terminator:"];
 
 /// The steps that a review takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -39,6 +39,7 @@ use crate::placement::{PickClient, Placement};
 use crate::quota::UsageTracker;
 use crate::replication::Replication;
 use crate::service_accounts::{AccountLookup, ServiceAccountRegistry, TokenIssuer};
+use crate::virtual_workspaces::ShardAccess;
 use crate::workspace_authentication::WorkspaceAuthenticators;
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
@@ -215,6 +216,11 @@ impl ShardParts {
             api,
             audit_workers,
         })
+    }
+
+    /// The access of virtual workspaces to this shard.
+    pub(super) fn virtual_workspaces(&self) -> ShardAccess {
+        ShardAccess { api: self.api.clone(), objects: self.objects.clone(), types: self.types.clone() }
     }
 
     /// The replicas of other shards, if this shard must have read them before it is ready: only at its first start.

@@ -184,8 +184,9 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         let mut all_served = served.subscribe();
         tasks.spawn("audit log", worker.run(async move { _ = all_served.recv().await }));
     }
-    let mount = embedded_cache.as_ref().map(EmbeddedCache::mount);
-    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mount);
+    let mut mounts: Vec<_> = embedded_cache.as_ref().map(EmbeddedCache::mount).into_iter().collect();
+    mounts.push(parts.virtual_workspaces().mount());
+    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts);
     tasks.spawn("server", async move {
         serving.await;
         drop(served);

@@ -21,6 +21,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-authn", &["cel", "client"]),
     ("fairlead-api", &["names"]),
     ("fairlead-apiserver", &["names", "store", "schema", "cel", "client", "authn", "process"]),
+    ("fairlead-virtual", &["names", "store", "api", "apiserver", "authn", "process"]),
     (
         "fairlead-shard",
         &[
@@ -35,6 +36,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "api",
             "apiserver",
             "cache",
+            "virtual",
         ],
     ),
     (

@@ -100,6 +100,8 @@ fn entries(resource: &ServedResource, version: &str) -> Vec<Value> {
     entries
 }
 
+/// The verbs; `null` for none, as in Kubernetes.
 fn verbs(verbs: Verbs) -> Value {
-    verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
+    let names: Vec<Value> = verbs.iter().map(|verb| Value::from(verb.as_str())).collect();
+    if names.is_empty() { Value::Null } else { names.into() }
 }

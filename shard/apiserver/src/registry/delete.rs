@@ -39,6 +39,7 @@ impl StoreRegistry {
         for _ in 0..ATTEMPTS {
             let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = self.tree_in_version(target, &current).await?;
+            options.guard.delete(name, &old)?;
             check_preconditions(target, options, &old, name)?;
             let request =
                 admission_request(target, scope, name, Verb::Delete, AdmissionOptions::Delete(options));

@@ -262,6 +262,8 @@ pub struct OpenWatch {
     pub after: Revision,
     /// The live events.
     pub subscription: Subscription,
+    /// The options by which events are selected, if they are narrower than the requested ones: those of a view.
+    pub selection: Option<Box<ListOptions>>,
 }
 
 /// Computes the new state of an object from the current one (`None`: there is none), or refuses.

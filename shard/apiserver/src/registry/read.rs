@@ -169,7 +169,7 @@ impl StoreRegistry {
                 None => Box::new(stored(all)),
             };
             let backlog = Backlog::default();
-            return Ok(OpenWatch { initial: Some(initial), backlog, after, subscription });
+            return Ok(OpenWatch { initial: Some(initial), backlog, after, subscription, selection: None });
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
@@ -184,7 +184,8 @@ impl StoreRegistry {
             BacklogError::Read(other) => read_status(&other),
             BacklogError::TooLarge => too_old(registered),
         })?;
-        Ok(OpenWatch { initial: None, backlog, after: after.max(registered), subscription })
+        let after = after.max(registered);
+        Ok(OpenWatch { initial: None, backlog, after, subscription, selection: None })
     }
 
     /// The revision a first page is read at; `None` for the latest.

@@ -12,6 +12,7 @@ pub struct Selection<'r> {
     labels: &'r LabelSelector,
     fields: &'r FieldSelector,
     namespace: Option<&'r str>,
+    only_deleting: bool,
     selectable: &'r [SelectableField],
 }
 
@@ -38,12 +39,18 @@ impl<'r> Selection<'r> {
         }
         // The namespace is part of the storage range unless the scope is a wildcard.
         let namespace = if target.scopes.one().is_some() { None } else { target.namespace.as_deref() };
-        Ok(Self { labels: &options.labels, fields: &options.fields, namespace, selectable })
+        Ok(Self {
+            labels: &options.labels,
+            fields: &options.fields,
+            namespace,
+            only_deleting: options.only_deleting,
+            selectable,
+        })
     }
 
     /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty() && self.namespace.is_none()
+        self.labels.is_empty() && self.fields.is_empty() && self.namespace.is_none() && !self.only_deleting
     }
 
     /// Whether an object is selected. Costs nothing without selectors, otherwise one metadata parse, and one parse
@@ -55,7 +62,8 @@ impl<'r> Selection<'r> {
         let Ok(meta) = ObjectMetaRef::parse(object) else {
             return false;
         };
-        self.selects_state(|key| meta.label(key), (meta.namespace.as_deref(), &meta.name), object)
+        (!self.only_deleting || meta.deletion_timestamp.is_some())
+            && self.selects_state(|key| meta.label(key), (meta.namespace.as_deref(), &meta.name), object)
     }
 
     /// Whether a state of an object is selected that an event carries. Costs nothing without selectors; the metadata are parsed
@@ -66,7 +74,8 @@ impl<'r> Selection<'r> {
         }
         let EventState { labels, object } = state;
         let name = (event.namespace.as_deref(), &*event.name);
-        labels.is_some_and(|labels| self.selects_state(|key| labels.get(key), name, object))
+        let selected = labels.is_some_and(|labels| self.selects_state(|key| labels.get(key), name, object));
+        selected && (!self.only_deleting || is_deleting(object))
     }
 
     fn selects_state<'l>(
@@ -91,6 +100,10 @@ impl<'r> Selection<'r> {
             }
         })
     }
+}
+
+fn is_deleting(object: ObjectBytes<'_>) -> bool {
+    ObjectMetaRef::parse(object).is_ok_and(|meta| meta.deletion_timestamp.is_some())
 }
 
 /// A state of an object in an event, with its labels.

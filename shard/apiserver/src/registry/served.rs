@@ -73,6 +73,29 @@ impl ServedResource {
         Self { verbs: self.verbs.without(verb), key: self.key.without(verb), ..self.clone() }
     }
 
+    /// The resource as a view shows it: with these verbs, those that `subresource` returns for its subresources by name, and another
+    /// registry.
+    pub fn view(
+        &self,
+        verbs: Verbs,
+        subresource: impl Fn(&str) -> Verbs,
+        registry: Arc<dyn Registry>,
+    ) -> Self {
+        let version = |version: &ServedVersion| {
+            let mut version = version.clone();
+            for own in &mut version.subresources {
+                own.verbs = subresource(own.name);
+            }
+            version
+        };
+        let served: Vec<ServedVersion> = self.versions.served.iter().map(version).collect();
+        let of_subresources =
+            served.iter().flat_map(|version| &version.subresources).map(|own| format!("{own:?}"));
+        let shown = format!("{verbs:?} {}", of_subresources.collect::<Vec<_>>().join(" "));
+        let versions = Arc::new(Versions { served, storage: version(&self.versions.storage) });
+        Self { verbs, versions, registry, key: self.key.view(&shown), ..self.clone() }
+    }
+
     /// `group/version`, or just the version in the core group.
     pub fn api_version(&self, version: &str) -> String {
         if self.name.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.name.group) }

@@ -26,6 +26,11 @@ impl ServedKey {
     pub(crate) fn without(self, verb: Verb) -> Self {
         Self::of(&[b"without", &self.0, verb.as_str().as_bytes()])
     }
+
+    /// The key of the resource in a view that shows it with other verbs.
+    pub(crate) fn view(self, shown: &str) -> Self {
+        Self::of(&[b"view", &self.0, shown.as_bytes()])
+    }
 }
 
 /// The hash of everything that clients see of a [`Catalog`](super::Catalog).

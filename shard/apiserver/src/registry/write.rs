@@ -81,6 +81,7 @@ impl StoreRegistry {
             let name = metadata::fill(&mut object, target, self.authority)?;
             let write = AdmissionOptions::Write(options);
             let request = admission_request(target, scope, &name, Verb::Create, write);
+            options.guard.change(&name, None, &mut object)?;
             let reservations = Reservations::default();
             let managed_fields = ReviewedManagedFields { new: managed, old: b"" };
             let request = AdmissionRequest { reservations: Some(&reservations), managed_fields, ..request };
@@ -167,6 +168,7 @@ impl StoreRegistry {
                 }
             };
             let old = self.tree_in_version(target, &current).await?;
+            options.guard.admit(name, &old)?;
             let before = current.object.as_object();
             let scale = ScaleOwners::of(target);
             let stored_owners = match &scale {
@@ -179,6 +181,7 @@ impl StoreRegistry {
             metadata::restore_immutable(&old, &mut new, target, name, self.authority)?;
             let write = WriteTarget::of(target.subresource.as_deref());
             resource.strategy(&target.version).prepare_update(write, &old, &mut new);
+            options.guard.change(name, Some(&old), &mut new)?;
             let request =
                 admission_request(target, scope, name, target.verb, AdmissionOptions::Write(options));
             let managed_fields = ReviewedManagedFields { new: &owners.0, old: &stored_owners };

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::options::{DryRun, OptionsError, Query};
-use super::{AuditAnnotations, Warnings};
+use super::{AuditAnnotations, Guard, Warnings};
 
 /// The options of a delete or deletecollection.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,8 @@ pub struct DeleteOptions {
     pub warnings: Warnings,
     /// Receives the audit annotations of admission.
     pub audit_annotations: AuditAnnotations,
+    /// Restricts the delete to what a view permits.
+    pub guard: Guard,
 }
 
 /// The treatment of the dependents of a deleted object.
@@ -120,6 +122,7 @@ impl DeleteOptions {
             dry_run: DryRun::parse(dry_run.chain(query.all("dryRun")))?,
             is_of_collection: false,
             warnings: Warnings::default(),
+            guard: Guard::default(),
             audit_annotations: AuditAnnotations::default(),
         })
     }

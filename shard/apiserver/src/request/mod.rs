@@ -9,6 +9,7 @@ mod options;
 mod path;
 mod selector;
 mod warnings;
+mod write_guard;
 
 pub use audit_annotations::AuditAnnotations;
 pub use delete_options::{DeleteOptions, Propagation};
@@ -21,6 +22,7 @@ pub use options::{
 pub use path::{PathError, RequestKind, RequestPath, ResourcePath};
 pub use selector::{FieldSelector, FieldTerm, LabelSelector, SelectorError};
 pub use warnings::Warnings;
+pub use write_guard::{Guard, WriteGuard};
 
 /// Flags of a request that only the host sets and reads. The API server passes them to the host's own registries.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlead_store::Revision;
 
-use super::{AuditAnnotations, FieldSelector, LabelSelector, SelectorError, Warnings};
+use super::{AuditAnnotations, FieldSelector, Guard, LabelSelector, SelectorError, Warnings};
 
 /// The query of a request, decoded. Unknown parameters are ignored, as in Kubernetes.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +75,8 @@ pub struct ListOptions {
     pub allows_bookmarks: bool,
     /// `sendInitialEvents`.
     pub initial_events: Option<InitialEvents>,
+    /// Whether only objects that are being deleted are selected. Set by views, not by queries.
+    pub only_deleting: bool,
 }
 
 /// `resourceVersionMatch`.
@@ -132,6 +134,7 @@ impl ListOptions {
             initial_events: query.get("sendInitialEvents").map(|_| {
                 if query.flag("sendInitialEvents") { InitialEvents::Send } else { InitialEvents::Skip }
             }),
+            only_deleting: false,
         };
         options.check(watch)?;
         Ok(options)
@@ -213,6 +216,8 @@ pub struct WriteOptions {
     pub warnings: Warnings,
     /// Receives the audit annotations of admission.
     pub audit_annotations: AuditAnnotations,
+    /// Restricts the write to what a view permits.
+    pub guard: Guard,
 }
 
 /// Whether a write is committed (`dryRun`).
@@ -281,6 +286,7 @@ impl WriteOptions {
             field_manager: field_manager.to_owned(),
             program: String::new(),
             uses_managed_fields: false,
+            guard: Guard::default(),
             warnings: Warnings::default(),
             audit_annotations: AuditAnnotations::default(),
         })

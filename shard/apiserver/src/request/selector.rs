@@ -63,6 +63,22 @@ impl LabelSelector {
         Self(terms)
     }
 
+    /// A selector of objects with these labels.
+    pub fn of_labels<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> Self {
+        let term = |(key, value): (&str, &str)| LabelTerm {
+            key: key.to_owned(),
+            operator: Operator::In,
+            values: BTreeSet::from([value.to_owned()]),
+        };
+        Self(labels.into_iter().map(term).collect())
+    }
+
+    /// A selector of what this and another one select. The terms of this one come first, so a watch is indexed by them.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self(self.0.iter().chain(&other.0).cloned().collect())
+    }
+
     /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

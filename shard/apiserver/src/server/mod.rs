@@ -27,7 +27,10 @@ use serde_json::json;
 use crate::audit::{AuditLog, AuditRecord, RequestFacts};
 use crate::concurrency::{ConcurrencyLimiter, RequestLimits, with_permit};
 use crate::discovery::{Discovery, Document};
-use crate::host::{Action, Attributes, Decision, Host, InterceptedRequest, RequestedSelectors, ScopedPath};
+use crate::host::{
+    Action, Attributes, Decision, DiscoveryForms, Host, IdentityAssumption, InterceptedRequest,
+    RequestedSelectors, ScopedPath,
+};
 use crate::metrics::{AuthorizationResult, RequestMetrics, RequestSeries};
 use crate::object::ScopeAnnotations;
 use crate::registry::Catalog;
@@ -47,12 +50,29 @@ pub(crate) use open_api::OpenApi;
 pub struct ApiServer<H> {
     host: H,
     annotations: ScopeAnnotations,
-    discovery: Discovery,
-    open_api: OpenApi,
+    discovery: Arc<Discovery>,
+    open_api: Arc<OpenApi>,
     metrics: RequestMetrics,
     audit: Option<Arc<AuditLog>>,
     limits: RequestLimits,
     concurrency: Arc<ConcurrencyLimiter>,
+}
+
+impl<H> ApiServer<H> {
+    /// A server of another host in the same process. It shares caches, metrics, audit log and limits with this one, so it is cheap
+    /// enough for one request.
+    pub fn with_host<G>(&self, host: G) -> ApiServer<G> {
+        ApiServer {
+            host,
+            annotations: self.annotations,
+            discovery: Arc::clone(&self.discovery),
+            open_api: Arc::clone(&self.open_api),
+            metrics: self.metrics.clone(),
+            audit: self.audit.clone(),
+            limits: self.limits,
+            concurrency: Arc::clone(&self.concurrency),
+        }
+    }
 }
 
 impl<H: Host> ApiServer<H> {
@@ -63,11 +83,11 @@ impl<H: Host> ApiServer<H> {
         address: impl Into<String>,
         metrics: RequestMetrics,
     ) -> Self {
-        let open_api = OpenApi::new(host.document_paths());
+        let open_api = Arc::new(OpenApi::new(host.document_paths()));
         Self {
             host,
             annotations,
-            discovery: Discovery::new(address),
+            discovery: Arc::new(Discovery::new(address)),
             open_api,
             concurrency: metrics.concurrency(),
             metrics,
@@ -101,10 +121,31 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        self.handle_assuming(request, None).await
+    }
+
+    /// Handles a request under another identity than that of its client.
+    pub async fn handle_as<B>(&self, request: Request<B>, assumption: &dyn IdentityAssumption) -> Response
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        self.handle_assuming(request, Some(assumption)).await
+    }
+
+    async fn handle_assuming<B>(
+        &self,
+        request: Request<B>,
+        assumption: Option<&dyn IdentityAssumption>,
+    ) -> Response
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
         let finish_context = FinishContext::of(request.headers());
         let (parts, body) = request.into_parts();
         let mut exchange = Exchange::begin(self.audit.is_some());
-        let outcome = self.respond(&parts, body, &finish_context, &mut exchange).await;
+        let outcome = self.respond(&parts, body, &finish_context, &mut exchange, assumption).await;
         let (mut response, refusal) = match outcome {
             Ok(response) => (response, None),
             Err(Refusal::Denied(status)) => (response::denial(&status), Some(())),
@@ -132,6 +173,7 @@ impl<H: Host> ApiServer<H> {
         body: B,
         finish_context: &FinishContext,
         exchange: &mut Exchange,
+        assumption: Option<&dyn IdentityAssumption>,
     ) -> Result<Response, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -186,7 +228,14 @@ impl<H: Host> ApiServer<H> {
         let client = authenticated?;
         let Exchange { warnings, record, series, .. } = exchange;
         let record = record.as_ref();
-        let identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
+        let mut identity = impersonate(&self.host, &client, &parts.headers, scopes.as_ref(), &action).await?;
+        if let Some(assumption) = assumption {
+            let assumed = assumption.assume(&identity, scopes.as_ref(), &action).await;
+            identity = assumed.map_err(|status| match status.code {
+                403 => Refusal::Denied(status),
+                _ => Refusal::Failed(status),
+            })?;
+        }
         if let Some(record) = record.filter(|_| !Arc::ptr_eq(&client, &identity)) {
             record.impersonated(identity.user());
         }
@@ -331,8 +380,9 @@ impl<H: Host> ApiServer<H> {
             return self.open_api.respond(&words[1..], context, &catalog).await;
         }
         let accepted = context.accepted()?;
+        let forms = self.host.discovery();
         let aggregated = match (accepted.form, words.as_slice()) {
-            (Form::AggregatedDiscovery(version), [_]) => Some(version),
+            (Form::AggregatedDiscovery(version), [_]) if forms == DiscoveryForms::All => Some(version),
             _ => None,
         };
         let document = match (words.as_slice(), aggregated) {
@@ -345,6 +395,12 @@ impl<H: Host> ApiServer<H> {
             (["apis", group, version], _) => {
                 Document::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
             }
+            (["api", _], _)
+                if forms == DiscoveryForms::Unaggregated
+                    && !catalog.resources.iter().any(|resource| resource.name.group.is_empty()) =>
+            {
+                return Ok(response::unknown_path());
+            }
             (["api", version], _) => {
                 Document::Resources { group: String::new(), version: (*version).to_owned() }
             }
@@ -355,7 +411,10 @@ impl<H: Host> ApiServer<H> {
         };
         let full = match aggregated {
             Some(_) => response::content(StatusCode::OK, accepted.content_type(), document.json),
-            None => response::encoded(accepted, StatusCode::OK, document.json)?,
+            None => {
+                let form = ResponseFormat { form: Form::Object, ..accepted };
+                response::encoded(form, StatusCode::OK, document.json)?
+            }
         };
         Ok(response::tagged(&context.parts.headers, &document.hash, full))
     }

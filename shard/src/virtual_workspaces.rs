@@ -1,0 +1,81 @@
+//! The shard behind its virtual workspaces.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_api::{LOGICAL_CLUSTER_NAME, TypeReference, WorkspaceTypeSpec};
+use fairlead_apiserver::registry::{ObjectStore, ServedResource};
+use fairlead_apiserver::serve::Mount;
+use fairlead_apiserver::{Action, ApiServer, Host, IdentityAssumption, Response, Scope};
+use fairlead_authn::UserInfo;
+use fairlead_names::ResourceName;
+use fairlead_process::{RequestBody, Status};
+use fairlead_virtual::{Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces};
+use http::Request;
+use serde_json::Value;
+
+use crate::host::ShardHost;
+use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACE_TYPES};
+use crate::workspace_types::TypeLookup;
+
+/// The access of virtual workspaces to this shard.
+pub(crate) struct ShardAccess {
+    pub(crate) api: Arc<ApiServer<ShardHost>>,
+    pub(crate) objects: ObjectStore,
+    pub(crate) types: Arc<TypeLookup>,
+}
+
+impl ShardAccess {
+    /// All virtual workspaces, for the shard's listener.
+    pub(crate) fn mount(self) -> Mount {
+        let api = Arc::clone(&self.api);
+        let shard: Arc<dyn Shard> = Arc::new(self);
+        let lifecycles = [Lifecycle::Initializing, Lifecycle::Terminating].into_iter();
+        let workspaces = lifecycles.map(|lifecycle| -> Box<dyn VirtualWorkspace> {
+            Box::new(LifecycleWorkspaces::new(lifecycle, Arc::clone(&shard)))
+        });
+        let workspaces = workspaces.collect();
+        VirtualWorkspaces::new(&api, shard, workspaces).mount()
+    }
+}
+
+#[async_trait]
+impl Shard for ShardAccess {
+    fn host(&self) -> &dyn Host {
+        self.api.host()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        // They are known when the shard has read root's exports, the last thing on which a request depends.
+        match self.api.host().definitions.exported(&WORKSPACE_TYPES) {
+            Some(_) => Ok(()),
+            None => Err("the shard is starting".to_owned()),
+        }
+    }
+
+    async fn serve(&self, request: Request<RequestBody>) -> Response {
+        self.api.handle(request).await
+    }
+
+    async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
+        self.api.handle_as(request, assumption).await
+    }
+
+    async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
+        self.api.host().authorizer.permits_deep(user, scope.as_str(), action).await
+    }
+
+    fn logical_cluster(&self, scope: &Scope) -> Result<Option<Value>, Status> {
+        let found = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, scope, None, LOGICAL_CLUSTER_NAME)?;
+        found.map(|stored| self.objects.tree(&stored)).transpose()
+    }
+
+    fn workspace_type(&self, scope: &Scope, name: &str) -> Result<Option<WorkspaceTypeSpec>, Status> {
+        let reference = TypeReference { name: name.to_owned(), path: scope.as_str().to_owned() };
+        Ok(self.types.find(&reference)?.map(|found| found.spec))
+    }
+
+    fn resource(&self, name: &ResourceName) -> Option<Arc<ServedResource>> {
+        self.api.host().definitions.common_resource(name)
+    }
+}

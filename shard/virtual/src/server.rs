@@ -1,0 +1,105 @@
+//! Dispatches requests below `/services` to virtual workspaces.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_apiserver::request::{Query, RequestPath};
+use fairlead_apiserver::serve::{Mount, MountedServer};
+use fairlead_apiserver::{ApiServer, IdentityAssumption, Response, failure};
+use fairlead_process::{RequestBody, Status};
+use http::uri::PathAndQuery;
+use http::{Request, Uri};
+
+use crate::domain::{SERVICES, behind};
+use crate::host::ViewHost;
+use crate::shard::Shard;
+use crate::workspace::{Service, VirtualRequest, VirtualWorkspace};
+
+/// The number of segments before the domain: `services` and the name.
+const PREFIX: usize = 2;
+
+/// The virtual workspaces of a process.
+pub struct VirtualWorkspaces {
+    /// Its caches, metrics, audit log and limits are those of all views.
+    server: ApiServer<()>,
+    shard: Arc<dyn Shard>,
+    workspaces: Vec<Box<dyn VirtualWorkspace>>,
+}
+
+/// The destination of a request.
+enum Destination {
+    /// The shard's API server: the path is not one of a virtual workspace.
+    Shard,
+    View(ViewHost),
+    Content {
+        assumption: Arc<dyn IdentityAssumption>,
+        uri: Uri,
+    },
+}
+
+impl VirtualWorkspaces {
+    /// Serves virtual workspaces with caches, metrics, audit log and limits of `server`, the shard's API server.
+    pub fn new<H>(
+        server: &ApiServer<H>,
+        shard: Arc<dyn Shard>,
+        workspaces: Vec<Box<dyn VirtualWorkspace>>,
+    ) -> Self {
+        Self { server: server.with_host(()), shard, workspaces }
+    }
+
+    /// Their place on the listener. Other mounts below `/services` must come before it.
+    pub fn mount(self) -> Mount {
+        // Watches are those of the shard's hub, which ends them itself.
+        Mount { path: SERVICES, server: Arc::new(self), hub: None }
+    }
+
+    fn destination(&self, request: &Request<RequestBody>) -> Result<Destination, Status> {
+        let uri = request.uri();
+        let path = RequestPath::parse(uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
+        let [_, name, ..] = path.segments() else { return Ok(Destination::Shard) };
+        let Some(workspace) = self.workspaces.iter().find(|workspace| *workspace.name() == **name) else {
+            return Ok(Destination::Shard);
+        };
+        let ready = self.shard.readiness().and_then(|()| workspace.readiness());
+        ready.map_err(|reason| Status::service_unavailable(reason, 1))?;
+        let is_watch = Query::parse(uri.query().unwrap_or_default()).flag("watch");
+        let below = VirtualRequest { path: path.skip(PREFIX), method: request.method(), is_watch };
+        Ok(match workspace.open(&below)? {
+            None => Destination::Shard,
+            Some(Service::View { view, scopes, length }) => {
+                let shard = Arc::clone(&self.shard);
+                Destination::View(ViewHost { shard, view, scopes, length: PREFIX + length })
+            }
+            Some(Service::Content { assumption, cluster, length }) => {
+                let uri = content_uri(uri, &cluster, PREFIX + length)?;
+                Destination::Content { assumption, uri }
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl MountedServer for VirtualWorkspaces {
+    async fn handle(&self, mut request: Request<RequestBody>) -> Response {
+        match self.destination(&request) {
+            Err(status) => failure(&status),
+            Ok(Destination::Shard) => self.shard.serve(request).await,
+            Ok(Destination::View(host)) => self.server.with_host(host).handle(request).await,
+            Ok(Destination::Content { assumption, uri }) => {
+                *request.uri_mut() = uri;
+                self.shard.serve_as(request, &*assumption).await
+            }
+        }
+    }
+}
+
+/// The URI of the same request in the logical cluster itself.
+fn content_uri(uri: &Uri, cluster: &str, length: usize) -> Result<Uri, Status> {
+    let rest = behind(uri.path(), length);
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let path = format!("/clusters/{cluster}{rest}{query}");
+    let path = path.parse::<PathAndQuery>().map_err(|error| Status::bad_request(error.to_string()))?;
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).map_err(|error| Status::bad_request(error.to_string()))
+}
