@@ -28,7 +28,7 @@ pub(super) fn with_status(
     now: Timestamp,
 ) -> Value {
     let mut new = binding.clone();
-    if !claims.has_export() {
+    if !claims.has_export() && !claims.is_released() {
         return new;
     }
     let failure = |claim: &PermissionClaim| failures.get(&stored_resource(claim)?);

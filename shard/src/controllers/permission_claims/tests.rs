@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use fairlead_api::{condition_type, label};
+use fairlead_api::{condition_type, finalizer, label};
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::request::WriteOptions;
 use fairlead_store::Mutation;
@@ -45,7 +45,8 @@ fn all() -> Value {
 fn binding(accepted: Value, exported: Value) -> Value {
     let labels = fairlead_api::binding_labels("provider", "my-export");
     json!({
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "claims", "labels": labels},
+        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
+        "metadata": {"name": "claims", "labels": labels, "finalizers": [finalizer::API_BINDING]},
         "spec": {
             "reference": {"export": {"path": "root:provider", "name": "my-export"}}, "permissionClaims": accepted,
         },
@@ -99,6 +100,22 @@ fn labelled_map(name: &str, labels: Value) -> Value {
     map
 }
 
+fn core_event(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"namespace": "default"}, "reason": "Test", "type": "Normal",
+    })
+}
+
+fn event(name: &str) -> Value {
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+        "regarding": {"namespace": "default"}, "reason": "Test", "type": "Normal", "action": "Test",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/test",
+        "reportingInstance": "test",
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_of_claims_in_force_are_labelled_whoever_writes_them() {
     let shard = Shard::start().await;
@@ -112,18 +129,21 @@ async fn objects_of_claims_in_force_are_labelled_whoever_writes_them() {
         claim("", MAPS, ""),
         claim("", "serviceaccounts", ""),
         claim("", "namespaces", ""),
+        claim("events.k8s.io", "events", ""),
         claim("core.kcp.io", "logicalclusters", ""),
         claim("authorization.k8s.io", "subjectaccessreviews", ""),
     ];
     let accepted = claims.iter().map(|claim| accepted(claim, all())).collect();
     bind(&shard, "abc", binding(accepted, json!(claims))).await;
-    shard.until("the claims are applied", || applied(&shard).len() == 5).await;
+    shard.until("the claims are applied", || applied(&shard).len() == 6).await;
     assert_eq!(
         applied(&shard),
-        [MAPS, "logicalclusters", "namespaces", "serviceaccounts", "subjectaccessreviews"]
+        [MAPS, "events", "logicalclusters", "namespaces", "serviceaccounts", "subjectaccessreviews"]
     );
     shard.create("abc", MAPS, config_map("default", "after")).await.unwrap();
     shard.create("abc", "namespaces", namespace("more")).await.unwrap();
+    shard.create("abc", "events", core_event("core")).await.unwrap();
+    shard.create("abc", "events.events.k8s.io", event("new")).await.unwrap();
     let bundle = || value(&shard, MAPS, Some("more"), "kube-root-ca.crt");
     shard.until("objects of the shard have the label", || bundle().is_some()).await;
     for (resource, namespace, name, is_labelled) in [
@@ -135,6 +155,8 @@ async fn objects_of_claims_in_force_are_labelled_whoever_writes_them() {
         ("namespaces", None, "default", true),
         ("namespaces", None, "more", true),
         ("logicalclusters.core.kcp.io", None, "cluster", true),
+        ("events", Some("default"), "core", true),
+        ("events", Some("default"), "new", true),
         ("things.example.com", None, "own", false),
         ("clusterrolebindings.rbac.authorization.k8s.io", None, "workspace-admin", false),
     ] {
@@ -219,35 +241,32 @@ async fn labels_follow_each_change_of_the_claims() {
     assert_eq!(states(), (true, true));
 
     shard.delete("abc", BINDINGS, None, "claims").await;
-    shard.until("the labels of a deleted binding vanish", || states() == (false, false)).await;
+    let is_gone = || {
+        let is_gone = shard.get("abc", BINDINGS, None, "claims").is_none();
+        assert!(!is_gone || states() == (false, false), "the binding is gone before its labels");
+        is_gone
+    };
+    shard.until("the binding is gone", is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_binding_gives_its_labels_up_before_it_is_gone() {
+async fn labels_of_a_binding_that_was_removed_without_its_finalizer_vanish() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
-    shard.create("abc", MAPS, config_map("default", "a")).await.unwrap();
     let maps = claim("", MAPS, "");
+    shard.create("abc", MAPS, config_map("default", "a")).await.unwrap();
     bind(&shard, "abc", binding(json!([accepted(&maps, all())]), json!([maps]))).await;
     shard.until("the claim is applied", || applied(&shard) == [MAPS]).await;
-    let like = binding(json!([]), json!([]));
-    let change = async |change: fn(&mut Value)| {
+    let is_removed = async || {
         let mut writes = Writes::new(&shard.objects, &shard.definitions);
+        let like = binding(json!([]), json!([]));
         let resource = writes.resource_of(&like).unwrap();
         let stored = writes.stored(&resource, "abc", &like).unwrap().unwrap();
-        let mut new = writes.tree(&stored).unwrap();
-        change(&mut new);
-        writes.replace(&resource, &stored, new).unwrap();
-        writes.commit().await.unwrap();
+        writes.remove(&resource, &stored, &like);
+        writes.commit().await.is_ok()
     };
-    // The finalizer of another controller, so that the binding stays.
-    change(|binding| binding["metadata"]["finalizers"] = json!(["example.com/other"])).await;
-    shard.delete("abc", BINDINGS, None, "claims").await;
-    shard.settle().await;
-    // The binding controller reports at once that nothing is left, because the binding has no objects.
+    while !is_removed().await {}
     shard.until("the labels are gone", || map_value(&shard, "a").is_none()).await;
-    shard.until("the status says so", || applied(&shard).is_empty()).await;
-    assert!(shard.get("abc", BINDINGS, None, "claims").is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,7 +304,7 @@ async fn large_resources_are_labelled_in_batches() {
 async fn objects_of_a_claimed_identity_are_labelled() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
-    let identities = shard.exports.identities();
+    let identities = shard.root_exports.identities();
     let workspaces = claim("tenancy.kcp.io", "workspaces", &identities["tenancy.kcp.io"]);
     let other = claim("tenancy.kcp.io", "workspacetypes", "xxxxxxx");
     let workspace = |name: &str| json!({"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}});
