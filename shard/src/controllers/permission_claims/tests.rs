@@ -438,3 +438,76 @@ async fn equal_claims_are_shared_and_checked_again_after_a_restart() {
     shard.settle().await;
     assert_eq!(shard.definitions.claims().counts().0, 1);
 }
+
+fn schema() -> Value {
+    json!({
+        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
+        "metadata": {"name": "v1.things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"type": "object"}}],
+        },
+    })
+}
+
+fn export(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_export_claims_objects_of_another_export() {
+    const EXPORTS: &str = "apiexports.apis.kcp.io";
+    const THINGS: &str = "things.example.com";
+    let shard = Shard::start().await;
+    for cluster in ["owner", "provider", "abc"] {
+        shard.workspace(cluster).await;
+    }
+    let things = json!({"group": "example.com", "name": "things", "schema": "v1.things.example.com", "storage": {"crd": {}}});
+    shard.create("owner", "apiresourceschemas.apis.kcp.io", schema()).await.unwrap();
+    shard.create("owner", EXPORTS, export("things", json!({"resources": [things]}))).await.unwrap();
+    let identity = || {
+        let export = shard.get("owner", EXPORTS, None, "things").unwrap();
+        export["status"]["identityHash"].as_str().map(str::to_owned)
+    };
+    shard.until("the export has an identity", || identity().is_some()).await;
+    let (maps, things) = (claim("", MAPS, ""), claim("example.com", "things", &identity().unwrap()));
+    let claims = json!({"permissionClaims": [maps, things]});
+    shard.create("provider", EXPORTS, export("my-export", claims)).await.unwrap();
+    let mut own = binding(json!([accepted(&maps, all()), accepted(&things, all())]), json!([]));
+    own["spec"]["reference"]["export"]["path"] = "provider".into();
+    shard.create("abc", BINDINGS, own).await.unwrap();
+    shard.until("the claims are applied", || applied(&shard) == [MAPS, "things"]).await;
+    // The claimed resource is bound later.
+    let reference = fairlead_api::ExportReference { path: "owner".to_owned(), name: "things".to_owned() };
+    let other = fairlead_api::api_binding("things", &reference, "owner", "root:w", &[]);
+    shard.create("abc", BINDINGS, other).await.unwrap();
+    let is_bound = || shard.get("abc", BINDINGS, None, "things").unwrap()["status"]["phase"] == "Bound";
+    shard.until("the resource is bound", is_bound).await;
+    shard.settle().await;
+    shard.create("abc", THINGS, thing("a")).await.unwrap();
+    let thing_value = || value(&shard, THINGS, None, "a");
+    assert!(thing_value().is_some() && map_value(&shard, "kube-root-ca.crt").is_some());
+
+    let give_up = |export: &mut Value| export["spec"]["permissionClaims"] = json!([things]);
+    shard.change("provider", EXPORTS, None, "my-export", give_up).await;
+    shard.until("the export gives a claim up", || applied(&shard) == ["things"]).await;
+    assert_eq!(map_value(&shard, "kube-root-ca.crt"), None);
+    assert!(thing_value().is_some());
+    let valid = || {
+        let binding = shard.get("abc", BINDINGS, None, "claims").unwrap();
+        condition(&binding, condition_type::PERMISSION_CLAIMS_VALID).unwrap()
+    };
+    assert_eq!(valid().1, "InvalidPermissionClaims");
+
+    shard.delete("abc", BINDINGS, None, "claims").await;
+    let is_gone = || {
+        let is_gone = shard.get("abc", BINDINGS, None, "claims").is_none();
+        assert!(!is_gone || thing_value().is_none(), "the binding is gone before its labels");
+        is_gone
+    };
+    shard.until("the binding is gone", is_gone).await;
+    assert!(shard.get("abc", THINGS, None, "a").is_some());
+}
