@@ -19,6 +19,7 @@ mod host;
 mod index;
 mod names;
 mod peers;
+mod permission_claims;
 mod placement;
 mod quota;
 mod replication;

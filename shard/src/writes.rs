@@ -1,7 +1,7 @@
 //! Writes of the shard itself: several objects in one commit, directly into the store.
 //!
-//! Admission is skipped, so callers set the fields that it would set. Shape, defaults and metadata are applied here,
-//! so that the stored bytes equal those of a client's write.
+//! Admission is skipped, so callers set the fields that it would set. Shape, defaults, metadata and the labels of
+//! permission claims are applied here, so that the stored bytes equal those of a client's write.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ impl<'s> Writes<'s> {
     /// 503 if its resource is not served yet.
     pub(crate) fn create(&mut self, cluster: &str, object: Value) -> Result<(), Status> {
         let resource = self.resource_of(&object)?;
-        let object = with_defaults(&resource, object)?;
+        let mut object = with_defaults(&resource, object)?;
+        self.definitions.claims().label(cluster, (&resource.name, &resource.origin), &mut object);
         let key = self.key(&resource, cluster, &object);
         let encoded = self.objects.encode(object, resource.schema_hash)?;
         self.mutations.push(Mutation::create(key, encoded.stored().clone()));
@@ -52,8 +53,9 @@ impl<'s> Writes<'s> {
         &mut self,
         resource: &ServedResource,
         old: &StoredObject,
-        new: Value,
+        mut new: Value,
     ) -> Result<(), Status> {
+        self.definitions.claims().label(old.scope.as_str(), (&resource.name, &resource.origin), &mut new);
         let key = self.key(resource, old.scope.as_str(), &new);
         // The shard itself owns no fields; those of clients keep their owners.
         let managed = old.object.as_object().managed_fields();

@@ -11,6 +11,7 @@ mod derived;
 mod keys;
 mod naming;
 mod partial;
+mod permission_claims;
 mod rules;
 mod schema;
 mod types;
@@ -39,6 +40,10 @@ pub use naming::{
     workspace_url,
 };
 pub use partial::{PartialLogicalCluster, PartialOwner, PartialWorkspace};
+pub use permission_claims::{
+    InvalidRequirement, SelectorRefusal, accepted_claim, admit_by_selector, claimed_group,
+    has_stored_objects, permits_verb, permitted_verbs,
+};
 pub use rules::{Violation, unknown_rules, validate_rules};
 pub use schema::{Column, ResourceDefinition, Scope, Version, resource, resources, system_resources};
 pub use types::*;

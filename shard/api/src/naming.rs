@@ -8,7 +8,7 @@ use fairlead_names::{
 use serde_json::{Map, Value};
 
 use crate::keys::label;
-use crate::{ObjectMeta, PermissionClaim, UserInfo, keys::annotation};
+use crate::{ObjectMeta, PermissionClaim, UserInfo, claimed_group, keys::annotation};
 
 /// The name of a default APIBinding in `cluster`: the export's name, truncated for a suffix of five characters.
 pub fn default_binding_name(cluster: &str, export_path: &str, export: &str) -> String {
@@ -29,10 +29,12 @@ pub fn binding_labels(export_cluster: &str, export: &str) -> BTreeMap<String, St
 }
 
 /// Key and value of the label on objects that `export` may see because of `claim`. Verbs and selectors do not enter the value.
+/// Claims on the events of both groups have one value, because they are the same objects.
 pub fn claim_label(export_cluster: &str, export: &str, claim: &PermissionClaim) -> (String, String) {
     let mut parts = Vec::new();
-    if !claim.group.is_empty() {
-        parts.push(format!(r#""group":{}"#, Value::from(claim.group.as_str())));
+    let group = claimed_group(&claim.group, &claim.resource);
+    if !group.is_empty() {
+        parts.push(format!(r#""group":{}"#, Value::from(group)));
     }
     parts.push(format!(r#""resource":{}"#, Value::from(claim.resource.as_str())));
     parts.push(r#""verbs":null"#.to_owned());
@@ -160,6 +162,12 @@ mod tests {
         ] {
             assert_eq!(claim_label("abcd1234", "my-export", &claim), (key.clone(), value.to_owned()));
         }
+        let events = |group: &str| PermissionClaim {
+            group: group.to_owned(),
+            resource: "events".to_owned(),
+            ..PermissionClaim::default()
+        };
+        assert_eq!(claim_label("a", "b", &events("events.k8s.io")), claim_label("a", "b", &events("")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod certificate_signing_request;
 mod custom_resource_definition;
 mod dynamic;
 mod logical_cluster;
+mod permission_claims;
 mod rbac;
 mod reserved;
 mod workspace;
@@ -96,8 +97,9 @@ impl Admission for ShardAdmission {
             }
             _ => {}
         }
-        // The path is set last: no webhook or policy can change it.
+        // Path and claim labels are set last: no webhook or policy can change them.
         self.dynamic.mutate(write, object, old).await?;
+        self.set_claim_labels(write, object)?;
         self.set_path_annotation(write, object)?;
         Ok(mutations)
     }
@@ -150,6 +152,7 @@ impl Admission for ShardAdmission {
             _ => {}
         }
         reserved::validate(write, object, old)?;
+        self.validate_claim_labels(write, object)?;
         self.dynamic.validate(write, Some(object), old).await?;
         // Last: what another plugin refuses reserves nothing.
         self.usage.reserve(write).await?;

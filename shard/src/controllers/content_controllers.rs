@@ -21,6 +21,7 @@ use super::event_expiry::EventExpiry;
 use super::export::Exports;
 use super::garbage::{GarbageCollector, GarbageKey};
 use super::namespace::{NamespaceKey, Namespaces, ReviewQueue, ReviewedNamespaces};
+use super::permission_claims::PermissionClaimLabels;
 use super::policy_status::PolicyStatus;
 use super::resource_quota::ResourceQuotas;
 use super::token_secret::TokenSecrets;
@@ -62,6 +63,7 @@ impl ContentControllers {
         self.start_policy_status(tasks, shutdown);
         self.start_garbage_collection(tasks, shutdown);
         self.start_quotas(tasks, shutdown);
+        self.start_permission_claims(tasks, shutdown);
         self.start_event_expiry(tasks, shutdown);
         self.start_token_secrets(tasks, shutdown);
         self.start_exports(tasks, shutdown);
@@ -203,6 +205,16 @@ impl ContentControllers {
             usage: self.usage.clone(),
         });
         tasks.spawn("resource quotas", drive(controller, self.usage.queue().clone(), shutdown.clone()));
+    }
+
+    fn start_permission_claims(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let controller = Arc::new(PermissionClaimLabels {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+        });
+        let queue = self.definitions.claims().queue().clone();
+        tasks.spawn("permission claims", drive(controller, queue, shutdown.clone()));
     }
 
     fn start_event_expiry(&self, tasks: &Tasks, shutdown: &Shutdown) {

@@ -15,6 +15,7 @@ mod export;
 mod garbage;
 mod logical_cluster;
 mod namespace;
+mod permission_claims;
 mod policy_status;
 mod resource_quota;
 #[cfg(test)]

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use fairlead_api::{ExportReference, LOGICAL_CLUSTER_NAME, annotation, finalizer};
 use fairlead_apiserver::hub::{Hub, HubOptions, Interest, ProgressNotifications, Subscription};
 use fairlead_apiserver::registry::{
-    Catalog, DeleteResult, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target,
-    WriteResult,
+    AppliedConfiguration, Catalog, CreateAuthorization, DeleteResult, NamespaceLifecycle, ObjectStore,
+    Registry, StoreRegistry, StoredObject, Target, WriteResult,
 };
 use fairlead_apiserver::registry::{built_in_resources, is_built_in};
 use fairlead_apiserver::request::{DeleteOptions, Propagation, WriteOptions};
@@ -221,6 +221,25 @@ impl Shard {
         assert!(matches!(written, Ok(WriteResult::Updated(_))), "{:?}", written.err());
     }
 
+    /// Applies an object of a namespace, as a client's server-side apply does.
+    pub(super) async fn apply(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        object: &Value,
+        options: &WriteOptions,
+    ) -> StoredObject {
+        let namespace = object["metadata"]["namespace"].as_str().map(Into::into);
+        let target = self.target(cluster, group_resource, namespace, Verb::Patch).unwrap();
+        let authorize_create: &CreateAuthorization<'_> = &|| Box::pin(async { Ok(()) });
+        let configuration = AppliedConfiguration { value: object, authorize_create };
+        let name = object["metadata"]["name"].as_str().unwrap();
+        match self.registry.apply(&target, name, &configuration, options).await {
+            Ok(WriteResult::Created(stored) | WriteResult::Updated(stored)) => stored,
+            other => panic!("{:?}", other.err()),
+        }
+    }
+
     /// Deletes an object, as a client's DELETE does.
     pub(super) async fn delete(
         &self,
@@ -423,7 +442,7 @@ impl AdmissionHost for CatalogHost {
 /// The annotation of objects whose deletion is reviewed by a webhook that never responds.
 pub(super) const SILENT_WEBHOOK: &str = "example.com/silent-webhook";
 
-/// The fences, limits, webhooks and policies of the shard's admission, without its other checks.
+/// The fences, limits, claim labels, webhooks and policies of the shard's admission, without its other checks.
 struct FenceAdmission {
     dynamic: Arc<DynamicAdmission>,
     objects: ObjectStore,
@@ -436,10 +455,14 @@ struct FenceAdmission {
 impl Admission for FenceAdmission {
     async fn mutate(
         &self,
-        _write: &AdmissionRequest<'_>,
-        _object: &mut Value,
+        write: &AdmissionRequest<'_>,
+        object: &mut Value,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
+        if write.subresource.is_none() {
+            let resource = (&write.resource.name, &write.resource.origin);
+            self.definitions.get().unwrap().claims().label(write.scope.as_str(), resource, object);
+        }
         Ok(Vec::new())
     }
 

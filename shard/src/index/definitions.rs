@@ -28,6 +28,7 @@ use super::contents::{ContentIndex, StoredResource};
 use super::defined_resources::DefinedResources;
 use super::resources::{Definition, own_resource};
 use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
+use crate::permission_claims::PermissionClaims;
 
 /// Number of logical clusters whose catalogs are cached.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
@@ -49,6 +50,8 @@ pub(crate) struct Definitions {
     bindings: Arc<BindingIndex>,
     contents: Arc<ContentIndex>,
     defined: Arc<DefinedResources>,
+    /// The permission claims, by which objects are labelled.
+    claims: Arc<PermissionClaims>,
     shared: parking_lot::Mutex<FxHashMap<CatalogKey, Weak<Catalog>>>,
 }
 
@@ -72,6 +75,7 @@ impl Definitions {
         let contents = ContentIndex::follow(&objects, hub, common)?;
         let defined = DefinedResources::follow(&objects, hub)?;
         let bindings = BindingIndex::follow(&objects, hub)?;
+        let claims = PermissionClaims::follow(&objects, hub)?;
         let definitions = Arc::new(Self {
             bound: BoundDefinitions::new(objects.clone(), registry.clone()),
             bindings,
@@ -84,6 +88,7 @@ impl Definitions {
             catalogs: ClusterCache::new(CACHED_CLUSTERS),
             compiled: CompiledDefinitions::default(),
             defined,
+            claims,
             shared: parking_lot::Mutex::default(),
         });
         let follower = definitions.clone();
@@ -103,6 +108,11 @@ impl Definitions {
             Box::new(move |event: &ObjectEvent| bindings.take_redefined(&event.scope)),
         );
         Ok(definitions)
+    }
+
+    /// The permission claims of all logical clusters.
+    pub(crate) fn claims(&self) -> &Arc<PermissionClaims> {
+        &self.claims
     }
 
     /// Sets the identities of root's exports, which determine where the objects of exported resources are stored.

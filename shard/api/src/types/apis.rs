@@ -86,7 +86,7 @@ pub struct PermissionClaim {
 }
 
 /// The objects that a claim covers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSelector {
     /// Whether all objects are covered; excludes the other fields.

@@ -109,7 +109,7 @@ pub struct LabelSelector {
 }
 
 /// A requirement of a [`LabelSelector`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectorRequirement {
     /// Key of the label.

@@ -52,11 +52,16 @@ pub(super) fn unbind(old: &Value, mut locks: ResourceLocks, sweep: &Sweep, now: 
         });
         return Plan { binding: Some(new), locks, next };
     }
-    let name = name_of(old);
-    locks.0.retain(|_, lock| lock.binding.as_deref() != name);
     let mut conditions = conditions_of(old);
     set_condition(&mut conditions, Condition::met(condition_type::BINDING_RESOURCE_DELETE_SUCCESS), now);
     write_conditions(&mut new, &conditions);
+    // This condition ends the claims. The binding stays until the controller of claims has removed their labels; the change of the
+    // status requeues it.
+    if old["status"]["appliedPermissionClaims"].as_array().is_some_and(|all| !all.is_empty()) {
+        return Plan { binding: Some(new), locks, next: ReconcileOutcome::Done };
+    }
+    let name = name_of(old);
+    locks.0.retain(|_, lock| lock.binding.as_deref() != name);
     let mut is_kept = false;
     if let Some(all) = new["metadata"]["finalizers"].as_array_mut() {
         all.retain(|one| one != finalizer::API_BINDING);
