@@ -25,6 +25,7 @@ mod replication;
 mod resource_locks;
 mod run;
 mod service_accounts;
+mod shard_selector;
 mod start;
 mod workspace_authentication;
 mod workspace_owner;

@@ -23,6 +23,8 @@ resources! {
     EVENTS = "" / "events";
     LOGICAL_CLUSTERS = "core.kcp.io" / "logicalclusters";
     NAMESPACES = "" / "namespaces";
+    PARTITION_SETS = "topology.kcp.io" / "partitionsets";
+    PARTITIONS = "topology.kcp.io" / "partitions";
     RESOURCE_QUOTAS = "" / "resourcequotas";
     ROLES = "rbac.authorization.k8s.io" / "roles";
     ROLE_BINDINGS = "rbac.authorization.k8s.io" / "rolebindings";

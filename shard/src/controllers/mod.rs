@@ -13,6 +13,7 @@ mod export;
 mod garbage;
 mod logical_cluster;
 mod namespace;
+mod partition_set;
 mod policy_status;
 mod resource_quota;
 #[cfg(test)]
@@ -23,5 +24,6 @@ mod workspace_type;
 
 pub(crate) use content_controllers::ContentControllers;
 pub(crate) use logical_cluster::LogicalClusters;
+pub(crate) use partition_set::PartitionSetController;
 pub(crate) use workspace::Workspaces;
 pub(crate) use workspace_type::{TypeKey, WorkspaceTypes};

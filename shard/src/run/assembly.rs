@@ -22,7 +22,9 @@ use super::{ANNOTATIONS, ShardError, audit, authenticators, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
-use crate::controllers::{ContentControllers, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces};
+use crate::controllers::{
+    ContentControllers, LogicalClusters, PartitionSetController, TypeKey, WorkspaceTypes, Workspaces,
+};
 use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
@@ -432,6 +434,15 @@ impl ShardParts {
         let type_queue = Arc::new(Queue::<TypeKey>::new());
         tasks.spawn("workspace types", drive(types, type_queue.clone(), shutdown.clone()));
         self.feed_types(&type_queue, tasks, shutdown);
+        let partition_sets = PartitionSetController {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            global: self.global.clone(),
+            placement: placement.clone(),
+        };
+        partition_sets.start(tasks, shutdown);
         let shards_changed = self.shards_changed(&workspace_queue, &type_queue, tasks, shutdown);
         tasks.spawn("peers", peers.run(placement, shards_changed, workspace_queue, shutdown.clone()));
         Ok(())
