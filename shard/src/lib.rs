@@ -12,6 +12,7 @@ mod controller_runtime;
 mod controllers;
 mod creation_fence;
 mod definition_names;
+mod export_directory;
 mod exports;
 mod external_clusters;
 mod global;

@@ -8,6 +8,7 @@ mod binding;
 mod content_controllers;
 mod definition;
 mod deletion;
+mod endpoint_slice;
 mod event_expiry;
 mod export;
 mod garbage;
@@ -23,6 +24,7 @@ mod workspace;
 mod workspace_type;
 
 pub(crate) use content_controllers::ContentControllers;
+pub(crate) use endpoint_slice::EndpointSliceControllers;
 pub(crate) use logical_cluster::LogicalClusters;
 pub(crate) use partition_set::PartitionSetController;
 pub(crate) use workspace::Workspaces;

@@ -23,8 +23,10 @@ use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{
-    ContentControllers, LogicalClusters, PartitionSetController, TypeKey, WorkspaceTypes, Workspaces,
+    ContentControllers, EndpointSliceControllers, LogicalClusters, PartitionSetController, TypeKey,
+    WorkspaceTypes, Workspaces,
 };
+use crate::export_directory::IndexedExports;
 use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
@@ -63,6 +65,7 @@ pub(super) struct ShardParts {
     dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
     exports: Arc<ExportLookup>,
+    external: Option<Arc<ExternalClusters>>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
@@ -158,7 +161,7 @@ impl ShardParts {
                 definitions.clone(),
                 clusters.clone(),
                 types.clone(),
-                external,
+                external.clone(),
             )
         });
         reviews.set_token_reviewer(TokenReviewer {
@@ -206,6 +209,7 @@ impl ShardParts {
             dynamic,
             types,
             exports,
+            external,
             usage,
             issuer,
             picks,
@@ -374,6 +378,7 @@ impl ShardParts {
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
         let shard = config.name.as_str().to_owned();
+        let shard_name = shard.clone();
         let placement = Arc::new(Placement {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
@@ -443,9 +448,33 @@ impl ShardParts {
             placement: placement.clone(),
         };
         partition_sets.start(tasks, shutdown);
+        self.start_endpoint_slices(&placement, shard_name, tasks, shutdown);
         let shards_changed = self.shards_changed(&workspace_queue, &type_queue, tasks, shutdown);
         tasks.spawn("peers", peers.run(placement, shards_changed, workspace_queue, shutdown.clone()));
         Ok(())
+    }
+
+    fn start_endpoint_slices(
+        &self,
+        placement: &Arc<Placement>,
+        shard: String,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
+        let bindings = self.definitions.bindings().clone();
+        let exports = IndexedExports { lookup: self.exports.clone(), bindings: bindings.clone() };
+        let controllers = EndpointSliceControllers {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            global: self.global.clone(),
+            placement: placement.clone(),
+            exports: Arc::new(exports),
+            external: self.external.clone(),
+            shard,
+        };
+        controllers.start(&bindings, tasks, shutdown);
     }
 
     fn feed_workspaces(&self, queue: &Arc<Queue<WorkspaceKey>>, tasks: &Tasks, shutdown: &Shutdown) {
