@@ -2,7 +2,7 @@
 //!
 //! Generated APIResourceSchemas are kept in repositories, where another layout of equal content would be a change. The
 //! layout is that of Go's `yaml.v2`: keys in natural order, lists at the indentation of their key, text wrapped after 80
-//! columns, quotes only where YAML 1.1 needs them. Decision 0072 has the reasons.
+//! columns, quotes only where YAML 1.1 needs them. Decision 0074 has the reasons.
 
 mod scalar;
 

@@ -13,6 +13,7 @@ macro_rules! resources {
 
 resources! {
     API_BINDINGS = "apis.kcp.io" / "apibindings";
+    API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_EXPORTS = "apis.kcp.io" / "apiexports";
     API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_RESOURCE_SCHEMAS = "apis.kcp.io" / "apiresourceschemas";
@@ -23,6 +24,8 @@ resources! {
     EVENTS = "" / "events";
     LOGICAL_CLUSTERS = "core.kcp.io" / "logicalclusters";
     NAMESPACES = "" / "namespaces";
+    PARTITION_SETS = "topology.kcp.io" / "partitionsets";
+    PARTITIONS = "topology.kcp.io" / "partitions";
     RESOURCE_QUOTAS = "" / "resourcequotas";
     ROLES = "rbac.authorization.k8s.io" / "roles";
     ROLE_BINDINGS = "rbac.authorization.k8s.io" / "rolebindings";

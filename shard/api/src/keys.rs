@@ -148,6 +148,10 @@ pub mod condition_type {
     pub const VIRTUAL_WORKSPACE_URLS_READY: &str = "VirtualWorkspaceURLsReady";
     /// The partition of an endpoint slice is usable.
     pub const PARTITION_VALID: &str = "PartitionValid";
+    /// The selector of a partition set is usable.
+    pub const PARTITION_SET_VALID: &str = "PartitionSetValid";
+    /// The Partitions of a partition set exist.
+    pub const PARTITIONS_READY: &str = "PartitionsReady";
 }
 
 /// The name of the only LogicalCluster object in each logical cluster.

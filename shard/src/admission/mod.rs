@@ -4,6 +4,7 @@
 //! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
+mod api_export_endpoint_slice;
 mod certificate_signing_request;
 mod custom_resource_definition;
 mod dynamic;
@@ -136,11 +137,8 @@ impl Admission for ShardAdmission {
                 let message = "publishing objects from workspaces is not supported yet";
                 return Err(forbidden(write, message));
             }
-            // Without virtual workspaces it would never get endpoints.
-            ("apis.kcp.io", "apiexportendpointslices")
-                if old.is_none_or(|old| old["spec"] != object["spec"]) =>
-            {
-                return Err(forbidden(write, "endpoints of APIExports are not supported yet"));
+            ("apis.kcp.io", "apiexportendpointslices") => {
+                self.validate_api_export_endpoint_slice(write, object, old).await?;
             }
             ("migration.kcp.io", "logicalclustermigrations") if old.is_none() => {
                 return Err(forbidden(write, "migrations of logical clusters are not supported yet"));

@@ -416,7 +416,7 @@ impl NamingQueue {
 }
 
 /// Visits logical cluster and name of all objects of a cluster-scoped resource.
-fn for_each_key(
+pub(super) fn for_each_key(
     objects: &ObjectStore,
     resource: &ResourceName,
     origin: &Origin,

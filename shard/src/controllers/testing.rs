@@ -37,6 +37,7 @@ use crate::exports::{ExportLookup, RootExports, as_bound, locks_of};
 use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions, PathIndex};
 use crate::names::{CLEANUP_FINALIZER, CUSTOM, LOGICAL_CLUSTERS};
+use crate::placement::Placement;
 use crate::quota::UsageTracker;
 use crate::resource_locks::ResourceLocks;
 use crate::service_accounts::TokenIssuer;
@@ -51,8 +52,10 @@ pub(super) struct Shard {
     pub(super) definitions: Arc<Definitions>,
     pub(super) exports: Arc<ExportLookup>,
     pub(super) root_exports: RootExports,
+    pub(super) clusters: Arc<ClusterIndex>,
+    pub(super) tasks: Tasks,
+    pub(super) shutdown: Shutdown,
     registry: Arc<dyn Registry>,
-    _tasks: Tasks,
 }
 
 impl Shard {
@@ -104,7 +107,7 @@ impl Shard {
             hub: hub.clone(),
             definitions: definitions.clone(),
             admission: dynamic,
-            clusters,
+            clusters: clusters.clone(),
             exports: lookup.clone(),
             global,
             usage: usage.clone(),
@@ -113,7 +116,17 @@ impl Shard {
             serving_ca: SERVING_CA.to_owned(),
         };
         controllers.start(&tasks, &shutdown);
-        Self { objects, hub, definitions, exports: lookup, root_exports: exports, registry, _tasks: tasks }
+        Self {
+            objects,
+            hub,
+            definitions,
+            exports: lookup,
+            root_exports: exports,
+            clusters,
+            tasks,
+            shutdown,
+            registry,
+        }
     }
 
     /// Creates a workspace in its Ready state: namespaces with their content, bindings, administrator.
@@ -154,6 +167,35 @@ impl Shard {
         writes.create(cluster, fairlead_api::workspace_admin_binding("alice")).unwrap();
         let revision = writes.commit().await.unwrap();
         self.hub.wait(revision).await.unwrap();
+    }
+
+    /// Creates or updates an object of the installation, as the shard itself does.
+    pub(super) async fn ensure(&self, cluster: &str, object: Value) {
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        writes.ensure(cluster, object).unwrap();
+        let revision = writes.commit().await.unwrap();
+        self.hub.wait(revision).await.unwrap();
+    }
+
+    /// Removes an object of the installation.
+    pub(super) async fn discard(&self, cluster: &str, object: &Value) {
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        let resource = writes.resource_of(object).unwrap();
+        let stored = writes.stored(&resource, cluster, object).unwrap().unwrap();
+        writes.remove(&resource, &stored, object);
+        let revision = writes.commit().await.unwrap();
+        self.hub.wait(revision).await.unwrap();
+    }
+
+    /// The view of the Shards in this shard's store.
+    pub(super) fn placement(&self, global: &Arc<GlobalView>) -> Arc<Placement> {
+        Arc::new(Placement {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            global: global.clone(),
+            gateway: None,
+            picks: IntCounterVec::new(Opts::new("picks", "picks"), &["by"]).unwrap(),
+        })
     }
 
     /// Creates an established CRD, with the fields that admission sets.

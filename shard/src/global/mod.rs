@@ -29,10 +29,11 @@ pub(crate) use self::cache_api::CacheResource;
 pub(crate) use self::mirror::{Mirror, MirrorEvent};
 
 /// The replicated resources that are read, with their API version.
-const RESOURCES: [(&str, &str, &str); 7] = [
+const RESOURCES: [(&str, &str, &str); 8] = [
     ("core.kcp.io", "v1alpha1", "shards"),
     ("core.kcp.io", "v1alpha1", "logicalclusters"),
     ("tenancy.kcp.io", "v1alpha1", "workspacetypes"),
+    ("apis.kcp.io", "v1alpha1", "apiexportendpointslices"),
     ("apis.kcp.io", "v1alpha2", "apiexports"),
     ("apis.kcp.io", "v1alpha1", "apiresourceschemas"),
     ("rbac.authorization.k8s.io", "v1", "clusterroles"),

@@ -15,6 +15,7 @@ mod paths;
 mod policies;
 mod resources;
 
+pub(crate) use bindings::BindingIndex;
 pub(crate) use cluster_cache::ClusterCache;
 pub(crate) use clusters::ClusterIndex;
 pub(crate) use definitions::{Definitions, DefinitionsError, Identities};

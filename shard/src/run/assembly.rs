@@ -23,8 +23,10 @@ use crate::admission::ShardAdmission;
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{
-    ContentControllers, DefaultBindings, LogicalClusters, TypeKey, WorkspaceTypes, Workspaces,
+    ContentControllers, DefaultBindings, EndpointSliceControllers, LogicalClusters, PartitionSetController,
+    TypeKey, WorkspaceTypes, Workspaces,
 };
+use crate::export_directory::IndexedExports;
 use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
@@ -64,6 +66,7 @@ pub(super) struct ShardParts {
     dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
     exports: Arc<ExportLookup>,
+    external: Option<Arc<ExternalClusters>>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
     picks: IntCounterVec,
@@ -159,7 +162,7 @@ impl ShardParts {
                 definitions.clone(),
                 clusters.clone(),
                 types.clone(),
-                external,
+                external.clone(),
             )
         });
         reviews.set_token_reviewer(TokenReviewer {
@@ -207,6 +210,7 @@ impl ShardParts {
             dynamic,
             types,
             exports,
+            external,
             usage,
             issuer,
             picks,
@@ -380,6 +384,7 @@ impl ShardParts {
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
         let shard = config.name.as_str().to_owned();
+        let shard_name = shard.clone();
         let placement = Arc::new(Placement {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
@@ -449,9 +454,42 @@ impl ShardParts {
         let type_queue = Arc::new(Queue::<TypeKey>::new());
         tasks.spawn("workspace types", drive(types, type_queue.clone(), shutdown.clone()));
         self.feed_types(&type_queue, tasks, shutdown);
+        let partition_sets = PartitionSetController {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            global: self.global.clone(),
+            placement: placement.clone(),
+        };
+        partition_sets.start(tasks, shutdown);
+        self.start_endpoint_slices(&placement, shard_name, tasks, shutdown);
         let shards_changed = self.shards_changed(&workspace_queue, &type_queue, tasks, shutdown);
         tasks.spawn("peers", peers.run(placement, shards_changed, workspace_queue, shutdown.clone()));
         Ok(())
+    }
+
+    fn start_endpoint_slices(
+        &self,
+        placement: &Arc<Placement>,
+        shard: String,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
+        let bindings = self.definitions.bindings().clone();
+        let exports = IndexedExports { lookup: self.exports.clone(), bindings: bindings.clone() };
+        let controllers = EndpointSliceControllers {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            global: self.global.clone(),
+            placement: placement.clone(),
+            exports: Arc::new(exports),
+            external: self.external.clone(),
+            shard,
+        };
+        controllers.start(&bindings, tasks, shutdown);
     }
 
     fn feed_workspaces(&self, queue: &Arc<Queue<WorkspaceKey>>, tasks: &Tasks, shutdown: &Shutdown) {

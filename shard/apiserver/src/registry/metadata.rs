@@ -63,7 +63,11 @@ pub(super) fn wants_generated_name(object: &Value) -> bool {
     !filled("name") && filled("generateName")
 }
 
-fn generated_name(prefix: &str) -> Result<String, Status> {
+/// A name from `generateName`: the prefix, truncated to 58 characters, and five random characters.
+///
+/// # Errors
+/// 500 when the system provides no random bytes.
+pub fn generated_name(prefix: &str) -> Result<String, Status> {
     let mut random = [0; 5];
     getrandom::fill(&mut random).map_err(Status::internal)?;
     let mut name: String = prefix.chars().take(MAX_GENERATED_PREFIX).collect();

@@ -47,6 +47,7 @@ pub use builtin::{built_in_resources, is_built_in};
 pub use conversion_webhook::{ConversionCache, ConversionWebhook};
 pub use cursor::ListCursor;
 pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
+pub use metadata::generated_name;
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
 pub use reservation::{Reservation, Reservations};
