@@ -15,7 +15,6 @@ resources! {
     API_BINDINGS = "apis.kcp.io" / "apibindings";
     API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_EXPORTS = "apis.kcp.io" / "apiexports";
-    API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_RESOURCE_SCHEMAS = "apis.kcp.io" / "apiresourceschemas";
     CLUSTER_ROLES = "rbac.authorization.k8s.io" / "clusterroles";
     CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" / "clusterrolebindings";

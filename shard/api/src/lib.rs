@@ -5,6 +5,7 @@
 //! compare it with recordings.
 
 mod bootstrap;
+mod claimable;
 mod condition;
 mod conversion;
 mod derived;
@@ -21,6 +22,7 @@ pub use bootstrap::{
     identity_namespace, identity_secret, root_export_names, root_export_of, root_phase0, root_phase1,
     shard_registration, system_admin, system_crds, system_shard, universal_workspace,
 };
+pub use claimable::{ClaimableBuiltIn, claimable_built_in, claimable_built_ins};
 pub use condition::{
     Condition, ConditionStatus, Severity, conditions_of, find_condition, format_time, is_condition_true,
     set_condition, set_summary, write_conditions,

@@ -180,7 +180,7 @@ impl FieldError {
     }
 
     /// [`FieldError::invalid`] for a value that is in the form of the message already.
-    pub(crate) fn invalid_quoted(path: FieldPath, value: &str, detail: &str) -> Self {
+    pub fn invalid_quoted(path: FieldPath, value: &str, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::Invalid, path, value, detail)
     }
 

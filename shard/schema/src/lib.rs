@@ -3,6 +3,7 @@
 //! This crate has no notion of HTTP or storage. Objects are trees of [`serde_json::Value`]. Errors are [`FieldError`]s
 //! with the texts of Kubernetes, which the API server puts into a `Status`.
 
+mod api_conversion;
 pub mod apply;
 pub mod builtin;
 mod certificate_request;
@@ -26,6 +27,7 @@ mod structural;
 mod version_order;
 mod webhook_client;
 
+pub use api_conversion::ApiConversionRules;
 pub use certificate_request::{CertificateDataError, CertificateRequest};
 pub use fairlead_cel::Quantity;
 

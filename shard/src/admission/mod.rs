@@ -4,10 +4,16 @@
 //! and the replicas of other shards in memory, so a decision costs no network round trip.
 
 mod api_binding;
+mod api_binding_claims;
+mod api_conversion;
+mod api_export;
 mod api_export_endpoint_slice;
+mod api_resource_schema;
 mod certificate_signing_request;
+mod conversion_annotations;
 mod custom_resource_definition;
 mod dynamic;
+mod field_order;
 mod logical_cluster;
 mod permission_claims;
 mod rbac;
@@ -22,7 +28,8 @@ use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Admission, AdmissionRequest, DynamicAdmission};
-use fairlead_process::{GroupResource, Status};
+use fairlead_process::{GroupResource, Status, StatusCause};
+use fairlead_schema::FieldError;
 use fairlead_store::Mutation;
 use serde_json::Value;
 
@@ -132,7 +139,13 @@ impl Admission for ShardAdmission {
             ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old).await?,
             ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old).await?,
             ("core.kcp.io", "logicalclusters") => logical_cluster::validate(write, object, old)?,
-            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old).await?,
+            ("apis.kcp.io", "apibindings") => {
+                api_binding_claims::validate(write, object, old)?;
+                self.validate_api_binding(write, object, old).await?;
+            }
+            ("apis.kcp.io", "apiresourceschemas") => api_resource_schema::validate(write, object, old)?,
+            ("apis.kcp.io", "apiexports") => api_export::validate(write, object)?,
+            ("apis.kcp.io", "apiconversions") => self.validate_api_conversion(write, object)?,
             ("cache.kcp.io", _) if !is_master(write) => {
                 let message = "publishing objects from workspaces is not supported yet";
                 return Err(forbidden(write, message));
@@ -240,6 +253,21 @@ pub(super) fn resource_of<'w>(write: &AdmissionRequest<'w>) -> (&'w str, &'w str
 /// Whether the user is a member of `system:masters`. Admission does not restrict these users.
 pub(super) fn is_master(write: &AdmissionRequest<'_>) -> bool {
     crate::host::is_in(write.user, group::MASTERS)
+}
+
+/// Errors in the form of Go's lists, which kcp's refusals contain.
+pub(super) fn listed(errors: &[FieldError]) -> String {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("[{}]", errors.join(" "))
+}
+
+/// 422 with all errors.
+pub(super) fn invalid(write: &AdmissionRequest<'_>, errors: &[FieldError]) -> Status {
+    let causes = errors
+        .iter()
+        .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))
+        .collect();
+    Status::invalid(&write.resource.name.group, &write.resource.kind, write.name, causes)
 }
 
 /// 403 with the message of Kubernetes.

@@ -6,7 +6,7 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_schema::apply::ObjectType;
 use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::names::NameRule;
-use fairlead_schema::{JsonPath, definition_merge_type};
+use fairlead_schema::{ApiConversionRules, JsonPath, definition_merge_type};
 use serde_json::Value;
 
 use super::conversion_webhook::ConversionWebhook;
@@ -168,6 +168,8 @@ pub enum Conversion {
     /// A pure function from an object to the named version. It keeps fields that the other version does not have in annotations, so
     /// that no conversion loses data. The error is the reason why the object cannot be converted.
     Function(fn(object: Value, to_version: &str) -> Result<Value, String>),
+    /// The rules of an APIConversion. As a function, they keep in annotations what the other version does not have.
+    Rules(Arc<ApiConversionRules>),
     /// A webhook converts objects when they enter or leave the registry.
     Webhook(Arc<ConversionWebhook>),
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod admission_requests;
+mod api_conversions;
 mod apply;
 mod audit;
 mod client;

@@ -48,6 +48,15 @@ impl Budget {
         }
     }
 
+    /// As [`new`](Self::new), with a share of the work that an object may cause besides the cost: that of the total in
+    /// [`RUNTIME_COST_BUDGET`].
+    #[must_use]
+    pub fn proportional(total: u64) -> Self {
+        let share =
+            |limit: u64| limit / 1_000 * total.min(RUNTIME_COST_BUDGET) / (RUNTIME_COST_BUDGET / 1_000);
+        Self { match_work: share(MAX_MATCH_WORK), work: share(MAX_WORK), ..Self::new(total) }
+    }
+
     /// Sets the limit for one evaluation.
     #[must_use]
     pub fn with_call_limit(mut self, limit: u64) -> Self {

@@ -64,6 +64,11 @@ pub(super) fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
 }
 
+/// The errors of the approval of a definition or an APIResourceSchema, whatever it was before.
+pub fn validate_approval(object: &Value) -> Vec<FieldError> {
+    validate(object, None)
+}
+
 /// The condition `KubernetesAPIApprovalPolicyConformant`; `None` for groups outside of the Kubernetes community.
 pub fn approval_condition(spec: &CrdSpec, definition: &Value) -> Option<CrdCondition> {
     let approval = Approval::of(definition);

@@ -54,7 +54,7 @@ fn validate(
 ) -> Result<CrdSpec, Vec<FieldError>> {
     let spec = &definition["spec"];
     let path = FieldPath::new("spec");
-    let parsed = parse::spec(spec, &path, errors);
+    let parsed = parse::spec(spec, &path, parse::CommonErrors::InSpec, errors);
     if let Some(old) = old {
         immutable_fields(spec, &old["spec"], has_condition(old, "Established"), errors);
     }

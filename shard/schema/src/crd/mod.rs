@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use approval::approval_condition;
+pub use approval::{approval_condition, validate_approval};
 pub use conversion::{Conversion, ReviewVersion, WebhookClient};
 pub use definition::{next_stored_versions, validate_create, validate_status, validate_update};
 pub use naming::{CrdCondition, NamesStatus, accepted_names};
 pub use scale::{Scale, ScalePaths};
 
+use self::parse::CommonErrors;
 use crate::field::{FieldError, FieldPath};
 use crate::jsonpath::JsonPath;
 use crate::metadata::Scope;
@@ -116,7 +117,7 @@ impl CrdSpec {
     pub fn parse(definition: &Value) -> Result<Self, Vec<FieldError>> {
         let spec = definition.get("spec").unwrap_or(&Value::Null);
         let mut errors = rules::definition_name(definition);
-        let parsed = parse::spec(spec, &FieldPath::new("spec"), &mut errors);
+        let parsed = parse::spec(spec, &FieldPath::new("spec"), CommonErrors::InSpec, &mut errors);
         match parsed {
             Some(parsed) if errors.is_empty() => Ok(parsed),
             _ => Err(errors),
@@ -126,8 +127,22 @@ impl CrdSpec {
     /// Parses and validates a `spec` alone, without the rule for `metadata.name`. kcp names definitions of bound
     /// resources by a UID.
     pub fn parse_spec(spec: &Value, path: &FieldPath) -> Result<Self, Vec<FieldError>> {
+        Self::parse_with(spec, path, CommonErrors::InSpec)
+    }
+
+    /// As [`CrdSpec::parse_spec`], but reports the errors of each version at the version, as kcp does for
+    /// APIResourceSchemas.
+    pub fn parse_versions(spec: &Value, path: &FieldPath) -> Result<Self, Vec<FieldError>> {
+        Self::parse_with(spec, path, CommonErrors::InVersions)
+    }
+
+    fn parse_with(
+        spec: &Value,
+        path: &FieldPath,
+        common_errors: CommonErrors,
+    ) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        match parse::spec(spec, path, &mut errors) {
+        match parse::spec(spec, path, common_errors, &mut errors) {
             Some(parsed) if errors.is_empty() => Ok(parsed),
             _ => Err(errors),
         }

@@ -22,13 +22,31 @@ const COLUMN_FORMATS: [&str; 9] =
 /// Maximum number of selectable fields of a version.
 const MAX_SELECTABLE_FIELDS: usize = 8;
 
+/// Where the errors of a field appear that has the same value in all versions.
+#[derive(Clone, Copy)]
+pub(super) enum CommonErrors {
+    /// Once, at a field of the `spec`, as in CustomResourceDefinitions.
+    InSpec,
+    /// In each version, as in APIResourceSchemas.
+    InVersions,
+}
+
 /// Parses a `spec`. Returns `None` only if it adds errors.
-pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdSpec> {
+pub(super) fn spec(
+    spec: &Value,
+    path: &FieldPath,
+    common_errors: CommonErrors,
+    errors: &mut Vec<FieldError>,
+) -> Option<CrdSpec> {
     let group = text(spec, "group").to_owned();
     rules::group(&group, &path.child("group"), errors);
     let scope = scope(spec, &path.child("scope"), errors);
     let mut common = Vec::new();
-    let versions = versions(spec, &path.child("versions"), errors, &mut common);
+    let common_fields = match common_errors {
+        CommonErrors::InSpec => CommonFields::of(version_list(spec)),
+        CommonErrors::InVersions => CommonFields::none(),
+    };
+    let versions = versions(spec, &path.child("versions"), &common_fields, errors, &mut common);
     let names = CrdNames::read(spec.get("names").unwrap_or(&Value::Null));
     rules::required_names(&names, &path.child("names"), errors);
     rules::names(&names, &path.child("names"), errors);
@@ -73,13 +91,13 @@ fn scope(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option
 fn versions(
     spec: &Value,
     path: &FieldPath,
+    common_fields: &CommonFields,
     errors: &mut Vec<FieldError>,
     common: &mut Vec<FieldError>,
 ) -> Option<Vec<CrdVersion>> {
     let list = spec.get("versions").unwrap_or(&Value::Null);
-    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    let items = version_list(spec);
     let mut parsed = Vec::with_capacity(items.len());
-    let common_fields = CommonFields::of(items);
     for (index, item) in items.iter().enumerate() {
         let mut findings = Vec::new();
         parsed.push(version(item, &path.index(index), &mut findings));
@@ -104,6 +122,10 @@ fn versions(
     parsed.into_iter().collect()
 }
 
+fn version_list(spec: &Value) -> &[Value] {
+    spec.get("versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
 /// The fields of a version that have the same value in all versions. Kubernetes moves them to the `spec` before it
 /// validates them, so their errors appear once and name a field of the `spec`.
 struct CommonFields(Vec<(&'static str, &'static str)>);
@@ -116,6 +138,10 @@ impl CommonFields {
         ("additionalPrinterColumns", "additionalPrinterColumns"),
         ("selectableFields", "selectableFields"),
     ];
+
+    fn none() -> Self {
+        Self(Vec::new())
+    }
 
     fn of(versions: &[Value]) -> Self {
         let is_common = |(field, _): &(&str, &str)| {

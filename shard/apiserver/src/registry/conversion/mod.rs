@@ -40,7 +40,7 @@ pub(crate) async fn to_storage(
         Conversion::Webhook(webhook) => {
             webhook.convert_one(&resource.api_version(&storage.name), object).await?
         }
-        Conversion::None | Conversion::Function(_) => {
+        Conversion::None | Conversion::Function(_) | Conversion::Rules(_) => {
             convert(resource, &storage.name, object).map_err(|reason| {
                 Status::bad_request(format!(
                     "{} cannot be converted from {from} to {}: {reason}",
@@ -134,6 +134,7 @@ pub(super) fn convert(resource: &ServedResource, to: &str, mut object: Value) ->
     match &resource.conversion {
         Conversion::None => {}
         Conversion::Function(function) => object = function(object, to)?,
+        Conversion::Rules(rules) => object = rules.convert(object, to)?,
         Conversion::Webhook(_) => return Err("the webhook has not been called".to_owned()),
     }
     if let Some(fields) = object.as_object_mut() {
