@@ -50,8 +50,11 @@ pub enum Lifecycle {
 pub struct LifecycleWorkspaces {
     lifecycle: Lifecycle,
     shard: Arc<dyn Shard>,
-    views: Mutex<LruCache<(Box<str>, Extent), Arc<LifecycleView>>>,
+    views: Mutex<LruCache<ViewKey, Arc<LifecycleView>>>,
 }
+
+/// The name of a controller, and the extent of its view.
+type ViewKey = (Box<str>, Extent);
 
 /// An initializer or terminator.
 #[derive(Clone, Debug)]
