@@ -11,6 +11,7 @@ use fairlead_schema::crd::{CrdNames, has_condition};
 use fairlead_schema::names::NameRule;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde_json::Value;
 
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::resources::Definition;
@@ -62,6 +63,25 @@ impl BoundDefinitions {
         if !has_condition(&definition, "Established") {
             return Ok(None);
         }
+        let resource = self.resource_of(&definition, identity, compiled).map(Arc::new);
+        if let Some(resource) = &resource {
+            let mut known = self.known.lock();
+            if known.generation == generation {
+                let identities = known.by_schema.entry(schema.into()).or_default();
+                identities.retain(|_, resource| resource.strong_count() > 0);
+                identities.insert(Arc::clone(identity), Arc::downgrade(resource));
+            }
+        }
+        Ok(resource)
+    }
+
+    /// The resource of a CRD of a bound schema. `None` if it is invalid.
+    pub(super) fn resource_of(
+        &self,
+        definition: &Value,
+        identity: &Arc<str>,
+        compiled: &CompiledDefinitions,
+    ) -> Option<BoundDefinition> {
         let names_are_path_segments =
             definition["metadata"]["annotations"][annotation::VALIDATE_NAME] == "path-segment";
         let bound = Definition {
@@ -75,17 +95,8 @@ impl BoundDefinitions {
             },
             is_terminating: false,
         };
-        let resource = bound.resource(compiled, Arc::clone(&self.registry));
-        let resource = resource.map(|(resource, compiled)| Arc::new((Arc::new(resource), compiled)));
-        if let Some(resource) = &resource {
-            let mut known = self.known.lock();
-            if known.generation == generation {
-                let identities = known.by_schema.entry(schema.into()).or_default();
-                identities.retain(|_, resource| resource.strong_count() > 0);
-                identities.insert(Arc::clone(identity), Arc::downgrade(resource));
-            }
-        }
-        Ok(resource)
+        let (resource, compiled) = bound.resource(compiled, Arc::clone(&self.registry))?;
+        Some((Arc::new(resource), compiled))
     }
 
     /// The names of a schema, by its UID. `None` if it is not bound on this shard.

@@ -271,6 +271,32 @@ impl Definitions {
         Ok(Some(Mutation::fence(key, Expect::At(revision))))
     }
 
+    /// The resource of an APIResourceSchema of a logical cluster, for objects of an identity, whether or not it is bound on this shard.
+    /// `None` if the schema is invalid.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn resource_of_schema(
+        &self,
+        cluster: &str,
+        schema: &Value,
+        identity: &Arc<str>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, plural) = (text(&schema["spec"]["group"]), text(&schema["spec"]["names"]["plural"]));
+        let own = self.exported(&ResourceName::new(&group, &plural));
+        if let Some(own) = own.filter(|own| own.origin == Origin::Identity(Arc::clone(identity))) {
+            return Ok(Some(own));
+        }
+        let bound = self.bound.get(&text(&schema["metadata"]["uid"]), identity, &self.compiled)?;
+        if let Some(bound) = bound {
+            return Ok(Some(Arc::clone(&bound.0)));
+        }
+        let Ok(definition) = fairlead_api::bound_crd(schema, cluster) else { return Ok(None) };
+        let unbound = self.bound.resource_of(&definition, identity, &self.compiled);
+        Ok(unbound.map(|(resource, _)| resource))
+    }
+
     /// The bound resource of an identity in all logical clusters. `None` if no binding binds it.
     fn bound_anywhere(
         &self,
