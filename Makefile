@@ -28,7 +28,7 @@ bench: build
 ## ARGS='--only get,list' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
 bench-apiserver: build
 	cargo build --profile dist -p fairlead-shard --bins
-	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR=target/dist $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
+	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:

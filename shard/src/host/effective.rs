@@ -90,6 +90,15 @@ pub(super) fn with_binding_prefix(user: &UserInfo) -> UserInfo {
     prefixed(user, MAX_WARRANT_DEPTH)
 }
 
+/// The user of [`with_binding_prefix`] in the logical cluster of an export, where the scopes of a service account do not hold.
+pub(crate) fn policy_user(user: &UserInfo) -> UserInfo {
+    let mut renamed = with_binding_prefix(user);
+    if is_service_account(user) {
+        renamed.extra.retain(|key, _| key != SCOPES && key != CLUSTER_NAME);
+    }
+    renamed
+}
+
 fn prefixed(user: &UserInfo, depth: usize) -> UserInfo {
     let mut extra = user.extra.clone();
     if let Some(warrants) = extra.get_mut(WARRANT) {

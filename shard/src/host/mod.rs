@@ -32,6 +32,7 @@ use crate::service_accounts::TokenIssuer;
 pub(crate) use access_webhook::AccessWebhook;
 pub(crate) use authenticate::{AnonymousRequests, Authentication, Authenticators};
 pub(crate) use authorize::Authorizer;
+pub(crate) use effective::policy_user;
 pub(crate) use home_workspace::HomeWorkspaces;
 pub(crate) use rbac_chain::{RbacChain, is_in};
 pub(crate) use reviews::{Reviews, TokenReviewer};

@@ -144,12 +144,6 @@ impl BindingIndex {
         self.state.read().clusters.get(cluster).cloned().unwrap_or_default()
     }
 
-    /// The bindings to an export, as logical cluster and name.
-    pub(crate) fn of_export(&self, cluster: &str, export: &str) -> Vec<BindingKey> {
-        let hash = fairlead_names::export_hash(cluster, export);
-        self.state.read().by_export.get(&*hash).into_iter().flatten().cloned().collect()
-    }
-
     /// The bindings to any export of a logical cluster, and those whose export was not found yet.
     pub(crate) fn of_exports_in(&self, cluster: &str) -> Vec<BindingKey> {
         let state = self.state.read();
@@ -453,7 +447,8 @@ mod tests {
         load(&index, "c1", &binding("b", "e", "u1"));
         load(&index, "c2", &binding("b", "e", "u1"));
         load(&index, "c2", &binding("other", "f", "u1"));
-        let mut of_export = index.of_export("p", "e");
+        let mut of_export = index.of_exports_in("p");
+        of_export.retain(|(_, binding)| **binding == *"b");
         of_export.sort();
         assert_eq!(of_export, [("c1".into(), "b".into()), ("c2".into(), "b".into())]);
         assert_eq!(index.of_cluster("c2").len(), 2);

@@ -224,7 +224,12 @@ impl ShardParts {
 
     /// The access of virtual workspaces to this shard.
     pub(super) fn virtual_workspaces(&self) -> ShardAccess {
-        ShardAccess { api: self.api.clone(), objects: self.objects.clone(), types: self.types.clone() }
+        ShardAccess {
+            api: self.api.clone(),
+            objects: self.objects.clone(),
+            types: self.types.clone(),
+            exports: self.exports.clone(),
+        }
     }
 
     /// The replicas of other shards, if this shard must have read them before it is ready: only at its first start.

@@ -27,6 +27,14 @@ pub trait ViewRules: Send + Sync + 'static {
         false
     }
 
+    /// The resource in the logical clusters of a request. `None`: the one that was given to [`filtered`].
+    ///
+    /// # Errors
+    /// 404 if the logical cluster does not serve it.
+    fn resource(&self, _target: &Target) -> Result<Option<Arc<ServedResource>>, Status> {
+        Ok(None)
+    }
+
     /// The identity under which the registry carries out a request; that of the client by default.
     fn identity(&self, target: &Target) -> Arc<Identity> {
         Arc::clone(&target.identity)
@@ -56,11 +64,12 @@ pub trait ViewRules: Send + Sync + 'static {
     }
 }
 
-/// A resource with these verbs, restricted by rules. `subresource` returns the verbs of its subresources by name.
+/// A resource with these verbs, restricted by rules. `subresource` returns the verbs of its subresources by name; `None`: the view does
+/// not have it.
 pub fn filtered(
     inner: Arc<ServedResource>,
     verbs: Verbs,
-    subresource: impl Fn(&str) -> Verbs,
+    subresource: impl Fn(&str) -> Option<Verbs>,
     rules: Arc<dyn ViewRules>,
 ) -> ServedResource {
     let registry = Filtered { inner: Arc::clone(&inner), rules };
@@ -75,13 +84,14 @@ struct Filtered {
 
 impl Filtered {
     /// The request to the unfiltered resource. A view shows one origin, also to clients that request only metadata.
-    fn inner_target(&self, target: &Target) -> Target {
-        Target {
-            resource: Arc::clone(&self.inner),
+    fn inner_target(&self, target: &Target) -> Result<Target, Status> {
+        let own = self.rules.resource(target)?;
+        Ok(Target {
+            resource: own.unwrap_or_else(|| Arc::clone(&self.inner)),
             identity: self.rules.identity(target),
             spans_origins: false,
             ..target.clone()
-        }
+        })
     }
 
     fn narrowed(&self, options: &ListOptions) -> ListOptions {
@@ -110,12 +120,14 @@ impl Registry for Filtered {
         name: &str,
         at_least: Option<Revision>,
     ) -> Result<StoredObject, Status> {
-        let found = self.inner.registry.get(&self.inner_target(target), name, at_least).await?;
+        let inner = self.inner_target(target)?;
+        let found = inner.resource.registry.get(&inner, name, at_least).await?;
         if has(&*self.rules, found.object.as_object()) { Ok(found) } else { Err(not_found(target, name)) }
     }
 
     async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        self.inner.registry.list(&self.inner_target(target), &self.narrowed(options)).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.list(&inner, &self.narrowed(options)).await
     }
 
     async fn watch(
@@ -125,7 +137,8 @@ impl Registry for Filtered {
         until: WatchEnd,
     ) -> Result<OpenWatch, Status> {
         let narrowed = self.narrowed(options);
-        let mut watch = self.inner.registry.watch(&self.inner_target(target), &narrowed, until).await?;
+        let inner = self.inner_target(target)?;
+        let mut watch = inner.resource.registry.watch(&inner, &narrowed, until).await?;
         watch.selection.get_or_insert_with(|| Box::new(narrowed));
         Ok(watch)
     }
@@ -137,7 +150,8 @@ impl Registry for Filtered {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let options = self.guarded(target, options);
-        self.inner.registry.create(&self.inner_target(target), object, &options).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.create(&inner, object, &options).await
     }
 
     async fn update(
@@ -148,7 +162,8 @@ impl Registry for Filtered {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let options = self.guarded(target, options);
-        self.inner.registry.update(&self.inner_target(target), name, change, &options).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.update(&inner, name, change, &options).await
     }
 
     async fn apply(
@@ -159,7 +174,8 @@ impl Registry for Filtered {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let options = self.guarded(target, options);
-        self.inner.registry.apply(&self.inner_target(target), name, configuration, &options).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.apply(&inner, name, configuration, &options).await
     }
 
     async fn delete(
@@ -169,7 +185,8 @@ impl Registry for Filtered {
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
         let options = DeleteOptions { guard: self.guard(target, &options.guard), ..options.clone() };
-        self.inner.registry.delete(&self.inner_target(target), name, &options).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.delete(&inner, name, &options).await
     }
 
     async fn delete_collection(
@@ -180,7 +197,8 @@ impl Registry for Filtered {
     ) -> Result<DeletedCollection, Status> {
         let options = DeleteOptions { guard: self.guard(target, &options.guard), ..options.clone() };
         let selection = self.narrowed(selection);
-        self.inner.registry.delete_collection(&self.inner_target(target), &selection, &options).await
+        let inner = self.inner_target(target)?;
+        inner.resource.registry.delete_collection(&inner, &selection, &options).await
     }
 }
 

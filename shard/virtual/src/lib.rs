@@ -12,6 +12,7 @@
 //! To build another virtual workspace, implement [`VirtualWorkspace`] and [`View`], make the catalog of the view with
 //! [`filtered`], and give both to [`VirtualWorkspaces::new`].
 
+mod apiexport;
 mod domain;
 mod filtered;
 mod host;
@@ -22,6 +23,7 @@ mod shard;
 mod testing;
 mod workspace;
 
+pub use apiexport::{Binding, Export, ExportWorkspaces, Exports};
 pub use domain::{DomainPath, SERVICES};
 pub use filtered::{ViewRules, filtered};
 pub use lifecycle::{Lifecycle, LifecycleWorkspaces};

@@ -34,7 +34,10 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::{Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces};
+use crate::{
+    Binding, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace,
+    VirtualWorkspaces,
+};
 
 pub(crate) const MASTER: &str = "master";
 
@@ -71,12 +74,21 @@ impl TestShard {
         let codec = KeyCodec::new("/registry", 1, is_built_in);
         let hub = Hub::new(store.clone(), codec, HubOptions::default());
         let objects = ObjectStore::new(store, codec, &["kcp.io/cluster"]);
+        let writers = Arc::new(Mutex::new(Vec::new()));
+        let admission = Arc::new(Unrestricted(writers.clone()));
         let registry: Arc<dyn Registry> =
-            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(Unrestricted)));
+            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission));
         let mut resources = built_in_resources(|_| Some(registry.clone()));
-        resources.push(Arc::new(logical_clusters(registry)));
+        resources.push(Arc::new(logical_clusters(registry.clone())));
+        let bindings = custom("apis.kcp.io", "apibindings", "APIBinding", Origin::Custom, registry.clone());
+        resources.push(Arc::new(bindings));
         resources.sort_by(|one, other| one.name.cmp(&other.name));
-        let host = TestHost { catalog: Arc::new(Catalog::new(resources)), version: version_document("test") };
+        let bound = Arc::default();
+        let host = TestHost {
+            catalog: Arc::new(Catalog::new(resources)),
+            bound: Arc::clone(&bound),
+            version: version_document("test"),
+        };
         let metrics = Metrics::new("test", "0").unwrap();
         let requests = RequestMetrics::new(&metrics).unwrap();
         let api = Arc::new(ApiServer::new(host, &["kcp.io/cluster"], "10.0.0.1:6443", requests));
@@ -86,13 +98,20 @@ impl TestShard {
             grants: Mutex::default(),
             types: Mutex::default(),
             is_ready: Mutex::new(true),
+            bound,
+            exports: Mutex::default(),
+            bindings: Mutex::default(),
+            writers,
+            registry,
         });
         let access: Arc<dyn Shard> = shard.clone();
         let workspaces = [Lifecycle::Initializing, Lifecycle::Terminating];
         let workspaces = workspaces.map(|lifecycle| -> Box<dyn VirtualWorkspace> {
             Box::new(LifecycleWorkspaces::new(lifecycle, access.clone()))
         });
-        let workspaces = VirtualWorkspaces::new(&api, access, workspaces.into());
+        let mut workspaces = Vec::from(workspaces);
+        workspaces.push(Box::new(ExportWorkspaces::new(access.clone(), shard.clone())));
+        let workspaces = VirtualWorkspaces::new(&api, access, workspaces);
         let driven = hub.clone();
         tokio::spawn(async move { driven.run().await });
         Self { shard, workspaces, hub }
@@ -200,6 +219,8 @@ pub(crate) fn is_watch(response: &Response) -> bool {
 /// group, too.
 struct TestHost {
     catalog: Arc<Catalog>,
+    /// Bound resources by logical cluster.
+    bound: BoundResources,
     version: Bytes,
 }
 
@@ -207,7 +228,10 @@ struct TestHost {
 impl Host for TestHost {
     fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<ScopedPath<'p>, Status> {
         let scopes = match path.segments() {
-            [first, name, ..] if first == "clusters" => ScopeSelector::One(Scope::new(name)),
+            [first, name, ..] if first == "clusters" => match &**name {
+                "*" => ScopeSelector::all(),
+                name => ScopeSelector::One(Scope::new(name)),
+            },
             _ => return Ok(ScopedPath { scopes: None, path }),
         };
         Ok(ScopedPath { scopes: Some(scopes), path: path.skip(2) })
@@ -242,8 +266,10 @@ impl Host for TestHost {
 
     fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
         let user = attributes.user;
+        let has_warrant = user.extra.contains_key("authorization.kcp.io/warrant");
         let in_group = |prefix: &str| user.groups.iter().any(|group| group.starts_with(prefix));
-        let is_allowed = user.name == "creator"
+        let is_allowed = has_warrant
+            || user.name == "creator"
             || ["system:masters", "system:kcp:initializer:", "system:kcp:terminator:"]
                 .into_iter()
                 .any(in_group);
@@ -255,10 +281,19 @@ impl Host for TestHost {
 
     fn resolve(
         &self,
-        _scopes: &ScopeSelector,
+        scopes: &ScopeSelector,
         wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
-        Ok(self.catalog.resources.iter().find(|resource| resource.name == *wanted.name).cloned())
+        let bound = self.bound.lock();
+        let bound = scopes.one().and_then(|scope| bound.get(scope.as_str())).into_iter().flatten();
+        let found = self.catalog.resources.iter().chain(bound).find(|resource| {
+            let identity = match &resource.origin {
+                Origin::Identity(identity) => Some(&**identity),
+                Origin::BuiltIn | Origin::Custom => None,
+            };
+            resource.name == *wanted.name && (wanted.identity.is_none() || wanted.identity == identity)
+        });
+        Ok(found.cloned())
     }
 
     fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {
@@ -278,7 +313,16 @@ pub(crate) struct TestAccess {
     /// WorkspaceTypes, by `<cluster>:<name>`.
     pub(crate) types: Mutex<BTreeMap<String, Value>>,
     pub(crate) is_ready: Mutex<bool>,
+    pub(crate) bound: BoundResources,
+    pub(crate) exports: Mutex<Vec<Arc<Export>>>,
+    /// By logical cluster and export.
+    pub(crate) bindings: Mutex<BTreeMap<(String, String), Arc<Binding>>>,
+    /// The users of writes as admission saw them.
+    pub(crate) writers: Arc<Mutex<Vec<UserInfo>>>,
+    pub(crate) registry: Arc<dyn Registry>,
 }
+
+type BoundResources = Arc<Mutex<BTreeMap<String, Vec<Arc<ServedResource>>>>>;
 
 #[async_trait]
 impl Shard for TestAccess {
@@ -299,9 +343,17 @@ impl Shard for TestAccess {
     }
 
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
-        let Action::Resource { verb, name: Some(name), group, resource, .. } = *action else { return false };
-        assert_eq!((group, resource), ("tenancy.kcp.io", "workspacetypes"));
-        self.grants.lock().contains(&[&user.name, scope.as_str(), verb, name].map(leaked))
+        let Action::Resource { verb, name: Some(name), resource, subresource, .. } = *action else {
+            return false;
+        };
+        assert!(matches!(
+            (resource, subresource),
+            ("workspacetypes", None) | ("apiexports", Some("content"))
+        ));
+        let granted = |grant: &[&'static str; 4]| {
+            grant[..2] == [&*user.name, scope.as_str()] && [verb, "*"].contains(&grant[2]) && grant[3] == name
+        };
+        self.grants.lock().iter().any(granted)
     }
 
     fn logical_cluster(&self, scope: &Scope) -> Result<Option<Value>, Status> {
@@ -320,20 +372,45 @@ impl Shard for TestAccess {
     }
 }
 
-fn leaked(text: &str) -> &'static str {
-    Box::leak(text.to_owned().into_boxed_str())
+#[async_trait]
+impl Exports for TestAccess {
+    fn export(&self, cluster: &Scope, name: &str) -> Result<Option<Arc<Export>>, Status> {
+        let exports = self.exports.lock();
+        Ok(exports.iter().find(|export| export.cluster == *cluster && *export.name == *name).cloned())
+    }
+
+    fn by_identity(&self, identity: &str) -> Result<Vec<Arc<Export>>, Status> {
+        let exports = self.exports.lock();
+        let has = |export: &&Arc<Export>| export.identity.as_deref() == Some(identity);
+        Ok(exports.iter().filter(has).cloned().collect())
+    }
+
+    fn binding(&self, cluster: &Scope, export: &Export) -> Result<Option<Arc<Binding>>, Status> {
+        let key = (cluster.as_str().to_owned(), export.name.to_string());
+        Ok(self.bindings.lock().get(&key).cloned())
+    }
+
+    async fn is_within_policy(&self, user: &UserInfo, export: &Export, action: &Action<'_>) -> bool {
+        let Action::Resource { verb, .. } = *action else { return false };
+        self.grants.lock().contains(&match (&*user.name, verb, &*export.name) {
+            ("provider", "get", "other") => ["provider", "policy", "get", "other"],
+            _ => return false,
+        })
+    }
 }
 
-struct Unrestricted;
+/// Records the users of writes.
+struct Unrestricted(Arc<Mutex<Vec<UserInfo>>>);
 
 #[async_trait]
 impl Admission for Unrestricted {
     async fn mutate(
         &self,
-        _write: &AdmissionRequest<'_>,
+        write: &AdmissionRequest<'_>,
         _object: &mut Value,
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
+        self.0.lock().push(write.user.clone());
         Ok(Vec::new())
     }
 
@@ -348,6 +425,18 @@ impl Admission for Unrestricted {
 }
 
 fn logical_clusters(registry: Arc<dyn Registry>) -> ServedResource {
+    let resource = custom("core.kcp.io", "logicalclusters", "LogicalCluster", Origin::Custom, registry);
+    ServedResource { storage_version_hash: Some("l84hS/aun10=".into()), ..resource }
+}
+
+/// A cluster-scoped custom resource with a status.
+pub(crate) fn custom(
+    group: &str,
+    plural: &str,
+    kind: &str,
+    origin: Origin,
+    registry: Arc<dyn Registry>,
+) -> ServedResource {
     let status =
         Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
     let version = ServedVersion {
@@ -361,19 +450,19 @@ fn logical_clusters(registry: Arc<dyn Registry>) -> ServedResource {
         strategy: Arc::new(CustomStrategy { has_status_subresource: true, scale: None }),
     };
     ServedResource {
-        name: ResourceName::new("core.kcp.io", "logicalclusters"),
-        kind: "LogicalCluster".into(),
-        list_kind: "LogicalClusterList".into(),
-        singular: "logicalcluster".into(),
+        name: ResourceName::new(group, plural),
+        kind: kind.into(),
+        list_kind: format!("{kind}List").into(),
+        singular: kind.to_ascii_lowercase().into(),
         short_names: Vec::new(),
         categories: vec!["kcp".into()],
         namespaced: false,
-        origin: Origin::Custom,
-        key: ServedKey::of(&[b"logicalclusters"]),
+        key: ServedKey::of(&[plural.as_bytes(), origin.segment().unwrap_or_default().as_bytes()]),
+        origin,
         versions: Arc::new(Versions { served: vec![version.clone()], storage: version }),
         schema_hash: 1,
         conversion: Conversion::None,
-        storage_version_hash: Some("l84hS/aun10=".into()),
+        storage_version_hash: None,
         name_rule: NameRule::Dns1123Subdomain,
         verbs: Verbs::STANDARD,
         registry,

@@ -73,19 +73,21 @@ impl ServedResource {
         Self { verbs: self.verbs.without(verb), key: self.key.without(verb), ..self.clone() }
     }
 
-    /// The resource as a view shows it: with these verbs, those that `subresource` returns for its subresources by name, and another
-    /// registry.
+    /// The resource as a view shows it: with these verbs, those that `subresource` returns for its subresources by name (`None`: without
+    /// the subresource), and another registry.
     pub fn view(
         &self,
         verbs: Verbs,
-        subresource: impl Fn(&str) -> Verbs,
+        subresource: impl Fn(&str) -> Option<Verbs>,
         registry: Arc<dyn Registry>,
     ) -> Self {
         let version = |version: &ServedVersion| {
             let mut version = version.clone();
-            for own in &mut version.subresources {
-                own.verbs = subresource(own.name);
-            }
+            version.subresources.retain_mut(|own| {
+                let verbs = subresource(own.name);
+                own.verbs = verbs.unwrap_or_default();
+                verbs.is_some()
+            });
             version
         };
         let served: Vec<ServedVersion> = self.versions.served.iter().map(version).collect();

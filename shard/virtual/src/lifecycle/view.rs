@@ -58,7 +58,7 @@ impl LifecycleView {
             }
         };
         let rules = Arc::new(LifecycleRules::new(controller.clone()));
-        let resource = filtered(logical_clusters, verbs, |_| status_verbs, rules);
+        let resource = filtered(logical_clusters, verbs, |_| Some(status_verbs), rules);
         Self { controller, catalog: Arc::new(Catalog::new(vec![Arc::new(resource)])), shard }
     }
 }

@@ -1,5 +1,7 @@
 //! The shard behind its virtual workspaces.
 
+mod exports;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,10 +12,14 @@ use fairlead_apiserver::{Action, ApiServer, Host, IdentityAssumption, Response, 
 use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
 use fairlead_process::{RequestBody, Status};
-use fairlead_virtual::{Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces};
+use fairlead_virtual::{
+    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
+};
 use http::Request;
 use serde_json::Value;
 
+use self::exports::ExportAccess;
+use crate::exports::ExportLookup;
 use crate::host::ShardHost;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACE_TYPES};
 use crate::workspace_types::TypeLookup;
@@ -23,18 +29,22 @@ pub(crate) struct ShardAccess {
     pub(crate) api: Arc<ApiServer<ShardHost>>,
     pub(crate) objects: ObjectStore,
     pub(crate) types: Arc<TypeLookup>,
+    pub(crate) exports: Arc<ExportLookup>,
 }
 
 impl ShardAccess {
     /// All virtual workspaces, for the shard's listener.
     pub(crate) fn mount(self) -> Mount {
         let api = Arc::clone(&self.api);
+        let authorizer = Arc::clone(&api.host().authorizer);
+        let exports = ExportAccess::new(self.objects.clone(), Arc::clone(&self.exports), authorizer);
         let shard: Arc<dyn Shard> = Arc::new(self);
         let lifecycles = [Lifecycle::Initializing, Lifecycle::Terminating].into_iter();
         let workspaces = lifecycles.map(|lifecycle| -> Box<dyn VirtualWorkspace> {
             Box::new(LifecycleWorkspaces::new(lifecycle, Arc::clone(&shard)))
         });
-        let workspaces = workspaces.collect();
+        let mut workspaces: Vec<_> = workspaces.collect();
+        workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::new(exports))));
         VirtualWorkspaces::new(&api, shard, workspaces).mount()
     }
 }
