@@ -171,12 +171,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "objects/root",
-        on: "*/apiexportendpointslices",
-        at: &["/body/items/*/status/endpoints"],
-        reason: Later("Virtual workspaces: an endpoint slice has no endpoints without them."),
-    },
-    Listed {
-        place: "objects/root",
         on: "*/secrets",
         at: &["/body/items/*/data/key"],
         reason: Recording("Secrets are redacted."),

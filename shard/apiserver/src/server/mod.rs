@@ -377,7 +377,7 @@ impl<H: Host> ApiServer<H> {
             context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         let catalog = self.host.common_catalog(scopes)?;
         if is_open_api {
-            return self.open_api.respond(&words[1..], context, &catalog).await;
+            return self.open_api.respond(&words[1..], context, &catalog, self.host.discovery()).await;
         }
         let accepted = context.accepted()?;
         let forms = self.host.discovery();

@@ -22,6 +22,7 @@ use serde_json::Value;
 use self::cache::{Cache, ContentKey, DocumentSource, Index, IndexedDocument};
 use self::v2::BuiltInDocument;
 use super::Context;
+use crate::host::DiscoveryForms;
 use crate::registry::{Catalog, ServedResource, ServedVersion, Subresource};
 use crate::request::Form;
 use crate::resource::Shape;
@@ -51,6 +52,7 @@ impl OpenApi {
         path: &[&str],
         context: &Context<'_>,
         catalog: &Arc<Catalog>,
+        forms: DiscoveryForms,
     ) -> Result<Response, Status> {
         let path = match path {
             ["v3", path @ ..] => path,
@@ -61,7 +63,7 @@ impl OpenApi {
         if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
             return Err(Status::not_acceptable(&["application/json"]));
         }
-        let index = self.index(catalog).await?;
+        let index = self.index(catalog, forms).await?;
         if path.is_empty() {
             return Ok(tagged(context, &index.hash, &index.json));
         }
@@ -81,7 +83,7 @@ impl OpenApi {
         }
     }
 
-    async fn index(&self, catalog: &Arc<Catalog>) -> Result<Arc<Index>, Status> {
+    async fn index(&self, catalog: &Arc<Catalog>, forms: DiscoveryForms) -> Result<Arc<Index>, Status> {
         let key = catalog.key();
         if let Some(index) = self.cache.index(key) {
             return Ok(index);
@@ -89,7 +91,8 @@ impl OpenApi {
         let (cache, catalog) = (Arc::clone(&self.cache), Arc::clone(catalog));
         let host_documents = self.host_documents;
         run_blocking(move || {
-            let index = Arc::new(index_of(&catalog, host_documents, &cache));
+            let index =
+                Arc::new(index_of(&catalog, &discovery_paths(&catalog, host_documents, forms), &cache));
             cache.insert_index(key, Arc::clone(&index));
             index
         })
@@ -150,7 +153,7 @@ fn redirect_to_hash(hash: &str) -> Response {
     response
 }
 
-fn index_of(catalog: &Catalog, host_documents: &[&'static str], cache: &Cache) -> Index {
+fn index_of(catalog: &Catalog, discovery_paths: &[DiscoveryPath], cache: &Cache) -> Index {
     let mut built: Vec<(String, IndexedDocument, OpenApiDocument)> = Vec::new();
     let mut add =
         |path: String, key: ContentKey, source: DocumentSource, assemble: &dyn Fn() -> OpenApiDocument| {
@@ -169,9 +172,9 @@ fn index_of(catalog: &Catalog, host_documents: &[&'static str], cache: &Cache) -
         let assemble = || open_api_document(group, version, &resources);
         add(open_api_path(group, version), key, source, &assemble);
     }
-    for path in discovery_paths(catalog, host_documents) {
+    for path in discovery_paths {
         let key = ContentKey::of_discovery(&path.key());
-        add(path.key(), key, DocumentSource::Discovery(path.clone()), &|| discovery_document(&path));
+        add(path.key(), key, DocumentSource::Discovery(path.clone()), &|| discovery_document(path));
     }
     let json = open_api_index(built.iter().map(|(path, _, document)| (&**path, document)));
     let hash = response::content_hash(&json);
@@ -180,10 +183,18 @@ fn index_of(catalog: &Catalog, host_documents: &[&'static str], cache: &Cache) -
 }
 
 /// The documents that belong to no group version. As in Kubernetes, groups of custom resources have none.
-fn discovery_paths(catalog: &Catalog, host_documents: &[&'static str]) -> Vec<DiscoveryPath> {
-    let built_in = catalog.resources.iter().filter(|resource| resource.origin == Origin::BuiltIn);
+/// The paths of discovery documents. As in kcp, those of a workspace have the groups of built-in resources only, and those of a
+/// view have all groups and no documents of the host.
+fn discovery_paths(
+    catalog: &Catalog,
+    host_documents: &[&'static str],
+    forms: DiscoveryForms,
+) -> Vec<DiscoveryPath> {
+    let is_view = forms == DiscoveryForms::Unaggregated;
+    let host_documents = if is_view { &[] } else { host_documents };
+    let listed = catalog.resources.iter().filter(|resource| is_view || resource.origin == Origin::BuiltIn);
     let mut groups: Vec<&str> =
-        built_in.map(|resource| &*resource.name.group).filter(|group| !group.is_empty()).collect();
+        listed.map(|resource| &*resource.name.group).filter(|group| !group.is_empty()).collect();
     groups.sort_unstable();
     groups.dedup();
     let is_issuer = |path: &&str| path.starts_with("/.well-known/") || path.starts_with("/openid/");

@@ -7,7 +7,7 @@ use fairlead_api::{PermissionClaim, claim_label, label};
 use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::request::{LabelSelector, LabelTerm, Operator};
 use fairlead_apiserver::resource::{Verb, Verbs};
-use fairlead_names::{Origin, ResourceName, export_hash};
+use fairlead_names::{ResourceName, export_hash};
 use fairlead_process::Status;
 
 use super::rules::{ExportRules, Objects};
@@ -116,7 +116,7 @@ impl Builder<'_> {
     fn claimed_resources(&self, claim: &PermissionClaim) -> Vec<Arc<ServedResource>> {
         let name = ResourceName::new(&claim.group, &claim.resource);
         let common = self.shard.resource(&name);
-        if common.as_ref().is_some_and(|resource| resource.origin == Origin::BuiltIn) {
+        if fairlead_api::claimable_built_in(&name.group, &name.resource).is_some() {
             let groups: &[&str] = match (&*name.group, &*name.resource) {
                 ("", "events") => &["", "events.k8s.io"],
                 ("events.k8s.io", "events") => &["events.k8s.io", ""],

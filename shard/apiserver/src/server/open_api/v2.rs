@@ -13,6 +13,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 
 use super::{discovery_paths, open_api_resource, run_blocking};
+use crate::host::DiscoveryForms;
 use crate::registry::Catalog;
 use crate::response::{self, Response};
 use crate::server::Context;
@@ -67,7 +68,7 @@ fn build(catalog: &Catalog, host_documents: &[&'static str]) -> Forms {
             resource.versions.served.iter().map(|version| open_api_resource(resource, version))
         })
         .collect();
-    let document = open_api_v2(&resources, &discovery_paths(catalog, host_documents));
+    let document = open_api_v2(&resources, &discovery_paths(catalog, host_documents, DiscoveryForms::All));
     let form = |bytes: Vec<u8>| {
         let hash = response::content_hash(&bytes);
         Form { bytes: bytes.into(), hash }
