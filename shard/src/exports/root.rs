@@ -37,10 +37,8 @@ impl RootExports {
 
     /// The identity hashes by export name.
     pub(crate) fn identities(&self) -> Identities {
-        let identity = |(name, export): (&Box<str>, &Arc<PublishedExport>)| {
-            Some((name.to_string(), export.identity.clone()?))
-        };
-        self.0.iter().filter_map(identity).collect()
+        let known = self.0.iter();
+        known.filter_map(|(name, export)| Some((name.to_string(), export.identity.clone()?))).collect()
     }
 
     /// The export of this name.

@@ -27,8 +27,11 @@ pub(super) struct ExportAccess {
     lookup: Arc<ExportLookup>,
     authorizer: Arc<Authorizer>,
     /// By the published export from which each was made.
-    known: Mutex<LruCache<(Box<str>, Box<str>), KnownExport>>,
+    known: Mutex<LruCache<ExportKey, KnownExport>>,
 }
+
+/// Logical cluster and name of an export.
+type ExportKey = (Box<str>, Box<str>);
 
 struct KnownExport {
     published: Arc<PublishedExport>,

@@ -130,13 +130,13 @@ impl Builder<'_> {
             return common.filter(|_| CLAIMABLE_APIS.contains(&&*name.resource)).into_iter().collect();
         }
         // Exports with the same identity have the same owner, so their schemas fit together. The last one is taken, as in kcp.
-        let provided = self
+        let mut provided = self
             .claimed
             .iter()
             .filter(|other| other.identity.as_deref() == Some(&*claim.identity_hash))
             .flat_map(|other| &other.resources)
             .filter(|resource| resource.name == name);
-        provided.last().cloned().into_iter().collect()
+        provided.next_back().cloned().into_iter().collect()
     }
 
     /// The objects that consumers let the export have. Those of its own bindings have another label, which no consumer takes away.

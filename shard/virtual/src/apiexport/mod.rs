@@ -34,11 +34,14 @@ const CACHED_VIEWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const APIS_GROUP: &str = "apis.kcp.io";
 const API_BINDINGS: &str = "apibindings";
 
+/// Logical cluster and name of an export.
+type ExportKey = (Box<str>, Box<str>);
+
 /// The virtual workspaces of all API exports.
 pub struct ExportWorkspaces {
     shard: Arc<dyn Shard>,
     exports: Arc<dyn Exports>,
-    views: Mutex<LruCache<(Box<str>, Box<str>), Arc<ExportView>>>,
+    views: Mutex<LruCache<ExportKey, Arc<ExportView>>>,
 }
 
 impl ExportWorkspaces {
