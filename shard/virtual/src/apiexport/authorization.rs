@@ -72,7 +72,10 @@ impl ExportAuthorizer<'_> {
         let Some(binding) = self.exports.binding(cluster, self.export)? else {
             return deny("could not find suitable APIBinding in target logical cluster");
         };
-        if binding.binds(resource) || self.is_claim_accepted(&binding, resource, verb) {
+        // A resource that the consumer has bound and the export claims now instead: only the claim counts.
+        let is_exported = self.export.resources.iter().any(|exported| exported.name == *resource);
+        let is_claimed = !is_exported && self.export.claims.iter().any(|own| names(own, resource));
+        if (binding.binds(resource) && !is_claimed) || self.is_claim_accepted(&binding, resource, verb) {
             return Ok(Ok(()));
         }
         if *resource.group == *APIS_GROUP && *resource.resource == *API_BINDINGS {
