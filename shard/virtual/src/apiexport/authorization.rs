@@ -44,7 +44,7 @@ impl ExportAuthorizer<'_> {
         {
             return Ok(refusal);
         }
-        if !permits_content(self.shard, attributes, &self.export.cluster, &self.export.name).await {
+        if !permits_content(self.exports, attributes, &self.export.cluster, &self.export.name).await {
             return Ok(Authorization::no_opinion(
                 CONTENT,
                 "no role permits the verb on the content of the export",
@@ -142,7 +142,7 @@ impl ExportAuthorizer<'_> {
 
 /// Whether a role in the logical cluster of an export permits the verb of an action on its content.
 pub(super) async fn permits_content(
-    shard: &dyn Shard,
+    exports: &dyn Exports,
     attributes: &Attributes<'_>,
     cluster: &Scope,
     export: &str,
@@ -157,7 +157,7 @@ pub(super) async fn permits_content(
         namespace: None,
         name: Some(export),
     };
-    shard.permits(attributes.user, cluster, &action).await
+    exports.permits_content(attributes.user, cluster, &action).await
 }
 
 fn requested<'a>(action: &Action<'a>) -> Option<(ResourceName, &'a str)> {
