@@ -5,11 +5,12 @@
 
 use fairlead_api::group::BINDING_PREFIX;
 use fairlead_authn::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use fairlead_process::Status;
 use serde::{Deserialize, Serialize};
 
 pub(super) const SCOPES: &str = "authentication.kcp.io/scopes";
-const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
-const WARRANT: &str = "authorization.kcp.io/warrant";
+pub(super) const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
+pub(super) const WARRANT: &str = "authorization.kcp.io/warrant";
 /// Prefix of a scope that is a logical cluster.
 const CLUSTER_SCOPE: &str = "cluster:";
 
@@ -55,7 +56,8 @@ impl EffectiveUsers<'_> {
             self.authenticated |= is_authenticated;
             self.unauthenticated |= !is_authenticated;
         }
-        self.users.extend(global_service_account(user));
+        let is_known = |own: &str| has_scope(user, own) || has_scope(user, self.cluster);
+        self.users.extend(global_service_account(user, is_known));
         if depth == 0 {
             return;
         }
@@ -111,7 +113,7 @@ fn prefixed(user: &UserInfo, depth: usize) -> UserInfo {
         *warrants = renamed.collect();
     }
     let with_prefix = |text: &str| format!("{BINDING_PREFIX}{text}");
-    let name = match global_service_account(user) {
+    let name = match global_service_account(user, |_| true) {
         Some(global) => global.name,
         // A service account without a logical cluster has no global name.
         None if is_service_account(user) => ANONYMOUS.to_owned(),
@@ -135,6 +137,43 @@ impl From<Warrant> for UserInfo {
     }
 }
 
+/// Adds the scope of a logical cluster to a user and to all users of its warrants, whose permissions the user would have in others
+/// otherwise. `check` decides about the groups of a warrant.
+///
+/// # Errors
+/// Those of `check`.
+pub(super) fn restrict_to_cluster(
+    user: &mut UserInfo,
+    cluster: &str,
+    check: &impl Fn(&[String]) -> Result<(), Status>,
+) -> Result<(), Status> {
+    restrict_at_depth(user, cluster, check, MAX_WARRANT_DEPTH)
+}
+
+fn restrict_at_depth(
+    user: &mut UserInfo,
+    cluster: &str,
+    check: &impl Fn(&[String]) -> Result<(), Status>,
+    depth: usize,
+) -> Result<(), Status> {
+    user.extra.entry(SCOPES.to_owned()).or_default().push(format!("{CLUSTER_SCOPE}{cluster}"));
+    let Some(warrants) = user.extra.get_mut(WARRANT) else { return Ok(()) };
+    let mut restricted = Vec::with_capacity(warrants.len());
+    for text in &*warrants {
+        // One that does not parse or is nested too deeply grants nothing.
+        let Ok(warrant) = serde_json::from_str::<Warrant>(text) else { continue };
+        let Some(depth) = depth.checked_sub(1) else { continue };
+        let mut other = UserInfo::from(warrant);
+        check(&other.groups)?;
+        restrict_at_depth(&mut other, cluster, check, depth)?;
+        let UserInfo { name: user, uid, groups, extra } = other;
+        restricted
+            .push(serde_json::to_string(&Warrant { user, uid, groups, extra }).map_err(Status::internal)?);
+    }
+    *warrants = restricted;
+    Ok(())
+}
+
 /// Whether the user has neither scopes nor warrants, which is the common case.
 pub(super) fn has_no_scopes_or_warrants(user: &UserInfo) -> bool {
     user.extra.is_empty() || [SCOPES, CLUSTER_NAME, WARRANT].iter().all(|key| !user.extra.contains_key(*key))
@@ -142,10 +181,13 @@ pub(super) fn has_no_scopes_or_warrants(user: &UserInfo) -> bool {
 
 /// Service accounts of other logical clusters are out of scope. All values of the scopes must match. The alternatives within a value are separated by commas.
 pub(super) fn is_in_scope(user: &UserInfo, cluster: &str) -> bool {
-    !is_foreign(user, cluster)
-        && user.extra.get(SCOPES).into_iter().flatten().all(|value| {
-            value.split(',').any(|alternative| alternative.strip_prefix(CLUSTER_SCOPE) == Some(cluster))
-        })
+    !is_foreign(user, cluster) && has_scope(user, cluster)
+}
+
+fn has_scope(user: &UserInfo, cluster: &str) -> bool {
+    user.extra.get(SCOPES).into_iter().flatten().all(|value| {
+        value.split(',').any(|alternative| alternative.strip_prefix(CLUSTER_SCOPE) == Some(cluster))
+    })
 }
 
 fn is_foreign(user: &UserInfo, cluster: &str) -> bool {
@@ -157,10 +199,11 @@ fn is_foreign(user: &UserInfo, cluster: &str) -> bool {
         }
 }
 
-/// The name under which a service account can get permissions in all logical clusters.
-fn global_service_account(user: &UserInfo) -> Option<UserInfo> {
+/// The name under which a service account can get permissions in all logical clusters, if `is_known` accepts its own one. The scopes
+/// of an impersonated account may exclude its own logical cluster; then it has the name only where they hold.
+fn global_service_account(user: &UserInfo, is_known: impl Fn(&str) -> bool) -> Option<UserInfo> {
     let [own] = user.extra.get(CLUSTER_NAME)?.as_slice() else { return None };
-    if own.is_empty() {
+    if own.is_empty() || !is_known(own) {
         return None;
     }
     let rest = user.name.strip_prefix("system:serviceaccount:")?;

@@ -6,7 +6,7 @@ use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_authn::{AUTHENTICATED, UserInfo};
 use fairlead_process::{GroupResource, Status};
 
-use super::effective::SCOPES;
+use super::effective::restrict_to_cluster;
 use super::is_in;
 use super::rbac_chain::LIFECYCLE_GROUPS;
 
@@ -34,7 +34,7 @@ pub(super) fn check(client: &UserInfo, groups: &[String]) -> Result<(), Status> 
 }
 
 /// Restricts the impersonated user to the logical cluster of the request, unless a member of `system:masters`
-/// impersonates it.
+/// impersonates it. So are the users of its warrants, which have no special groups either.
 pub(super) fn restrict(
     client: &UserInfo,
     mut user: UserInfo,
@@ -47,7 +47,7 @@ pub(super) fn restrict(
         let reason = "impersonation needs one logical cluster";
         return Err(Status::forbidden(GroupResource::default(), "", reason));
     };
-    user.extra.entry(SCOPES.to_owned()).or_default().push(format!("cluster:{cluster}"));
+    restrict_to_cluster(&mut user, cluster, &|groups| check(client, groups))?;
     Ok(user)
 }
 
@@ -55,6 +55,7 @@ pub(super) fn restrict(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use super::super::effective::{CLUSTER_NAME, SCOPES, WARRANT, effective_users};
     use super::*;
 
     fn user(groups: &[&str]) -> UserInfo {
@@ -89,5 +90,41 @@ mod tests {
         assert!(restrict(&user(&["system:masters"]), user(&[]), Some(&one)).unwrap().extra.is_empty());
         assert_eq!(restrict(&user(&["team"]), user(&[]), Some(&ScopeSelector::all())).unwrap_err().code, 403);
         assert_eq!(restrict(&user(&["team"]), user(&[]), None).unwrap_err().code, 403);
+    }
+
+    #[test]
+    fn an_impersonated_user_has_no_permissions_in_other_logical_clusters() {
+        let one = ScopeSelector::One(Scope::new("abc"));
+        let nested = r#"{"user":"x","extra":{"authorization.kcp.io/warrant":["{\"user\":\"y\"}"]}}"#;
+        let special = r#"{"user":"x","groups":["system:kcp:admin"]}"#;
+        let nested_special = special.replace('"', "\\\"");
+        let nested_special =
+            format!(r#"{{"user":"x","extra":{{"authorization.kcp.io/warrant":["{nested_special}"]}}}}"#);
+        let account = "system:serviceaccount:n:a";
+        for (name, key, value, permitted) in [
+            ("bob", WARRANT, nested, Some(&["bob", "x", "y"][..])),
+            ("bob", WARRANT, special, None),
+            ("bob", WARRANT, &*nested_special, None),
+            ("bob", WARRANT, "no json", Some(&["bob"])),
+            ("bob", "example.com/key", "value", Some(&["bob"])),
+            ("bob", SCOPES, "cluster:xyz", Some(&["system:anonymous"])),
+            (account, CLUSTER_NAME, "xyz", Some(&["system:kcp:serviceaccount:xyz:n:a", "system:anonymous"])),
+        ] {
+            let mut wanted = UserInfo { name: name.to_owned(), ..user(&[]) };
+            wanted.extra.insert(key.to_owned(), vec![value.to_owned()]);
+            assert!(restrict(&user(&["system:masters"]), wanted.clone(), Some(&one)).is_ok(), "{value}");
+            let restricted = restrict(&user(&["team"]), wanted, Some(&one));
+            let names = |cluster: &str| {
+                let restricted = restricted.as_ref().ok()?;
+                let users = effective_users(restricted, cluster).into_iter();
+                Some(users.map(|user| user.name).collect::<Vec<_>>())
+            };
+            let permitted =
+                permitted.map(|all| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            assert_eq!(names("abc"), permitted, "{value}");
+            if let Some(elsewhere) = names("xyz") {
+                assert_eq!(elsewhere, ["system:anonymous"], "{value}");
+            }
+        }
     }
 }

@@ -5,6 +5,8 @@ mod assembly;
 mod audit;
 mod authenticators;
 mod cache;
+#[cfg(test)]
+mod isolation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

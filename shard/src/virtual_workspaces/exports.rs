@@ -115,6 +115,10 @@ impl Exports for ExportAccess {
         Ok(Some(Arc::new(Binding { bound, claims: wire.spec.permission_claims })))
     }
 
+    async fn permits_content(&self, user: &UserInfo, cluster: &Scope, action: &Action<'_>) -> bool {
+        self.authorizer.permits(user, cluster, action).await
+    }
+
     async fn is_within_policy(&self, user: &UserInfo, export: &Export, action: &Action<'_>) -> bool {
         self.authorizer.permits_deep(&policy_user(user), export.cluster.as_str(), action).await
     }

@@ -390,6 +390,10 @@ impl Exports for TestAccess {
         Ok(self.bindings.lock().get(&key).cloned())
     }
 
+    async fn permits_content(&self, user: &UserInfo, cluster: &Scope, action: &Action<'_>) -> bool {
+        self.permits(user, cluster, action).await
+    }
+
     async fn is_within_policy(&self, user: &UserInfo, export: &Export, action: &Action<'_>) -> bool {
         let Action::Resource { verb, .. } = *action else { return false };
         self.grants.lock().contains(&match (&*user.name, verb, &*export.name) {

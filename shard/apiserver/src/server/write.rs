@@ -1,6 +1,7 @@
 //! Create, update, patch and delete on the wire.
 
 use core::pin::Pin;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,7 +70,21 @@ impl<H: Host> ApiServer<H> {
         let new = read_object(context, target, body, &options, warnings).await?;
         // The registry checks the name only if the object exists.
         crate::registry::check_name(&new, name)?;
-        let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await;
+        // Some kinds are created by an update of an absent object. As in Kubernetes, that needs the permission to create it.
+        let (is_absent, may_create) = (AtomicBool::new(false), AtomicBool::new(false));
+        let change = |old: Option<&Value>| {
+            if old.is_some() || may_create.load(Ordering::Relaxed) {
+                return Ok(new.clone());
+            }
+            is_absent.store(true, Ordering::Relaxed);
+            Err(Status::not_found(group_resource(&target.resource), name))
+        };
+        let mut written = target.resource.registry.update(target, name, &change, &options).await;
+        if is_absent.load(Ordering::Relaxed) {
+            Box::pin(self.authorize_create(context, target, name)).await?;
+            may_create.store(true, Ordering::Relaxed);
+            written = target.resource.registry.update(target, name, &change, &options).await;
+        }
         warnings.extend(options.warnings.take());
         self.written(context, target, &written?)
     }
@@ -139,7 +154,7 @@ impl<H: Host> ApiServer<H> {
         self.written(context, target, &written?)
     }
 
-    /// Whether the client may create the object that it applies.
+    /// Whether the client may create the object that it applies or updates.
     async fn authorize_create(
         &self,
         context: &Context<'_>,

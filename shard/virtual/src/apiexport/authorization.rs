@@ -44,7 +44,7 @@ impl ExportAuthorizer<'_> {
         {
             return Ok(refusal);
         }
-        if !permits_content(self.shard, attributes, &self.export.cluster, &self.export.name).await {
+        if !permits_content(self.exports, attributes, &self.export.cluster, &self.export.name).await {
             return Ok(Authorization::no_opinion(
                 CONTENT,
                 "no role permits the verb on the content of the export",
@@ -72,7 +72,10 @@ impl ExportAuthorizer<'_> {
         let Some(binding) = self.exports.binding(cluster, self.export)? else {
             return deny("could not find suitable APIBinding in target logical cluster");
         };
-        if binding.binds(resource) || self.is_claim_accepted(&binding, resource, verb) {
+        // A resource that the consumer has bound and the export claims now instead: only the claim counts.
+        let is_exported = self.export.resources.iter().any(|exported| exported.name == *resource);
+        let is_claimed = !is_exported && self.export.claims.iter().any(|own| names(own, resource));
+        if (binding.binds(resource) && !is_claimed) || self.is_claim_accepted(&binding, resource, verb) {
             return Ok(Ok(()));
         }
         if *resource.group == *APIS_GROUP && *resource.resource == *API_BINDINGS {
@@ -139,7 +142,7 @@ impl ExportAuthorizer<'_> {
 
 /// Whether a role in the logical cluster of an export permits the verb of an action on its content.
 pub(super) async fn permits_content(
-    shard: &dyn Shard,
+    exports: &dyn Exports,
     attributes: &Attributes<'_>,
     cluster: &Scope,
     export: &str,
@@ -154,7 +157,7 @@ pub(super) async fn permits_content(
         namespace: None,
         name: Some(export),
     };
-    shard.permits(attributes.user, cluster, &action).await
+    exports.permits_content(attributes.user, cluster, &action).await
 }
 
 fn requested<'a>(action: &Action<'a>) -> Option<(ResourceName, &'a str)> {

@@ -62,7 +62,11 @@ impl ViewRules for ExportRules {
             is_metadata_only: false,
         };
         let served = self.shard.host().resolve(&target.scopes, &wanted)?;
-        let served = served.filter(|served| served.version(&target.version).is_some());
+        // A resource that every logical cluster serves takes precedence over a bound one of the same name: it is another resource.
+        let is_own = |served: &Arc<ServedResource>| {
+            served.origin == self.origin && served.version(&target.version).is_some()
+        };
+        let served = served.filter(is_own);
         served.map(Some).ok_or_else(Status::unknown_resource)
     }
 
@@ -118,9 +122,6 @@ impl ExportRules {
                 "could not find suitable apibinding in target logical cluster: no suitable binding found",
             )
         })?;
-        if binding.binds(&self.resource) {
-            return Ok(None);
-        }
         let claimed = claimed_name(&self.resource);
         let is_own = |claim: &&AcceptedClaim| {
             claim.state == Some(ClaimState::Accepted) && names(&claim.claim, &claimed)

@@ -31,6 +31,9 @@ pub trait Exports: Send + Sync + 'static {
     /// 500 if it cannot be read.
     fn binding(&self, cluster: &Scope, export: &Export) -> Result<Option<Arc<Binding>>, Status>;
 
+    /// Whether a user has access to the logical cluster of an export and the permission for an action there.
+    async fn permits_content(&self, user: &UserInfo, cluster: &Scope, action: &Action<'_>) -> bool;
+
     /// Whether the maximal permission policy of an export permits an action: whether its logical cluster permits it to the user under
     /// its prefixed name, without the scopes of a service account.
     async fn is_within_policy(&self, user: &UserInfo, export: &Export, action: &Action<'_>) -> bool;

@@ -60,7 +60,7 @@ impl View for ExportView {
                 authorizer.authorize(attributes).await
             }
             // A user who may see the content of the export gets 404.
-            Ok(None) => match permits_content(&*self.shard, attributes, &self.cluster, &self.name).await {
+            Ok(None) => match permits_content(&*self.exports, attributes, &self.cluster, &self.name).await {
                 true => {
                     Authorization::allow("apiexport", "a role permits the verb on the content of the export")
                 }
