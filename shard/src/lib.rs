@@ -8,6 +8,7 @@
 
 mod admission;
 mod bootstrap;
+mod bound_conversion;
 mod controller_runtime;
 mod controllers;
 mod creation_fence;

@@ -13,6 +13,7 @@ macro_rules! resources {
 
 resources! {
     API_BINDINGS = "apis.kcp.io" / "apibindings";
+    API_CONVERSIONS = "apis.kcp.io" / "apiconversions";
     API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_EXPORTS = "apis.kcp.io" / "apiexports";
     API_RESOURCE_SCHEMAS = "apis.kcp.io" / "apiresourceschemas";

@@ -17,6 +17,7 @@ mod field_order;
 mod logical_cluster;
 mod permission_claims;
 mod rbac;
+mod remote_configurations;
 mod reserved;
 mod workspace;
 mod workspace_type;
@@ -35,11 +36,14 @@ use serde_json::Value;
 
 use crate::creation_fence::creation_fence;
 use crate::exports::ExportLookup;
+use crate::global::GlobalView;
 use crate::host::Authorizer;
 use crate::index::ClusterIndex;
 use crate::names::BUILT_IN;
 use crate::quota::UsageTracker;
 use crate::workspace_types::TypeLookup;
+
+pub(crate) use self::remote_configurations::follow_remote_configurations;
 
 /// Admission plugin of the shard's API server.
 pub(crate) struct ShardAdmission {
@@ -49,6 +53,7 @@ pub(crate) struct ShardAdmission {
     pub(crate) types: Arc<TypeLookup>,
     exports: Arc<ExportLookup>,
     dynamic: Arc<DynamicAdmission>,
+    global: Arc<GlobalView>,
     usage: Arc<UsageTracker>,
     authorizer: std::sync::OnceLock<Arc<Authorizer>>,
 }
@@ -60,17 +65,22 @@ impl ShardAdmission {
         types: Arc<TypeLookup>,
         exports: Arc<ExportLookup>,
         dynamic: Arc<DynamicAdmission>,
+        global: Arc<GlobalView>,
         usage: Arc<UsageTracker>,
     ) -> Self {
         let namespaces = NamespaceLifecycle::new(objects.clone());
         let authorizer = std::sync::OnceLock::new();
-        Self { objects, namespaces, clusters, types, exports, dynamic, usage, authorizer }
+        Self { objects, namespaces, clusters, types, exports, dynamic, global, usage, authorizer }
     }
 
     /// Sets the authorizer. It is not an argument of [`new`](Self::new), because the authorizer depends on the
     /// definitions, the definitions on the registry, and the registry on this admission.
     pub(crate) fn set_authorizer(&self, authorizer: Arc<Authorizer>) {
-        self.dynamic.set_host(Arc::new(dynamic::ConfigurationHost { authorizer: authorizer.clone() }));
+        self.dynamic.set_host(Arc::new(dynamic::ConfigurationHost {
+            authorizer: authorizer.clone(),
+            clusters: self.clusters.clone(),
+            global: self.global.clone(),
+        }));
         // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
     }

@@ -14,6 +14,7 @@ use fairlead_store::Range;
 
 use super::aggregation::RoleAggregation;
 use super::binding::{BindingKey, Bindings};
+use super::bound_conversion::BoundConversions;
 use super::bound_definition::BoundDefinitionCleanup;
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
 use super::deletion::Deletion;
@@ -70,6 +71,13 @@ impl ContentControllers {
         let cleanup =
             BoundDefinitionCleanup { objects: self.objects.clone(), definitions: self.definitions.clone() };
         Arc::new(cleanup).start(tasks, shutdown);
+        let conversions = BoundConversions::new(
+            self.objects.clone(),
+            self.definitions.clone(),
+            self.exports.clone(),
+            self.global.clone(),
+        );
+        Arc::new(conversions).start(&self.hub, tasks, shutdown);
         let naming = self.start_naming(tasks, shutdown);
         let bindings = self.start_bindings(naming.clone(), tasks, shutdown);
         self.start_definitions(bindings, naming, tasks, shutdown);

@@ -5,6 +5,7 @@
 
 mod aggregation;
 mod binding;
+mod bound_conversion;
 mod bound_definition;
 mod content_controllers;
 mod default_binding;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{PublishedExport, RootExports};
 use crate::global::GlobalView;
 use crate::index::{ClusterCache, ClusterIndex, PathIndex, Resolution};
-use crate::names::{API_EXPORTS, API_RESOURCE_SCHEMAS, CUSTOM, LOGICAL_CLUSTERS};
+use crate::names::{API_CONVERSIONS, API_EXPORTS, API_RESOURCE_SCHEMAS, CUSTOM, LOGICAL_CLUSTERS};
 
 /// Number of logical clusters whose exports are cached.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
@@ -155,6 +155,18 @@ impl ExportLookup {
         Ok(self.global.get(&API_RESOURCE_SCHEMAS, cluster, name))
     }
 
+    /// The APIConversion of a logical cluster of this or another shard for its schema of the same name.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(crate) fn conversion(&self, cluster: &str, schema: &str) -> Result<Option<Arc<Value>>, Status> {
+        if self.is_local(cluster) {
+            let stored = self.objects.get(&API_CONVERSIONS, &CUSTOM, &Scope::new(cluster), None, schema)?;
+            return stored.map(|stored| self.objects.tree(&stored).map(Arc::new)).transpose();
+        }
+        Ok(self.global.get(&API_CONVERSIONS, cluster, schema))
+    }
+
     /// The logical cluster that a reference to an export means.
     fn cluster_of(&self, path: &str, name: &str) -> Option<Box<str>> {
         match ClusterReference::parse(path) {
@@ -207,7 +219,7 @@ impl ExportLookup {
     }
 
     /// Whether a logical cluster is on this shard. Root exists before its LogicalCluster does.
-    fn is_local(&self, cluster: &str) -> bool {
+    pub(crate) fn is_local(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some()
     }
 }

@@ -29,15 +29,22 @@ pub(crate) use self::cache_api::CacheResource;
 pub(crate) use self::mirror::{Mirror, MirrorEvent};
 
 /// The replicated resources that are read, with their API version.
-const RESOURCES: [(&str, &str, &str); 8] = [
+const RESOURCES: [(&str, &str, &str); 15] = [
     ("core.kcp.io", "v1alpha1", "shards"),
     ("core.kcp.io", "v1alpha1", "logicalclusters"),
     ("tenancy.kcp.io", "v1alpha1", "workspacetypes"),
+    ("apis.kcp.io", "v1alpha1", "apiconversions"),
     ("apis.kcp.io", "v1alpha1", "apiexportendpointslices"),
     ("apis.kcp.io", "v1alpha2", "apiexports"),
     ("apis.kcp.io", "v1alpha1", "apiresourceschemas"),
     ("rbac.authorization.k8s.io", "v1", "clusterroles"),
     ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
+    ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
 ];
 
 /// Called with the logical cluster whose objects of a resource changed, after the view shows the change.
@@ -87,6 +94,12 @@ impl GlobalView {
     /// Whether every resource was read at least once.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire) == RESOURCES.len()
+    }
+
+    /// Waits until every resource was read at least once.
+    pub(crate) async fn synced(&self) {
+        // The view owns the sender, so the channel is open.
+        let _ = self.generation.subscribe().wait_for(|_| self.is_synced()).await;
     }
 
     /// Follows the cache server until the process drains.

@@ -189,6 +189,25 @@ impl BindingIndex {
             .collect()
     }
 
+    /// The watches of the resource of a schema, in the logical clusters that bind it and over all of them. Visits all bindings.
+    pub(crate) fn watches_of_schema(&self, uid: &str) -> Vec<InvalidatedWatches> {
+        let state = self.state.read();
+        let mut watches = Vec::new();
+        for (cluster, bindings) in &state.clusters {
+            let resources = bindings.iter().flat_map(|binding| binding.resources.iter());
+            for bound in resources.filter(|bound| *bound.schema == *uid) {
+                let origin = || Origin::Identity(Arc::clone(&bound.identity));
+                let watch =
+                    |scope| InvalidatedWatches { scope, resource: bound.name.clone(), origin: origin() };
+                watches.push(watch(Some(Scope::new(cluster))));
+                if !watches.contains(&watch(None)) {
+                    watches.push(watch(None));
+                }
+            }
+        }
+        watches
+    }
+
     /// Whether a binding uses a schema.
     pub(crate) fn uses_schema(&self, uid: &str) -> bool {
         let state = self.state.read();

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::resources::Definition;
+use crate::bound_conversion::compile_rules;
 use crate::names::{BOUND_CRDS, BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS};
 
 /// A resource of a bound schema, with the compiled definition that equal specs share.
@@ -89,6 +90,7 @@ impl BoundDefinitions {
             cluster: "",
             origin: Origin::Identity(Arc::clone(identity)),
             spec: &definition["spec"],
+            rules: compile_rules(definition),
             name_rule: if names_are_path_segments {
                 NameRule::PathSegment
             } else {

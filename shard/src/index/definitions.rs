@@ -27,6 +27,7 @@ use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::contents::{ContentIndex, StoredResource};
 use super::defined_resources::DefinedResources;
 use super::resources::{Definition, own_resource};
+use crate::bound_conversion::changes_rules;
 use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 use crate::permission_claims::PermissionClaims;
 
@@ -102,6 +103,15 @@ impl Definitions {
             Box::new(move |event: &ObjectEvent| follower.definition_changed(event)),
         );
         hub.end_watches_on(CUSTOM_RESOURCE_DEFINITIONS.clone(), Box::new(changed_definition));
+        let bindings = Arc::clone(&definitions.bindings);
+        hub.end_watches_on(
+            CUSTOM_RESOURCE_DEFINITIONS.clone(),
+            Box::new(
+                move |event: &ObjectEvent| {
+                    if changes_rules(event) { bindings.watches_of_schema(&event.name) } else { Vec::new() }
+                },
+            ),
+        );
         let bindings = Arc::clone(&definitions.bindings);
         hub.end_watches_on(
             API_BINDINGS.clone(),
@@ -447,6 +457,7 @@ impl Definitions {
                 cluster: stored.scope.as_str(),
                 origin: Origin::Custom,
                 spec: &definition["spec"],
+                rules: None,
                 name_rule: match names_are_path_segments {
                     true => NameRule::PathSegment,
                     false => NameRule::Dns1123Subdomain,

@@ -13,6 +13,8 @@ use fairlead_schema::version_priority;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, FieldPath, JsonPath, PrinterColumn, Schema};
 use serde_json::Value;
 
+use crate::bound_conversion::RuleConversion;
+
 use super::compiled::{CompiledDefinition, CompiledDefinitions, STATUS};
 
 /// A resource of kcp's API groups.
@@ -95,6 +97,8 @@ pub(super) struct Definition<'d> {
     pub(super) origin: Origin,
     /// The `spec` of the CRD.
     pub(super) spec: &'d Value,
+    /// The conversion by the rules of an APIConversion, if there is one.
+    pub(super) rules: Option<RuleConversion>,
     /// The rule for names of objects.
     pub(super) name_rule: NameRule,
     /// Whether the CRD is being deleted, so that no objects are created.
@@ -127,7 +131,7 @@ impl Definition<'_> {
             namespaced: *namespaced,
             schema_hash: schema_hash(storage),
             versions: Arc::clone(versions),
-            conversion: conversion.clone(),
+            conversion: self.rules.as_ref().map_or(conversion, |rules| &rules.conversion).clone(),
             // The logical cluster is part of storageVersionHash.
             key: ServedKey::of(&[
                 b"defined",
@@ -135,6 +139,7 @@ impl Definition<'_> {
                 self.origin.segment().unwrap_or_default().as_bytes(),
                 &definition.digest,
                 rule,
+                self.rules.as_ref().map_or(&[][..], |rules| &rules.digest),
             ]),
             origin: self.origin.clone(),
             storage_version_hash: Some(storage_version_hash.into()),

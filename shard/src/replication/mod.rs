@@ -6,6 +6,7 @@
 
 mod marks;
 mod plan;
+mod publishers;
 mod reasons;
 mod replicas;
 mod sources;
@@ -15,22 +16,26 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_apiserver::hub::{Hub, ObjectEvent};
-use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::hub::{Hub, ObjectChange, ObjectEvent};
+use fairlead_apiserver::object::ObjectMetaRef;
+use fairlead_apiserver::registry::{ListedObject, ObjectStore};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_client::{Client, ClientError, DeleteOptions, Preconditions, WriteOptions};
+use fairlead_names::ResourceName;
 use fairlead_process::{Metrics, MetricsError, Shutdown, Status};
-use futures_util::future::{join, join_all, join3};
+use futures_util::future::{join, join_all, join4};
 use prometheus::{IntCounterVec, IntGauge};
 use serde_json::Value;
 
 use self::marks::Marks;
 use self::plan::{ContentHash, Plan, plan};
+use self::publishers::{PUBLISHED, publishers, publishes};
 use self::replicas::{ObjectLocation, Replicas};
 use self::sources::{Source, sources};
 use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed};
 use crate::global::{Mirror, MirrorEvent};
 use crate::index::Identities;
+use crate::names::CUSTOM;
 
 /// Replicates a shard's objects, and marks the objects that other shards need.
 pub(crate) struct Replication {
@@ -121,8 +126,11 @@ impl Replication {
                 replicator.follow_replicas(index, &shutdown),
             )
         }));
+        let published = join_all(
+            PUBLISHED.iter().map(|resource| replicator.follow_publishers(resource, shutdown.clone())),
+        );
         let written = drive(Arc::clone(&replicator), queue, shutdown.clone());
-        join3(written, followed, marks.run(shutdown.clone())).await;
+        join4(written, followed, published, marks.run(shutdown.clone())).await;
     }
 }
 
@@ -145,6 +153,42 @@ impl Replicator {
             },
         )
         .await;
+    }
+
+    /// Adds the objects that are replicated because their logical cluster publishes an API, when it may begin or cease to.
+    async fn follow_publishers(&self, published: &ResourceName, shutdown: Shutdown) {
+        let changed = |event: &ObjectEvent| {
+            if matches!(event.change, ObjectChange::Created(_) | ObjectChange::Deleted(_)) {
+                let of_publishers =
+                    self.resources.iter().enumerate().filter(|(_, one)| one.source.is_of_publishers());
+                of_publishers.for_each(|(index, _)| self.add_origins_of(index, &event.scope));
+            }
+        };
+        // After a lag, the objects of all publishers are added.
+        let resync = || {
+            for (index, one) in self.resources.iter().enumerate() {
+                if one.source.is_of_publishers() {
+                    self.add_origins(index);
+                }
+            }
+        };
+        feed(self.hub.clone(), published.clone(), Some(CUSTOM), shutdown, resync, changed).await;
+    }
+
+    /// Adds the objects of a resource in one logical cluster.
+    fn add_origins_of(&self, index: usize, cluster: &str) {
+        let source = &self.resources[index].source;
+        let one = ScopeSelector::One(Scope::new(cluster));
+        let mut visit = |listed: ListedObject<'_>| self.add_origin(index, &listed);
+        if let Err(status) = self.objects.for_each(&source.resource.name, &source.origin, &one, &mut visit) {
+            tracing::error!(resource = %source.resource.name, cluster, %status, "objects to replicate cannot be listed");
+        }
+    }
+
+    fn add_origin(&self, index: usize, listed: &ListedObject<'_>) {
+        if let Ok(meta) = ObjectMetaRef::parse(listed.object) {
+            self.queue.add((index, (listed.scope.into(), (*meta.name).into())));
+        }
     }
 
     fn is_relevant(&self, source: &Source, event: &ObjectEvent) -> bool {
@@ -185,12 +229,19 @@ impl Replicator {
     /// Adds all objects of a resource that are replicated.
     fn add_origins(&self, index: usize) {
         let source = &self.resources[index].source;
-        let mut visit = |listed: fairlead_apiserver::registry::ListedObject<'_>| {
+        let publishers = match source.is_of_publishers().then(|| publishers(&self.objects)).transpose() {
+            Ok(publishers) => publishers,
+            Err(status) => {
+                tracing::error!(resource = %source.resource.name, %status, "objects to replicate cannot be listed");
+                return;
+            }
+        };
+        let mut visit = |listed: ListedObject<'_>| {
             if Source::covers(listed.scope)
+                && publishers.as_ref().is_none_or(|publishers| publishers.contains(listed.scope))
                 && source.selects(listed.object)
-                && let Ok(meta) = fairlead_apiserver::object::ObjectMetaRef::parse(listed.object)
             {
-                self.queue.add((index, (listed.scope.into(), (*meta.name).into())));
+                self.add_origin(index, &listed);
             }
         };
         let all = ScopeSelector::all();
@@ -205,6 +256,9 @@ impl Replicator {
             return Ok(None);
         }
         let scope = Scope::new(cluster);
+        if source.is_of_publishers() && !publishes(&self.objects, &scope)? {
+            return Ok(None);
+        }
         let stored = self.objects.get(&source.resource.name, &source.origin, &scope, None, name)?;
         let selection = stored.filter(|stored| source.selects(stored.object.as_object()));
         selection.map(|stored| self.objects.tree_with_managed_fields(&stored)).transpose()

@@ -9,7 +9,13 @@ use crate::global::CacheResource;
 use crate::index::Identities;
 
 /// Group, version, resource, and selection of objects. All resources are cluster-scoped.
-const RESOURCES: [(&str, &str, &str, Selection); 12] = [
+const RESOURCES: [(&str, &str, &str, Selection); 18] = [
+    (ADMISSION, "v1", "mutatingadmissionpolicies", Selection::OfPublisher),
+    (ADMISSION, "v1", "mutatingadmissionpolicybindings", Selection::OfPublisher),
+    (ADMISSION, "v1", "mutatingwebhookconfigurations", Selection::OfPublisher),
+    (ADMISSION, "v1", "validatingadmissionpolicies", Selection::OfPublisher),
+    (ADMISSION, "v1", "validatingadmissionpolicybindings", Selection::OfPublisher),
+    (ADMISSION, "v1", "validatingwebhookconfigurations", Selection::OfPublisher),
     ("apis.kcp.io", "v1alpha1", "apiconversions", Selection::All),
     ("apis.kcp.io", "v1alpha1", "apiexportendpointslices", Selection::All),
     ("apis.kcp.io", "v1alpha2", "apiexports", Selection::All),
@@ -24,6 +30,8 @@ const RESOURCES: [(&str, &str, &str, Selection); 12] = [
     ("tenancy.kcp.io", "v1alpha1", "workspacetypes", Selection::All),
 ];
 
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
 /// A replicated resource.
 pub(super) struct Source {
     pub(super) resource: CacheResource,
@@ -37,6 +45,9 @@ enum Selection {
     All,
     /// Objects with a reason in their annotation.
     Marked,
+    /// Objects of logical clusters that publish APIs. Webhooks and policies review the objects of an API on all shards, and those of
+    /// other logical clusters only their own.
+    OfPublisher,
 }
 
 /// The sources of a shard with these identities. A resource of an export with an unknown identity is omitted: it can
@@ -63,10 +74,15 @@ impl Source {
         !cluster.starts_with("system:")
     }
 
-    /// Whether an object is replicated.
+    /// Whether objects are replicated only from logical clusters that publish APIs.
+    pub(super) fn is_of_publishers(&self) -> bool {
+        self.selection == Selection::OfPublisher
+    }
+
+    /// Whether an object is replicated, if its logical cluster is covered and, where that counts, publishes APIs.
     pub(super) fn selects(&self, object: ObjectBytes<'_>) -> bool {
         match self.selection {
-            Selection::All => true,
+            Selection::All | Selection::OfPublisher => true,
             Selection::Marked => ObjectMetaRef::parse(object).is_ok_and(|meta| {
                 meta.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
             }),

@@ -37,6 +37,7 @@ enum Kind {
     Binding,
     Cluster,
     Export,
+    Policy,
     Role,
     Type,
 }
@@ -61,6 +62,12 @@ impl Kind {
                 Origin::Custom,
                 "apis.kcp.io/v1alpha2",
                 "APIExport",
+            ),
+            Self::Policy => (
+                ResourceName::new("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+                Origin::BuiltIn,
+                "admissionregistration.k8s.io/v1",
+                "ValidatingAdmissionPolicy",
             ),
             Self::Role => (
                 ResourceName::new("rbac.authorization.k8s.io", "clusterroles"),
@@ -231,6 +238,35 @@ async fn only_objects_that_other_shards_need_are_replicated() {
     cache.until("no unmarked role", |all| !all.contains_key("clusterroles/s1/root/plain")).await;
     // The event of the last change comes after all others, so everything has been replicated by now.
     assert_eq!(cache.contents().keys().collect::<Vec<_>>(), ["clusterroles/s1/root/system:kcp:marked"]);
+}
+
+#[tokio::test]
+async fn configurations_are_replicated_while_their_logical_cluster_publishes_apis() {
+    let cache = TestCache::start().await;
+    let mut shard = Shard::new();
+    let replica = "validatingadmissionpolicies/s1/provider/before";
+    for cluster in ["provider", "other", "system:admin"] {
+        shard.put(Kind::Policy, cluster, "before", json!({})).await;
+    }
+    shard.put(Kind::Export, "system:admin", "own", json!({})).await;
+    shard.replicate(&cache);
+    for _ in 0..2 {
+        shard.put(Kind::Export, "provider", "things", json!({})).await;
+        cache.until("the policy of a provider", |all| all.contains_key(replica)).await;
+        shard.put(Kind::Policy, "provider", "after", json!({})).await;
+        cache.until("a new policy", |all| all.len() == 3).await;
+        shard.delete(Kind::Policy, "provider", "after").await;
+        shard.delete(Kind::Export, "provider", "things").await;
+        cache.until("nothing", BTreeMap::is_empty).await;
+    }
+    shard.stop().await;
+    shard.put(Kind::Export, "provider", "things", json!({})).await;
+    shard.replicate(&cache);
+    cache.until("the policy of an existing provider", |all| all.contains_key(replica)).await;
+    shard.stop().await;
+    shard.delete(Kind::Export, "provider", "things").await;
+    shard.replicate(&cache);
+    cache.until("nothing", BTreeMap::is_empty).await;
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use prometheus::IntCounterVec;
 use serde_json::{Value, json};
 
 use super::{ANNOTATIONS, ShardError, audit, authenticators, client_of};
-use crate::admission::ShardAdmission;
+use crate::admission::{ShardAdmission, follow_remote_configurations};
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{
@@ -99,6 +99,7 @@ impl ShardParts {
             ExportLookup::follow(objects.clone(), hub, clusters.clone(), paths.clone(), global.clone())
                 .map_err(broken)?;
         let dynamic = DynamicAdmission::follow(objects.clone(), hub).map_err(broken)?;
+        follow_remote_configurations(hub, &global, &clusters, &dynamic);
         let refusals = metrics.counters(
             "fairlead_shard_quota_refusals_total",
             "Creates refused because of a limit on the number of objects, by kind of limit: resource-quota or logical-cluster.",
@@ -114,6 +115,7 @@ impl ShardParts {
             types.clone(),
             exports.clone(),
             dynamic.clone(),
+            global.clone(),
             usage.clone(),
         ));
         let registry: Arc<dyn Registry> =

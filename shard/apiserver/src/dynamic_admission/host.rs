@@ -12,9 +12,18 @@ use crate::scope::Scope;
 /// Answers questions of webhooks and policies. All answers come from memory or the store.
 pub trait AdmissionHost: Send + Sync {
     /// The scope whose configurations review the write, if it is not the written scope.
-    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
+    ///
+    /// # Errors
+    /// 503 while it or its configurations are not known.
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Result<Option<Scope>, Status> {
         let _ = write;
-        None
+        Ok(None)
+    }
+
+    /// Whether the objects of a scope are in this server's store. Parameters of policies are read from it.
+    fn has_objects(&self, scope: &Scope) -> bool {
+        let _ = scope;
+        true
     }
 
     /// The resources that are served in a scope, for parameters of policies.

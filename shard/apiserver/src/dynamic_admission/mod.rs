@@ -17,6 +17,7 @@ mod webhooks;
 
 use std::sync::{Arc, OnceLock};
 
+use fairlead_names::ResourceName;
 use fairlead_process::Status;
 use serde_json::Value;
 
@@ -24,6 +25,7 @@ pub use self::host::AdmissionHost;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::webhooks::fuzzing::admission_response;
 
+use self::follow::FollowedResource;
 use self::matching::{NamespaceReader, Operation};
 use self::policies::{PolicyIndex, PolicyReinvocations, PolicyReview, check_permissions};
 use self::reinvocation::MutationRun;
@@ -38,6 +40,7 @@ pub struct DynamicAdmission {
     webhooks: Webhooks,
     policies: Arc<PolicyIndex>,
     namespaces: NamespaceReader,
+    followed: Vec<Arc<FollowedResource>>,
     host: OnceLock<Arc<dyn AdmissionHost>>,
 }
 
@@ -53,9 +56,13 @@ impl DynamicAdmission {
     /// # Errors
     /// 500 if the store cannot be read.
     pub fn follow(objects: ObjectStore, hub: &Hub) -> Result<Arc<Self>, Status> {
+        let (webhooks, mut followed) = Webhooks::follow(objects.clone(), hub)?;
+        let (policies, of_policies) = PolicyIndex::follow(&objects, hub)?;
+        followed.extend(of_policies);
         Ok(Arc::new(Self {
-            webhooks: Webhooks::follow(objects.clone(), hub)?,
-            policies: PolicyIndex::follow(&objects, hub)?,
+            webhooks,
+            policies,
+            followed,
             namespaces: NamespaceReader::new(objects.clone()),
             objects,
             host: OnceLock::new(),
@@ -67,6 +74,28 @@ impl DynamicAdmission {
     pub fn set_host(&self, host: Arc<dyn AdmissionHost>) {
         // The host is set once, at start.
         let _ = self.host.set(host);
+    }
+
+    /// The resources of configurations.
+    pub fn configuration_resources(&self) -> impl Iterator<Item = &ResourceName> {
+        self.followed.iter().map(|followed| &followed.resource)
+    }
+
+    /// Replaces the configurations of one resource in a scope of another server, whose objects are not in the store. They review
+    /// writes for which the host names this scope. Objects of the store take precedence over those with the same name.
+    ///
+    /// # Errors
+    /// 500 if the store cannot be read.
+    pub fn set_remote(
+        &self,
+        resource: &ResourceName,
+        scope: &str,
+        objects: &[Arc<Value>],
+    ) -> Result<(), Status> {
+        match self.followed.iter().find(|followed| followed.resource == *resource) {
+            Some(followed) => followed.set_remote(scope, objects),
+            None => Ok(()),
+        }
     }
 
     /// Whether a scope has webhooks or policies: two map look-ups.
@@ -87,7 +116,7 @@ impl DynamicAdmission {
         if is_configuration(write) {
             return Ok(());
         }
-        let source = self.configuration_scope(write);
+        let source = self.configuration_scope(write)?;
         let scope = source.as_ref().unwrap_or(write.scope);
         let Some(reviews) = self.reviews(write, scope, old) else { return Ok(()) };
         let mut run = MutationRun::default();
@@ -117,7 +146,7 @@ impl DynamicAdmission {
             let review = self.policy_review(write, write.scope, old);
             return object.map_or(Ok(()), |object| check_permissions(&review, object, old));
         }
-        let source = self.configuration_scope(write);
+        let source = self.configuration_scope(write)?;
         let scope = source.as_ref().unwrap_or(write.scope);
         let Some(reviews) = self.reviews(write, scope, old) else { return Ok(()) };
         if reviews.policies.operation == Operation::Delete {
@@ -129,8 +158,8 @@ impl DynamicAdmission {
 
     /// The scope whose configurations review the write, if it is not the written one: that of the export of a bound
     /// resource.
-    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
-        self.host.get()?.configuration_scope(write)
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Result<Option<Scope>, Status> {
+        self.host.get().map_or(Ok(None), |host| host.configuration_scope(write))
     }
 
     /// `None` if the scope has neither webhooks nor policies.

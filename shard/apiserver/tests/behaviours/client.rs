@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_apiserver::hub::{Hub, HubOptions};
-use fairlead_apiserver::{ApiServer, ResponseBody};
+use fairlead_apiserver::{ApiServer, DynamicAdmission, ResponseBody};
 use fairlead_process::Metrics;
 use fairlead_store::{Revision, Store};
 use http::{HeaderMap, Request, StatusCode};
@@ -23,6 +23,11 @@ pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=m
 pub(crate) struct Server(TestServerParts);
 
 impl Server {
+    /// The webhooks and policies of the server.
+    pub(crate) fn dynamic(&self) -> &DynamicAdmission {
+        &self.0.dynamic
+    }
+
     pub(crate) async fn start() -> Self {
         Self::start_with(HubOptions::default()).await
     }

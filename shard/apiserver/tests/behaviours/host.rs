@@ -46,6 +46,7 @@ pub(crate) struct TestServerParts {
     pub(crate) metrics: Metrics,
     pub(crate) api: Arc<ApiServer<TestHost>>,
     pub(crate) hub: Hub,
+    pub(crate) dynamic: Arc<DynamicAdmission>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) driver: JoinHandle<Result<(), FollowError>>,
 }
@@ -88,7 +89,7 @@ pub(crate) fn assemble_with(
     let api = Arc::new(configure(api, &metrics));
     let driven = hub.clone();
     let driver = tokio::spawn(async move { driven.run().await });
-    TestServerParts { metrics, api, hub, store, driver }
+    TestServerParts { metrics, api, hub, dynamic, store, driver }
 }
 
 impl TestHost {
@@ -200,8 +201,12 @@ struct PolicyHost {
 }
 
 impl AdmissionHost for PolicyHost {
-    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Option<Scope> {
-        (&*write.resource.name.resource == "gadgets").then(|| Scope::new("provider"))
+    fn configuration_scope(&self, write: &AdmissionRequest<'_>) -> Result<Option<Scope>, Status> {
+        Ok((&*write.resource.name.resource == "gadgets").then(|| Scope::new("provider")))
+    }
+
+    fn has_objects(&self, scope: &Scope) -> bool {
+        scope.as_str() != "provider"
     }
 
     fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {

@@ -21,6 +21,7 @@ mod negotiation;
 mod open_api;
 mod patches;
 mod policies;
+mod remote_policies;
 mod requests;
 mod rules;
 mod scale;

@@ -29,6 +29,7 @@ use self::bind::{BindContext, NameHolder, NameOwner, bind};
 use self::unbind::{adopts, unbind};
 use super::deletion::{Sweep, commit, visit_resource};
 use crate::bootstrap::with_established_status;
+use crate::bound_conversion::set_rules;
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::exports::{ExportLookup, PublishedExport, PublishedSchema};
 use crate::index::{ClusterIndex, Definitions};
@@ -244,15 +245,19 @@ impl Bindings {
                 continue;
             }
             let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };
-            let definition = match fairlead_api::bound_crd(&object, &export.cluster) {
+            let mut definition = match fairlead_api::bound_crd(&object, &export.cluster) {
                 Ok(definition) => definition,
                 Err(error) => {
                     context.invalid.push((schema.uid.clone(), error.to_string()));
                     continue;
                 }
             };
+            let conversion = self.exports.conversion(&export.cluster, &schema.name)?;
             match CrdSpec::parse_spec(&definition["spec"], &FieldPath::new("spec")) {
-                Ok(_) => missing.push((schema.uid.clone(), with_established_status(definition))),
+                Ok(_) => {
+                    set_rules(&mut definition, conversion.as_deref());
+                    missing.push((schema.uid.clone(), with_established_status(definition)));
+                }
                 Err(errors) => {
                     let causes: Vec<String> = errors
                         .iter()

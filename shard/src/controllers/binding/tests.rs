@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use fairlead_api::{ExportReference, condition_type, finalizer};
+use fairlead_apiserver::hub::SubscriptionEnd;
+use fairlead_apiserver::registry::Conversion;
 
 use serde_json::json;
 
@@ -247,6 +249,69 @@ async fn a_workspace_binds_the_export_of_another_one() {
     assert!(shard.keys("consumer").iter().all(|key| !key.contains("/things/")));
     shard.settle().await;
     assert_eq!(shard.definitions.bindings().newest_schema(&identity, &name), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_converted_by_the_rules_of_the_provider() {
+    let shard = Shard::start().await;
+    shard.workspace("provider").await;
+    shard.workspace("consumer").await;
+    let mut converted = schema("v1", "old");
+    converted["spec"]["conversion"] = json!({"strategy": "None"});
+    let second = json!({"name": "v2", "served": true, "storage": false,
+                        "schema": {"type": "object", "properties": {"new": {"type": "string"}}}});
+    converted["spec"]["versions"].as_array_mut().unwrap().push(second);
+    shard.create("provider", SCHEMAS, converted).await.unwrap();
+    let rule =
+        |expression: &str| json!([{"field": "old", "destination": "new", "transformation": expression}]);
+    let conversion = |expression: &str| {
+        json!({
+            "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIConversion",
+            "metadata": {"name": "v1.things.example.com"},
+            "spec": {"conversions": [{"from": "v1", "to": "v2", "rules": rule(expression)}]},
+        })
+    };
+    const CONVERSIONS: &str = "apiconversions.apis.kcp.io";
+    const NAME: &str = "v1.things.example.com";
+    shard.create("provider", CONVERSIONS, conversion("'first ' + self")).await.unwrap();
+    shard.create("provider", EXPORTS, export("things", &["v1"])).await.unwrap();
+    shard.create("consumer", BINDINGS, binding_to("mine", "provider", "things")).await.unwrap();
+    let things = || {
+        let catalog = shard.definitions.catalog(&Scope::new("consumer")).unwrap();
+        let mut resources = catalog.resources.iter();
+        resources.find(|resource| &*resource.name.resource == "things").cloned()
+    };
+    let to_second = || match &things()?.conversion {
+        Conversion::Rules(rules) => {
+            let object = json!({"apiVersion": "example.com/v1", "kind": "Thing", "old": "x"});
+            rules.convert(object, "v2").unwrap()["new"].as_str().map(ToOwned::to_owned)
+        }
+        _ => None,
+    };
+    shard.settle().await;
+    assert_eq!(to_second().as_deref(), Some("first x"), "the rules from before the binding");
+    let first = things().unwrap();
+    let watch = shard.watch("consumer", THINGS);
+    shard
+        .change("provider", CONVERSIONS, None, NAME, |one| {
+            one["spec"]["conversions"][0]["rules"] = rule("'second ' + self");
+        })
+        .await;
+    shard.settle().await;
+    assert_eq!(to_second().as_deref(), Some("second x"));
+    assert!(things().unwrap().key != first.key, "another definition");
+    assert!(matches!(watch.next().await, Err(SubscriptionEnd::Cancelled)), "watches end");
+    shard.delete("provider", CONVERSIONS, None, NAME).await;
+    shard.settle().await;
+    assert!(things().is_some() && to_second().is_none());
+    shard.create("provider", CONVERSIONS, conversion("'third ' + self")).await.unwrap();
+    shard.settle().await;
+    assert_eq!(to_second().as_deref(), Some("third x"));
+    // Objects of a schema keep their rules after the provider has removed it.
+    shard.delete("provider", SCHEMAS, None, NAME).await;
+    shard.delete("provider", CONVERSIONS, None, NAME).await;
+    shard.settle().await;
+    assert_eq!(to_second().as_deref(), Some("third x"));
 }
 
 #[tokio::test(start_paused = true)]

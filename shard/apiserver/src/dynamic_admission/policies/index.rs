@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::super::follow::follow;
+use super::super::follow::{FollowedResource, follow};
 use super::binding::Binding;
 use super::policy::{Policy, PolicyKind};
 use crate::hub::Hub;
@@ -53,23 +53,24 @@ impl PolicyIndex {
     pub(in crate::dynamic_admission) fn follow(
         objects: &ObjectStore,
         hub: &Hub,
-    ) -> Result<Arc<Self>, Status> {
+    ) -> Result<(Arc<Self>, Vec<Arc<FollowedResource>>), Status> {
         let index = Arc::new(Self::default());
+        let mut followed = Vec::new();
         for (kind, policies, bindings) in KINDS {
             let follower = Arc::clone(&index);
             let receiver = move |scope: &str, name: &str, policy: Option<&Value>| {
                 let policy = policy.map(|policy| Arc::new(Policy::parse(name, policy)));
                 follower.change(kind, scope, |known| replace(&mut known.policies, name, policy));
             };
-            follow(objects, hub, ResourceName::new(GROUP, policies), Arc::new(receiver))?;
+            followed.push(follow(objects, hub, ResourceName::new(GROUP, policies), Arc::new(receiver))?);
             let follower = Arc::clone(&index);
             let receiver = move |scope: &str, name: &str, binding: Option<&Value>| {
                 let binding = binding.map(|binding| Arc::new(Binding::parse(name, binding)));
                 follower.change(kind, scope, |known| replace(&mut known.bindings, name, binding));
             };
-            follow(objects, hub, ResourceName::new(GROUP, bindings), Arc::new(receiver))?;
+            followed.push(follow(objects, hub, ResourceName::new(GROUP, bindings), Arc::new(receiver))?);
         }
-        Ok(index)
+        Ok((index, followed))
     }
 
     /// Whether a scope has policies or bindings: a map look-up.

@@ -28,6 +28,8 @@ pub(super) struct Parameter {
 pub(super) enum ConfigurationError {
     #[error("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")]
     UnknownParamKind { group: Box<str>, version: Box<str>, kind: Box<str> },
+    #[error("parameters in {scope} cannot be read: its objects are on another shard")]
+    OtherServer { scope: Box<str> },
     #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
     NoNamespace,
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
@@ -69,7 +71,12 @@ impl PolicyReview<'_> {
         &self,
         kind: &ParamKind,
     ) -> Result<Result<Arc<ServedResource>, ConfigurationError>, Status> {
-        let catalog = self.host()?.catalog(self.scope)?;
+        let host = self.host()?;
+        // Without its parameters, the policy would seem to have none, and would not be evaluated.
+        if !host.has_objects(self.scope) {
+            return Ok(Err(ConfigurationError::OtherServer { scope: self.scope.as_str().into() }));
+        }
+        let catalog = host.catalog(self.scope)?;
         Ok(resource_of_kind(&catalog, kind).ok_or_else(|| ConfigurationError::UnknownParamKind {
             group: kind.group.clone(),
             version: kind.version.clone(),

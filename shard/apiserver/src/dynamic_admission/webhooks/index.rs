@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::super::follow::follow;
+use super::super::follow::{FollowedResource, follow};
 use super::configuration::{Webhook, WebhookKind};
 use crate::hub::Hub;
 use crate::registry::ObjectStore;
@@ -40,17 +40,21 @@ struct Webhooks {
 }
 
 impl ConfigurationIndex {
-    pub(super) fn follow(objects: &ObjectStore, hub: &Hub) -> Result<Arc<Self>, Status> {
+    pub(super) fn follow(
+        objects: &ObjectStore,
+        hub: &Hub,
+    ) -> Result<(Arc<Self>, Vec<Arc<FollowedResource>>), Status> {
         let index = Arc::new(Self::default());
+        let mut followed = Vec::new();
         for (kind, resource) in KINDS {
             let follower = Arc::clone(&index);
             let receiver = move |scope: &str, name: &str, configuration: Option<&Value>| match configuration {
                 Some(configuration) => follower.replace(kind, scope, name, configuration),
                 None => follower.remove(kind, scope, name),
             };
-            follow(objects, hub, ResourceName::new(GROUP, resource), Arc::new(receiver))?;
+            followed.push(follow(objects, hub, ResourceName::new(GROUP, resource), Arc::new(receiver))?);
         }
-        Ok(index)
+        Ok((index, followed))
     }
 
     /// The webhooks of a scope in the order of their calls; `None` if it has none.

@@ -24,6 +24,7 @@ use self::failure::ReviewError;
 use self::index::ConfigurationIndex;
 use self::review::{Review, Verdict};
 use super::expressions::{ConditionsResult, RequestVariables};
+use super::follow::FollowedResource;
 use super::host::AdmissionHost;
 use super::matching::{NamespaceReader, Operation};
 use super::patched::{MAX_PATCHED, PatchedObject};
@@ -44,9 +45,12 @@ pub(super) struct Webhooks {
 
 impl Webhooks {
     /// Reads all configurations and follows their events. To be called before the hub runs.
-    pub(super) fn follow(objects: ObjectStore, hub: &Hub) -> Result<Self, Status> {
-        let configurations = ConfigurationIndex::follow(&objects, hub)?;
-        Ok(Self { objects, configurations })
+    pub(super) fn follow(
+        objects: ObjectStore,
+        hub: &Hub,
+    ) -> Result<(Self, Vec<Arc<FollowedResource>>), Status> {
+        let (configurations, followed) = ConfigurationIndex::follow(&objects, hub)?;
+        Ok((Self { objects, configurations }, followed))
     }
 
     /// Whether a scope has webhooks: a map look-up.
