@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod controller;
+mod example;
 mod objects;
 mod support;
