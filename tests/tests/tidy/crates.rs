@@ -15,6 +15,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-schema", &["cel"]),
     ("fairlead-config", &["names"]),
     ("fairlead-client", &["names"]),
+    ("fairlead-multicluster", &[]),
     ("fairlead-certs", &[]),
     ("fairlead-lint", &["config", "client"]),
     ("fairlead-process", &["config"]),

@@ -5,6 +5,7 @@ mod definitions;
 mod lifecycle;
 mod permissions;
 mod placement;
+mod shared_apis;
 mod tokens;
 
 use fairlead_certs::Client as Role;
@@ -15,12 +16,17 @@ use serde_json::{Value, json};
 
 use crate::installation::Installation;
 
-/// A client with kcp-admin's certificate through the gateway, in one workspace.
-async fn client(installation: &Installation, prefix: &str) -> Client {
+/// kcp-admin's certificate, and a path of the gateway.
+async fn config(installation: &Installation, prefix: &str) -> Config {
     let kubeconfig = Kubeconfig::read_from(installation.admin_kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.cluster_url = format!("https://127.0.0.1:{}{prefix}", installation.port()).parse().unwrap();
-    Client::try_from(config).unwrap()
+    config
+}
+
+/// A client with kcp-admin's certificate through the gateway, in one workspace.
+async fn client(installation: &Installation, prefix: &str) -> Client {
+    Client::try_from(config(installation, prefix).await).unwrap()
 }
 
 fn api(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {

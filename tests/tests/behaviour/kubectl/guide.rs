@@ -27,6 +27,11 @@ async fn the_commands_of_the_shards_guide_work() {
     commands_print_what_is_documented("docs/shard.md").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_guide_to_sharing_work() {
+    commands_print_what_is_documented("docs/sharing-apis.md").await;
+}
+
 async fn commands_print_what_is_documented(path: &str) {
     let installation = Installation::start(2).await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
