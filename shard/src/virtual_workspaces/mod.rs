@@ -1,6 +1,7 @@
 //! The shard behind its virtual workspaces.
 
 mod exports;
+mod schemas;
 
 use std::sync::Arc;
 
@@ -13,12 +14,14 @@ use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
 use fairlead_process::{RequestBody, Status};
 use fairlead_virtual::{
-    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
+    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, SchemaWorkspaces, Shard, VirtualWorkspace,
+    VirtualWorkspaces,
 };
 use http::Request;
 use serde_json::Value;
 
 use self::exports::ExportAccess;
+use self::schemas::SchemaAccess;
 use crate::exports::ExportLookup;
 use crate::host::ShardHost;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACE_TYPES};
@@ -38,6 +41,11 @@ impl ShardAccess {
         let api = Arc::clone(&self.api);
         let authorizer = Arc::clone(&api.host().authorizer);
         let exports = ExportAccess::new(self.objects.clone(), Arc::clone(&self.exports), authorizer);
+        let schemas = SchemaAccess {
+            objects: self.objects.clone(),
+            lookup: Arc::clone(&self.exports),
+            bindings: Arc::clone(api.host().definitions.bindings()),
+        };
         let shard: Arc<dyn Shard> = Arc::new(self);
         let lifecycles = [Lifecycle::Initializing, Lifecycle::Terminating].into_iter();
         let workspaces = lifecycles.map(|lifecycle| -> Box<dyn VirtualWorkspace> {
@@ -45,6 +53,7 @@ impl ShardAccess {
         });
         let mut workspaces: Vec<_> = workspaces.collect();
         workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::new(exports))));
+        workspaces.push(Box::new(SchemaWorkspaces::new(Arc::clone(&shard), Arc::new(schemas))));
         VirtualWorkspaces::new(&api, shard, workspaces).mount()
     }
 }

@@ -13,6 +13,7 @@
 //! [`filtered`], and give both to [`VirtualWorkspaces::new`].
 
 mod apiexport;
+mod apiresourceschema;
 mod domain;
 mod filtered;
 mod host;
@@ -24,6 +25,7 @@ mod testing;
 mod workspace;
 
 pub use apiexport::{Binding, Export, ExportWorkspaces, Exports};
+pub use apiresourceschema::{BoundSchemas, SchemaWorkspaces};
 pub use domain::{DomainPath, SERVICES};
 pub use filtered::{ViewRules, filtered};
 pub use lifecycle::{Lifecycle, LifecycleWorkspaces};

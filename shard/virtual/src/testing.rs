@@ -12,7 +12,7 @@ use fairlead_api::WorkspaceTypeSpec;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{
     Catalog, Conversion, ObjectStore, Registry, ServedKey, ServedResource, ServedVersion, StoreRegistry,
-    Subresource, Versions, built_in_resources, is_built_in,
+    StoredObject, Subresource, Versions, built_in_resources, is_built_in,
 };
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
@@ -35,8 +35,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Binding, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, Shard, VirtualWorkspace,
-    VirtualWorkspaces,
+    Binding, BoundSchemas, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces,
+    SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
 };
 
 pub(crate) const MASTER: &str = "master";
@@ -82,6 +82,10 @@ impl TestShard {
         resources.push(Arc::new(logical_clusters(registry.clone())));
         let bindings = custom("apis.kcp.io", "apibindings", "APIBinding", Origin::Custom, registry.clone());
         resources.push(Arc::new(bindings));
+        let origin = Origin::Custom;
+        let schemas =
+            custom("apis.kcp.io", "apiresourceschemas", "APIResourceSchema", origin, registry.clone());
+        resources.push(Arc::new(schemas));
         resources.sort_by(|one, other| one.name.cmp(&other.name));
         let bound = Arc::default();
         let host = TestHost {
@@ -101,6 +105,7 @@ impl TestShard {
             bound,
             exports: Mutex::default(),
             bindings: Mutex::default(),
+            schemas: Mutex::default(),
             writers,
             registry,
         });
@@ -111,6 +116,7 @@ impl TestShard {
         });
         let mut workspaces = Vec::from(workspaces);
         workspaces.push(Box::new(ExportWorkspaces::new(access.clone(), shard.clone())));
+        workspaces.push(Box::new(SchemaWorkspaces::new(access.clone(), shard.clone())));
         let workspaces = VirtualWorkspaces::new(&api, access, workspaces);
         let driven = hub.clone();
         tokio::spawn(async move { driven.run().await });
@@ -317,6 +323,8 @@ pub(crate) struct TestAccess {
     pub(crate) exports: Mutex<Vec<Arc<Export>>>,
     /// By logical cluster and export.
     pub(crate) bindings: Mutex<BTreeMap<(String, String), Arc<Binding>>>,
+    /// Bound schemas by logical cluster.
+    pub(crate) schemas: Mutex<BTreeMap<String, BTreeMap<Arc<str>, Scope>>>,
     /// The users of writes as admission saw them.
     pub(crate) writers: Arc<Mutex<Vec<UserInfo>>>,
     pub(crate) registry: Arc<dyn Registry>,
@@ -400,6 +408,17 @@ impl Exports for TestAccess {
             ("provider", "get", "other") => ["provider", "policy", "get", "other"],
             _ => return false,
         })
+    }
+}
+
+impl BoundSchemas for TestAccess {
+    fn bound(&self, consumer: &Scope) -> Result<BTreeMap<Arc<str>, Scope>, Status> {
+        Ok(self.schemas.lock().get(consumer.as_str()).cloned().unwrap_or_default())
+    }
+
+    fn schema(&self, cluster: &Scope, name: &str) -> Result<Option<StoredObject>, Status> {
+        let resource = ResourceName::new("apis.kcp.io", "apiresourceschemas");
+        self.objects.get(&resource, &Origin::Custom, cluster, None, name)
     }
 }
 
