@@ -113,6 +113,10 @@ impl ExportAuthorizer<'_> {
         attributes: &Attributes<'_>,
         resource: &ResourceName,
     ) -> Result<Option<Authorization>, Status> {
+        // A resource of the export itself takes precedence over a claim of the same name.
+        if self.export.resources.iter().any(|own| own.name == *resource) {
+            return Ok(None);
+        }
         let claimed = claimed_name(resource);
         let claim = self.export.claims.iter().find(|claim| names(claim, &claimed));
         let Some(claim) = claim.filter(|claim| !claim.identity_hash.is_empty()) else { return Ok(None) };

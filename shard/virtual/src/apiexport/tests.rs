@@ -103,6 +103,10 @@ fn names(list: &Value) -> Vec<String> {
         .collect()
 }
 
+fn widget() -> Value {
+    json!({"apiVersion": "example.com/v1alpha1", "kind": "Widget", "metadata": {"name": "w"}})
+}
+
 async fn create_config_map(shard: &TestShard, cluster: &str, name: &str, labels: &Value) {
     let object = json!({"metadata": {"name": name, "labels": labels}});
     shard.create(&format!("/clusters/{cluster}{CONFIG_MAPS}"), object).await;
@@ -132,7 +136,7 @@ async fn the_view_has_exported_and_claimed_resources_and_bindings() {
 async fn exported_objects_of_all_logical_clusters_are_seen() {
     let shard = shard().await;
     for cluster in ["c1", "c2"] {
-        shard.create(&format!("/clusters/{cluster}{WIDGETS}"), json!({"metadata": {"name": "w"}})).await;
+        shard.create(&format!("/clusters/{cluster}{WIDGETS}"), widget()).await;
     }
     let list = shard.get("provider", &format!("{VIEW}/*{WIDGETS}")).await.json();
     assert_eq!(names(&list), ["c1/w", "c2/w"]);
@@ -180,12 +184,11 @@ async fn bindings_to_the_export_are_read() {
         [("c1", "own", "widgets"), ("c2", "own", "widgets"), ("c2", "other", "other")]
     {
         let labels = json!({"internal.apis.kcp.io/export": export_hash("p", export)});
-        shard
-            .create(
-                &format!("/clusters/{cluster}{path}"),
-                json!({"metadata": {"name": name, "labels": labels}}),
-            )
-            .await;
+        let binding = json!({
+            "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIBinding",
+            "metadata": {"name": name, "labels": labels},
+        });
+        shard.create(&format!("/clusters/{cluster}{path}"), binding).await;
     }
     assert_eq!(names(&shard.get("provider", &format!("{VIEW}/*{path}")).await.json()), ["c1/own", "c2/own"]);
     assert_eq!(shard.get("provider", &format!("{VIEW}/c2{path}/own")).await.code, 200);
@@ -196,7 +199,7 @@ async fn bindings_to_the_export_are_read() {
 #[tokio::test(start_paused = true)]
 async fn permissions_of_a_provider() {
     let shard = shard().await;
-    shard.create(&format!("/clusters/c1{WIDGETS}"), json!({"metadata": {"name": "w"}})).await;
+    shard.create(&format!("/clusters/c1{WIDGETS}"), widget()).await;
     create_config_map(&shard, "c1", "m", &claimed(&[])).await;
     let gadgets = "/apis/other.example.com/v1alpha1/gadgets";
     for (user, cluster, method, path, code) in [
@@ -232,8 +235,7 @@ async fn permissions_of_a_provider() {
 #[tokio::test(start_paused = true)]
 async fn a_write_is_that_of_the_provider_with_a_warrant() {
     let shard = shard().await;
-    let created =
-        shard.send("provider", "POST", &format!("{VIEW}/c1{WIDGETS}"), r#"{"metadata":{"name":"w"}}"#).await;
+    let created = shard.send("provider", "POST", &format!("{VIEW}/c1{WIDGETS}"), &widget().to_string()).await;
     assert_eq!(created.code, 201, "{created:?}");
     let writer = shard.shard.writers.lock().last().cloned().unwrap();
     assert_eq!(writer.name, "provider");
