@@ -46,7 +46,7 @@ struct AnchorStatus {
 /// Whether an Anchor holds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 enum Phase {
-    Held,
+    Holding,
     Dragging,
 }
 
@@ -69,7 +69,7 @@ async fn reconcile(request: Request<Anchor>) -> Result<Action, kube::Error> {
         println!("{} is gone", request.key);
         return Ok(Action::AwaitChange);
     };
-    let phase = if anchor.spec.weight >= HOLDING_WEIGHT { Phase::Held } else { Phase::Dragging };
+    let phase = if anchor.spec.weight >= HOLDING_WEIGHT { Phase::Holding } else { Phase::Dragging };
     if reported(&anchor) != Some(phase) {
         report(client, &key, phase).await?;
         println!("{key}: {phase:?}");

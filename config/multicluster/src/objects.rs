@@ -28,10 +28,13 @@ pub struct Objects<K: Resource> {
     urls: SliceUrls,
     endpoints: HashMap<String, Endpoint>,
     next_id: u64,
-    watches: SelectAll<BoxStream<'static, (EndpointId, Result<Event<K>, watcher::Error>)>>,
+    watches: SelectAll<EndpointWatch<K>>,
     view: View<K>,
     ready: VecDeque<Change<K>>,
 }
+
+/// The watch of an endpoint, whose events name it.
+type EndpointWatch<K> = BoxStream<'static, (EndpointId, Result<Event<K>, watcher::Error>)>;
 
 /// An endpoint that is watched. Its watch ends with it.
 struct Endpoint {
@@ -46,12 +49,23 @@ impl Drop for Endpoint {
     }
 }
 
+impl Provider {
+    /// The objects of a resource in all workspaces that have bound it.
+    pub fn objects<K>(&self, resource: &K::DynamicType) -> Objects<K>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K::DynamicType: Clone,
+    {
+        Objects::new(self.clone(), resource.clone())
+    }
+}
+
 impl<K> Objects<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Clone,
 {
-    pub(crate) fn new(provider: Provider, resource: K::DynamicType) -> Self {
+    fn new(provider: Provider, resource: K::DynamicType) -> Self {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", provider.slice()));
         let slice = watch(provider.slices(), only);
         Self {

@@ -4,11 +4,9 @@ use std::fmt;
 
 use http::Uri;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client, Config, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, Config};
 
 use crate::error::Error;
-use crate::objects::Objects;
 
 /// An APIExportEndpointSlice and the credentials for it and its endpoints.
 #[derive(Clone)]
@@ -29,15 +27,6 @@ impl Provider {
         let client = client_at(&config, config.cluster_url.clone())?;
         let slices = Api::all_with(client, &ApiResource::from_gvk(&kind));
         Ok(Self { config, slices, slice: slice.into() })
-    }
-
-    /// The objects of a resource in all workspaces that have bound it.
-    pub fn objects<K>(&self, resource: &K::DynamicType) -> Objects<K>
-    where
-        K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
-        K::DynamicType: Clone,
-    {
-        Objects::new(self.clone(), resource.clone())
     }
 
     pub(crate) fn slices(&self) -> Api<DynamicObject> {

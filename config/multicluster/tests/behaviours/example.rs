@@ -71,9 +71,9 @@ async fn the_example_reports_on_the_objects_of_all_shards() {
     installation.first.with(|anchors| anchors.apply("a", "bow", anchor(9)));
     installation.second.with(|anchors| anchors.apply("b", "bow", anchor(2)));
     let mut program = Program::start(&installation);
-    program.expect(&["a|default/bow: Held", "b|default/bow: Dragging"]).await;
+    program.expect(&["a|default/bow: Holding", "b|default/bow: Dragging"]).await;
     for (server, cluster, phase) in
-        [(&installation.first, "a", "Held"), (&installation.second, "b", "Dragging")]
+        [(&installation.first, "a", "Holding"), (&installation.second, "b", "Dragging")]
     {
         let object = server.with(|anchors| anchors.object(cluster, "bow"));
         assert_eq!(object["status"], json!({ "phase": phase }));
