@@ -3,9 +3,10 @@
 //! Fields are in the order of Kubernetes' Go types, which is their order in JSON. Unknown fields are dropped, `null` is an
 //! absent field, and a field with its zero value is printed only where Go prints it.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::omitted::null_as_default;
 use super::schema::JsonSchema;
 
 /// A CustomResourceDefinition.
@@ -233,18 +234,4 @@ pub(crate) struct SchemaClientConfig<'a> {
     pub url: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub ca_bundle: &'a str,
-}
-
-/// Go's decoder reads `null` as an absent field.
-pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// Whether Go omits a field with `omitempty`.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }

@@ -3,6 +3,7 @@
 mod definition;
 mod documents;
 mod json;
+mod omitted;
 mod schema;
 mod snapshot;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::definition::{is_default, null_as_default};
+use super::omitted::{is_default, null_as_default};
 
 /// Declares a structure whose fields may be absent or `null`, and are printed unless they have the zero value.
 macro_rules! with_omitted_defaults {

@@ -6,7 +6,7 @@ mod audit;
 mod authenticators;
 mod cache;
 #[cfg(test)]
-mod isolation;
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

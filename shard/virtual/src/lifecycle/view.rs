@@ -25,9 +25,9 @@ const MASTERS: &str = "system:masters";
 /// The logical clusters of a view.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Extent {
-    /// All of the shard.
+    /// All logical clusters of the shard.
     EveryCluster,
-    /// One.
+    /// One logical cluster.
     OneCluster,
 }
 

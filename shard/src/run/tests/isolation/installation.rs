@@ -18,9 +18,9 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::super::assembly::ShardParts;
-use super::super::{ANNOTATIONS, CODEC};
 use crate::host::ShardHost;
+use crate::run::assembly::ShardParts;
+use crate::run::{ANNOTATIONS, CODEC};
 
 /// In `system:masters`.
 pub(super) const MASTER: &str = "master";

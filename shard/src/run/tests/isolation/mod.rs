@@ -11,7 +11,7 @@ mod table;
 use self::installation::Installation;
 
 /// The requests and their responses.
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/run/isolation/table.txt");
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/run/tests/isolation/table.txt");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_identity_sees_and_changes_what_the_rules_give_it() {

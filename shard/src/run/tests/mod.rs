@@ -1,0 +1,3 @@
+//! Tests of a whole shard without listeners.
+
+mod isolation;
