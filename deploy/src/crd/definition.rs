@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::omitted::null_as_default;
+use super::omitted::{is_default, null_as_default};
 use super::schema::JsonSchema;
 
 /// A CustomResourceDefinition.
