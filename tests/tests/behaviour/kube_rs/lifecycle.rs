@@ -268,28 +268,41 @@ async fn objects_that_no_controller_acts_on_are_refused() {
     });
     root.create::<Value>(bindings, &binding, &WriteOptions::default()).await.unwrap();
     until_object(&root, bindings, "migrations", |object| object["status"]["phase"] == "Bound").await;
-    for (path, api_version, kind, spec, message) in [
-        (
-            "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices",
-            "apis.kcp.io/v1alpha1",
-            "APIExportEndpointSlice",
-            json!({ "export": { "name": "tenancy.kcp.io", "path": "root" } }),
-            "endpoints of APIExports are not supported yet",
-        ),
-        (
-            "/apis/migration.kcp.io/v1alpha1/logicalclustermigrations",
-            "migration.kcp.io/v1alpha1",
-            "LogicalClusterMigration",
-            json!({ "logicalCluster": "abc", "destinationShard": "shard-1" }),
-            "migrations of logical clusters are not supported yet",
-        ),
-    ] {
-        let object =
-            json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "mine" }, "spec": spec });
-        let refused = root.create::<Value>(path, &object, &WriteOptions::default()).await.unwrap_err();
-        assert_eq!(refused.code(), Some(403), "{refused}");
-        assert!(refused.to_string().contains(message), "{refused}");
-    }
+    let path = "/apis/migration.kcp.io/v1alpha1/logicalclustermigrations";
+    let object = json!({
+        "apiVersion": "migration.kcp.io/v1alpha1", "kind": "LogicalClusterMigration", "metadata": { "name": "mine" },
+        "spec": { "logicalCluster": "abc", "destinationShard": "shard-1" },
+    });
+    let refused = root.create::<Value>(path, &object, &WriteOptions::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Some(403), "{refused}");
+    assert!(
+        refused.to_string().contains("migrations of logical clusters are not supported yet"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_slice_needs_an_export_and_gets_the_url_of_a_shard_with_bindings() {
+    let installation = Installation::start(1).await;
+    let root = installation.admin("/clusters/root");
+    let slices = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices";
+    let slice = |export: &str| {
+        json!({
+            "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": { "name": "mine" },
+            "spec": { "export": { "name": export, "path": "root" } },
+        })
+    };
+    let created = root.create::<Value>(slices, &slice("missing"), &WriteOptions::default()).await;
+    let refused = created.unwrap_err();
+    assert_eq!(refused.code(), Some(403), "{refused}");
+    let message = "unable to create APIExportEndpointSlice: no permission to bind to export root:missing";
+    assert!(refused.to_string().contains(message), "{refused}");
+    root.create::<Value>(slices, &slice("tenancy.kcp.io"), &WriteOptions::default()).await.unwrap();
+    let has_url = |object: &Value| {
+        let url = object["status"]["endpoints"][0]["url"].as_str().unwrap_or_default();
+        url.ends_with("/services/apiexport/root/tenancy.kcp.io")
+    };
+    until_object(&root, slices, "mine", has_url).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
