@@ -23,12 +23,12 @@ pub(crate) struct RuleConversion {
 /// those that it has stay: an APIConversion was valid for its schema when it was written.
 pub(crate) fn set_rules(definition: &mut Value, api_conversion: Option<&Value>) {
     let rules = api_conversion.map(|conversion| &conversion["spec"]).filter(|_| can_have_rules(definition));
-    if let Some(spec) = rules {
-        if let Err(errors) = ApiConversionRules::compile(&json!({"spec": spec}), definition) {
-            let definition = &definition["metadata"]["name"];
-            tracing::warn!(%definition, ?errors, "an APIConversion does not fit its schema");
-            return;
-        }
+    if let Some(spec) = rules
+        && let Err(errors) = ApiConversionRules::compile(&json!({"spec": spec}), definition)
+    {
+        let definition = &definition["metadata"]["name"];
+        tracing::warn!(%definition, ?errors, "an APIConversion does not fit its schema");
+        return;
     }
     match rules {
         Some(spec) => definition["metadata"]["annotations"][CONVERSION] = spec.to_string().into(),

@@ -513,6 +513,5 @@ pub const LISTED: &[Listed] = &[
         at: &["/body/rows*", "/body/items*", "/body/status"],
         reason: Later("Exports: partitions of partition sets."),
     },
-    Listed { place: "g", on: "#87,93,104", at: &["/status"], reason: Later("Exports of workspaces.") },
     Listed { place: "g", on: "#108", at: &["/body/items*"], reason: Later("Exports of workspaces.") },
 ];

@@ -161,10 +161,12 @@ impl Controller for BoundConversions {
             _ => return Ok(ReconcileOutcome::Done),
         }
         let conversion = self.exports.conversion(cluster, name)?;
-        if conversion.is_none() && rules_of(&definition).is_some() && !self.exports.is_local(cluster) {
-            if let Some(remaining) = self.remaining_delay(schema) {
-                return Ok(ReconcileOutcome::RequeueAfter(remaining));
-            }
+        if conversion.is_none()
+            && rules_of(&definition).is_some()
+            && !self.exports.is_local(cluster)
+            && let Some(remaining) = self.remaining_delay(schema)
+        {
+            return Ok(ReconcileOutcome::RequeueAfter(remaining));
         }
         self.missing.lock().remove(schema);
         let mut new = definition.clone();
