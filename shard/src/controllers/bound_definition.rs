@@ -16,8 +16,7 @@ use crate::index::Definitions;
 use crate::names::{BOUND_CRDS, BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS};
 use crate::writes::Writes;
 
-/// The age at which an unused CRD is removed. It is that of kcp: shorter than the time in which a provider expects its schemas to be
-/// cheap to bind again, and longer than any binding takes.
+/// The age at which an unused CRD is removed; that of kcp.
 const MINIMUM_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// Controller of the CRDs in `system:bound-crds`. Keys are UIDs of schemas.

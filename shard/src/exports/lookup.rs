@@ -218,7 +218,7 @@ impl ExportLookup {
         Ok(exports)
     }
 
-    /// Whether a logical cluster is on this shard. Root exists before its LogicalCluster does.
+    /// Whether a logical cluster is on this shard.
     pub(crate) fn is_local(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some()
     }

@@ -1,6 +1,7 @@
 //! The APIBindings of this shard: by logical cluster, by export, and the resources that they bind by identity.
 //!
-//! Bindings of one export mostly bind the same resources, so these are shared. A binding costs some 300 bytes.
+//! Bindings of one export mostly bind the same resources, so these are shared. A binding costs its name, its logical cluster and some
+//! references.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ use crate::workspace::{Service, View, VirtualRequest, VirtualWorkspace};
 
 pub use source::{Binding, Export, Exports};
 
-/// The number of exports whose views are kept: some hundred bytes for each of their resources.
+/// The number of exports whose views are kept.
 const CACHED_VIEWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 
 const APIS_GROUP: &str = "apis.kcp.io";
