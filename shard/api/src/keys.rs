@@ -32,6 +32,8 @@ pub mod annotation {
     pub const MIGRATING: &str = "internal.kcp.io/migrating";
     /// Owner (APIBinding or CRD) of each resource of a logical cluster, as a JSON object.
     pub const RESOURCE_BINDINGS: &str = "internal.apis.kcp.io/resource-bindings";
+    /// Prefix of the annotations of an APIExport that its APIBindings have, too.
+    pub const EXTRA_PREFIX: &str = "extra.apis.kcp.io/";
     /// Comma-separated reasons to copy an object to the cache server.
     pub const REPLICATE: &str = "internal.kcp.io/replicate";
     /// Any value on a Shard excludes it from scheduling of new workspaces.

@@ -41,7 +41,9 @@ pub use naming::{
     life_cycle_labels, owner_annotation, username_only_owner_annotation, virtual_workspace_url,
     workspace_url,
 };
-pub use partial::{PartialLogicalCluster, PartialOwner, PartialWorkspace};
+pub use partial::{
+    PartialBinding, PartialBoundResource, PartialLogicalCluster, PartialOwner, PartialWorkspace,
+};
 pub use permission_claims::{
     InvalidRequirement, SelectorRefusal, accepted_claim, admit_by_selector, claimed_group,
     has_stored_objects, permits_verb, permitted_verbs,

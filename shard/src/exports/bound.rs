@@ -1,6 +1,6 @@
 //! The status of APIBindings, and the locks of their resources.
 
-use fairlead_api::{Condition, condition_type, finalizer};
+use fairlead_api::{Condition, annotation, condition_type, finalizer};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use crate::resource_locks::{ResourceLock, ResourceLocks};
 /// An APIBinding with the finalizer, status and conditions of one that is bound to all resources of an export.
 pub(crate) fn as_bound(mut binding: Value, export: &PublishedExport, now: Timestamp) -> Value {
     add_finalizer(&mut binding);
+    record_extra_annotations(&mut binding, Some(export));
     record_export(&mut binding, export);
     record_resources(&mut binding, export, &export.schemas);
     let mut conditions = fairlead_api::conditions_of(&binding);
@@ -43,6 +44,23 @@ pub(crate) fn add_finalizer(binding: &mut Value) {
         Some(all) if all.iter().any(|one| one == finalizer::API_BINDING) => {}
         Some(all) => all.push(finalizer::API_BINDING.into()),
         None => *finalizers = json!([finalizer::API_BINDING]),
+    }
+}
+
+/// Gives a binding the annotations of its export that start with [`annotation::EXTRA_PREFIX`], and no others of this prefix. A
+/// binding without an export has none.
+pub(crate) fn record_extra_annotations(binding: &mut Value, export: Option<&PublishedExport>) {
+    let metadata = &mut binding["metadata"];
+    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        annotations.retain(|key, _| !key.starts_with(annotation::EXTRA_PREFIX));
+    }
+    for (key, value) in export.into_iter().flat_map(PublishedExport::extra_annotations) {
+        metadata["annotations"][key] = value.into();
+    }
+    if metadata["annotations"].as_object().is_none_or(serde_json::Map::is_empty)
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.remove("annotations");
     }
 }
 

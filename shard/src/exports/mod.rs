@@ -6,7 +6,8 @@ mod published;
 mod root;
 
 pub(crate) use bound::{
-    add_finalizer, as_bound, locks_of, record_claims, record_export, record_resources, set_claim_conditions,
+    add_finalizer, as_bound, locks_of, record_claims, record_export, record_extra_annotations,
+    record_resources, set_claim_conditions,
 };
 pub(crate) use lookup::ExportLookup;
 pub(crate) use published::{PublishedExport, PublishedSchema};

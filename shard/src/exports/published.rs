@@ -83,6 +83,13 @@ impl PublishedExport {
         self.object["spec"]["permissionClaims"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// The annotations of the export that its bindings have, too.
+    pub(crate) fn extra_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.object["metadata"]["annotations"].as_object();
+        let extra = all.into_iter().flatten().filter(|(key, _)| key.starts_with(annotation::EXTRA_PREFIX));
+        extra.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+    }
+
     /// Whether roles in its logical cluster limit what users may do with its resources.
     pub(crate) fn has_maximal_policy(&self) -> bool {
         self.object["spec"]["maximalPermissionPolicy"]["local"].is_object()

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fairlead_api::PartialBinding;
 use fairlead_apiserver::hub::{Hub, InvalidatedWatches, ObjectEvent};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::{Scope, ScopeSelector};
@@ -12,7 +13,6 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Deserialize;
 
 use crate::names::{API_BINDINGS, CUSTOM};
 
@@ -217,19 +217,16 @@ impl BindingIndex {
     }
 
     fn load(&self, cluster: &str, json: &[u8]) {
-        match serde_json::from_slice::<Wire>(json) {
-            Ok(wire) => {
-                let name = wire.metadata.name.clone();
-                self.put(cluster, &name, Some(wire));
-            }
+        match PartialBinding::decode(json) {
+            Ok(binding) => self.put(cluster, &binding.name.clone(), Some(binding)),
             Err(error) => tracing::error!(cluster, %error, "a stored APIBinding cannot be read"),
         }
     }
 
-    fn put(&self, cluster: &str, name: &str, wire: Option<Wire>) {
+    fn put(&self, cluster: &str, name: &str, binding: Option<PartialBinding<'_>>) {
         let (before, after) = {
             let mut state = self.state.write();
-            let after = wire.map(|wire| Arc::new(state.facts(cluster, wire)));
+            let after = binding.map(|binding| Arc::new(state.facts(cluster, binding)));
             let before = state.replace(cluster, name, after.clone());
             (before, after)
         };
@@ -242,29 +239,29 @@ impl BindingIndex {
 }
 
 impl State {
-    fn facts(&mut self, cluster: &str, wire: Wire) -> BindingFacts {
-        let export = wire.spec.reference.export;
-        let hash = match wire.metadata.labels.export {
-            Some(hash) => hash,
+    fn facts(&mut self, cluster: &str, binding: PartialBinding<'_>) -> BindingFacts {
+        let path = &*binding.export_path;
+        let hash = match binding.export_hash {
+            Some(hash) => hash.into_owned(),
             None => fairlead_names::export_hash(
-                if export.path.is_empty() { cluster } else { &export.path },
-                &export.name,
+                if path.is_empty() { cluster } else { path },
+                &binding.export_name,
             ),
         };
-        let resources = wire.status.bound_resources.into_iter().map(|bound| BoundResource {
+        let resources = binding.resources.iter().map(|bound| BoundResource {
             name: ResourceName::new(&bound.group, &bound.resource),
-            schema: bound.schema.uid.into(),
-            identity: self.texts.share(bound.schema.identity_hash.into()),
+            schema: (*bound.schema).into(),
+            identity: self.texts.share((*bound.identity).into()),
         });
         let resources: Arc<[BoundResource]> = resources.collect();
-        let export_cluster = Some(wire.status.api_export_cluster_name).filter(|name| !name.is_empty());
+        let export_cluster = Some(&*binding.export_cluster).filter(|name| !name.is_empty());
         BindingFacts {
-            name: wire.metadata.name.into(),
+            name: (*binding.name).into(),
             export_cluster: export_cluster.map(|name| self.texts.share(name.into())),
-            export_path: self.texts.share(export.path.into()),
-            export_name: self.texts.share(export.name.into()),
+            export_path: self.texts.share(path.into()),
+            export_name: self.texts.share((*binding.export_name).into()),
             export_hash: self.texts.share(hash.into()),
-            is_deleted: wire.metadata.deletion_timestamp.is_some(),
+            is_deleted: binding.is_deleted,
             resources: self.resources.share(resources),
         }
     }
@@ -368,72 +365,6 @@ fn redefined(before: &[BoundResource], after: &[BoundResource]) -> Vec<BoundReso
             .any(|old| old.name == new.name && old.identity == new.identity && old.schema != new.schema)
     };
     after.iter().filter(has_changed).cloned().collect()
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireSpec,
-    #[serde(default)]
-    status: WireStatus,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMetadata {
-    name: String,
-    #[serde(default)]
-    labels: WireLabels,
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct WireLabels {
-    #[serde(rename = "internal.apis.kcp.io/export")]
-    export: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct WireSpec {
-    #[serde(default)]
-    reference: WireReference,
-}
-
-#[derive(Default, Deserialize)]
-struct WireReference {
-    #[serde(default)]
-    export: WireExport,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireExport {
-    path: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    api_export_cluster_name: String,
-    bound_resources: Vec<WireBound>,
-}
-
-#[derive(Deserialize)]
-struct WireBound {
-    #[serde(default)]
-    group: String,
-    resource: String,
-    schema: WireSchema,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSchema {
-    #[serde(rename = "UID")]
-    uid: String,
-    identity_hash: String,
 }
 
 #[cfg(test)]

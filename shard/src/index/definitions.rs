@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use fairlead_api::PartialBinding;
 use fairlead_apiserver::hub::{Hub, InvalidatedWatches, ObjectChange, ObjectEvent};
 use fairlead_apiserver::registry::{
     Catalog, CatalogKey, ObjectStore, Registry, ServedResource, StoredObject,
@@ -17,7 +18,6 @@ use fairlead_schema::crd::{CrdNames, has_condition};
 use fairlead_schema::names::NameRule;
 use fairlead_store::{Expect, Mutation, Revision};
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::bindings::BindingIndex;
@@ -181,8 +181,7 @@ impl Definitions {
         let uid = text(&schema["metadata"]["uid"]);
         let name =
             ResourceName::new(&text(&schema["spec"]["group"]), &text(&schema["spec"]["names"]["plural"]));
-        let wire = WireSchema { uid, identity_hash: identity.to_string() };
-        if let Some(bound) = self.bound_resource(&name, &wire)? {
+        if let Some(bound) = self.bound_resource(&name, &uid, identity)? {
             return Ok(Some(bound.served));
         }
         let Ok(definition) = fairlead_api::bound_crd(schema, cluster) else { return Ok(None) };
@@ -361,28 +360,26 @@ impl Definitions {
         let mut bound = Vec::new();
         for stored in self.objects.list(&API_BINDINGS, &CUSTOM, &one, None)? {
             let (binding, revision) = (stored.object, stored.revision);
-            let Ok(binding) = serde_json::from_slice::<WireBinding>(binding.as_object().json()) else {
-                continue;
-            };
+            let Ok(binding) = PartialBinding::decode(binding.as_object().json()) else { continue };
             let owner = Arc::new(BindingOfResource {
-                name: binding.metadata.name,
+                name: binding.name.into_owned(),
                 revision,
                 export: Arc::new(BoundExport {
-                    cluster: binding.status.api_export_cluster_name,
-                    name: binding.spec.reference.export.name,
+                    cluster: binding.export_cluster.into_owned(),
+                    name: binding.export_name.into_owned(),
                 }),
             });
-            for wire in binding.status.bound_resources {
-                let name = ResourceName::new(&wire.group, &wire.resource);
+            for schema in binding.resources {
+                let name = ResourceName::new(&schema.group, &schema.resource);
                 if resources.iter().any(|resource| resource.name == name) {
                     continue;
                 }
-                let Some(mut resource) = self.bound_resource(&name, &wire.schema)? else {
+                let Some(mut resource) = self.bound_resource(&name, &schema.schema, &schema.identity)? else {
                     tracing::warn!(cluster = scope.as_str(), %name, "a bound resource has no definition on this shard");
                     continue;
                 };
                 // A binding that is being deleted permits no creates.
-                if binding.metadata.deletion_timestamp.is_some() {
+                if binding.is_deleted {
                     resource.served = Arc::new(resource.served.without(Verb::Create));
                 }
                 resources.push(resource.served.clone());
@@ -420,16 +417,17 @@ impl Definitions {
     fn bound_resource(
         &self,
         name: &ResourceName,
-        schema: &WireSchema,
+        schema: &str,
+        identity: &str,
     ) -> Result<Option<ResolvedBinding>, Status> {
         let exported = self.exported.load();
-        let identity: Arc<str> = schema.identity_hash.as_str().into();
+        let identity: Arc<str> = identity.into();
         let origin = Origin::Identity(Arc::clone(&identity));
         let own = exported.iter().flat_map(|all| all.iter());
         if let Some(own) = own.into_iter().find(|own| own.name == *name && own.origin == origin) {
             return Ok(Some(ResolvedBinding { served: Arc::clone(own), definition: None }));
         }
-        let bound = self.bound.get(&schema.uid, &identity, &self.compiled)?;
+        let bound = self.bound.get(schema, &identity, &self.compiled)?;
         Ok(bound.map(|bound| ResolvedBinding { served: Arc::clone(&bound.0), definition: Some(bound) }))
     }
 
@@ -578,61 +576,4 @@ fn changed_definition(event: &ObjectEvent) -> Vec<InvalidatedWatches> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = ResourceName::new(&text(&old["spec"]["group"]), &text(&old["spec"]["names"]["plural"]));
     vec![InvalidatedWatches { scope: Some(Scope::new(&event.scope)), resource, origin: Origin::Custom }]
-}
-
-#[derive(Deserialize)]
-struct WireBinding {
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireSpec,
-    #[serde(default)]
-    status: WireStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireSpec {
-    reference: WireReference,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireReference {
-    export: WireExport,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireExport {
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMetadata {
-    name: String,
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    api_export_cluster_name: String,
-    bound_resources: Vec<WireBound>,
-}
-
-#[derive(Deserialize)]
-struct WireBound {
-    #[serde(default)]
-    group: String,
-    resource: String,
-    schema: WireSchema,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSchema {
-    #[serde(rename = "UID", default)]
-    uid: String,
-    identity_hash: String,
 }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{Plan, name_of};
 use crate::controller_runtime::ReconcileOutcome;
 use crate::exports::{
-    PublishedExport, PublishedSchema, add_finalizer, record_claims, record_export, record_resources,
-    set_claim_conditions,
+    PublishedExport, PublishedSchema, add_finalizer, record_claims, record_export, record_extra_annotations,
+    record_resources, set_claim_conditions,
 };
 use crate::resource_locks::{ResourceLock, ResourceLocks};
 
@@ -89,6 +89,7 @@ impl BindingState {
         let reference = &self.binding["spec"]["reference"]["export"];
         let path = reference["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(context.cluster);
         let shown = format!("{path}|{}", reference["name"].as_str().unwrap_or_default());
+        record_extra_annotations(&mut self.binding, context.export);
         let Some(export) = context.export else {
             return self.invalid_export(
                 Severity::Error,

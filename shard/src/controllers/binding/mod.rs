@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_api::LOGICAL_CLUSTER_NAME;
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialBinding};
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
@@ -22,7 +22,6 @@ use fairlead_schema::FieldPath;
 use fairlead_schema::crd::{CrdNames, CrdSpec, has_condition};
 use fairlead_store::Range;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
 use self::bind::{BindContext, NameHolder, NameOwner, bind};
@@ -99,22 +98,36 @@ impl Bindings {
         keys
     }
 
-    /// Whether a binding is bound to the current resources and claims of its export, and not being deleted. Bindings are created in this
-    /// state with a workspace, and mostly stay in it.
+    /// Whether a binding is bound to the current resources and claims of its export, has the export's annotations, and is not being
+    /// deleted. Bindings are created in this state with a workspace, and mostly stay in it.
     fn is_settled(&self, cluster: &str, json: &[u8]) -> bool {
-        let Ok(binding) = serde_json::from_slice::<WireBinding>(json) else { return false };
-        if binding.metadata.deletion_timestamp.is_some() || binding.status.phase != "Bound" {
+        let Ok(binding) = PartialBinding::decode(json) else { return false };
+        if binding.is_deleted || binding.phase != "Bound" {
             return false;
         }
-        let reference = &binding.spec.reference.export;
-        let path = if reference.path.is_empty() { cluster } else { &reference.path };
-        let Ok(Some(export)) = self.exports.find(path, &reference.name) else { return false };
-        let bound = &binding.status.bound_resources;
-        let is_bound = |schema: &PublishedSchema| bound.iter().any(|bound| *bound.schema.uid == *schema.uid);
+        let path = if binding.export_path.is_empty() { cluster } else { &binding.export_path };
+        let Ok(Some(export)) = self.exports.find(path, &binding.export_name) else { return false };
+        let is_bound =
+            |schema: &PublishedSchema| binding.resources.iter().any(|bound| bound.schema == *schema.uid);
         export.missing_schema.is_none()
             && export.schemas.iter().all(is_bound)
-            && binding.status.export_permission_claims == export.claims()
+            && has_claims(&binding, &export)
+            && has_extra_annotations(&binding, &export)
     }
+}
+
+/// Whether the status of a binding has the claims of its export.
+fn has_claims(binding: &PartialBinding<'_>, export: &PublishedExport) -> bool {
+    let Some(claims) = binding.export_claims else { return export.claims().is_empty() };
+    serde_json::from_str::<Vec<Value>>(claims.get()).is_ok_and(|claims| claims == export.claims())
+}
+
+/// Whether the extra annotations of a binding are those of its export.
+fn has_extra_annotations(binding: &PartialBinding<'_>, export: &PublishedExport) -> bool {
+    let own = &binding.extra_annotations;
+    let mut of_export = export.extra_annotations();
+    own.len() == export.extra_annotations().count()
+        && of_export.all(|(key, value)| own.iter().any(|(name, text)| name == key && text == value))
 }
 
 #[async_trait]
@@ -323,60 +336,6 @@ fn name_of(object: &Value) -> Option<&str> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-#[derive(Deserialize)]
-struct WireBinding {
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: WireSpec,
-    #[serde(default)]
-    status: WireStatus,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMetadata {
-    #[serde(default)]
-    deletion_timestamp: Option<serde::de::IgnoredAny>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireSpec {
-    reference: WireReference,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireReference {
-    export: WireExport,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireExport {
-    path: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    phase: String,
-    bound_resources: Vec<WireBound>,
-    export_permission_claims: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct WireBound {
-    schema: WireSchema,
-}
-
-#[derive(Deserialize)]
-struct WireSchema {
-    #[serde(rename = "UID", default)]
-    uid: String,
 }
 
 #[cfg(test)]

@@ -43,6 +43,48 @@ async fn a_binding_to_the_current_resources_is_settled() {
         |binding| binding["status"]["exportPermissionClaims"] = json!([{"resource": "secrets"}])
     ));
     assert!(!changed(|binding| binding["spec"]["reference"]["export"]["name"] = "unknown".into()));
+    assert!(!changed(|binding| binding["metadata"]["annotations"] = json!({"extra.apis.kcp.io/a": "old"})));
+    assert!(changed(|binding| binding["metadata"]["annotations"] = json!({"example.com/a": "own"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_has_the_extra_annotations_of_its_export() {
+    let shard = Shard::start().await;
+    let mut export = PublishedExport::clone(shard.root_exports.get("tenancy.kcp.io").unwrap());
+    let annotated = |annotations: Value| {
+        let mut binding = binding("mine");
+        binding["metadata"]["annotations"] = annotations;
+        binding
+    };
+    let annotations_after = |binding: &Value, export: Option<&PublishedExport>| {
+        let plan = bind(binding, &context(export), Timestamp::UNIX_EPOCH);
+        plan.binding.unwrap()["metadata"]["annotations"].clone()
+    };
+    let mut object = (*export.object).clone();
+    object["metadata"]["annotations"] =
+        json!({"extra.apis.kcp.io/docs": "new", "extra.apis.kcp.io/b": "b", "example.com/own": "x"});
+    let plain = export.clone();
+    export.object = Arc::new(object);
+    let old = json!({"extra.apis.kcp.io/docs": "old", "extra.apis.kcp.io/gone": "", "example.com/mine": "y"});
+    for (before, export, after) in [
+        (
+            old.clone(),
+            Some(&export),
+            json!({
+                "example.com/mine": "y", "extra.apis.kcp.io/b": "b", "extra.apis.kcp.io/docs": "new",
+            }),
+        ),
+        (old.clone(), Some(&plain), json!({"example.com/mine": "y"})),
+        (old, None, json!({"example.com/mine": "y"})),
+        (json!({"extra.apis.kcp.io/gone": ""}), Some(&plain), Value::Null),
+        (Value::Null, Some(&export), json!({"extra.apis.kcp.io/b": "b", "extra.apis.kcp.io/docs": "new"})),
+    ] {
+        assert_eq!(annotations_after(&annotated(before), export), after);
+    }
+    let bound = bind(&binding("mine"), &context(Some(&export)), Timestamp::UNIX_EPOCH).binding.unwrap();
+    let decoded = bound.to_string();
+    let decoded = PartialBinding::decode(decoded.as_bytes()).unwrap();
+    assert!(has_extra_annotations(&decoded, &export) && !has_extra_annotations(&decoded, &plain));
 }
 
 #[tokio::test(start_paused = true)]

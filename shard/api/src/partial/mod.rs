@@ -3,10 +3,13 @@
 //! Cost: one scan of the bytes. Text is borrowed unless it contains JSON escapes. All other fields (managedFields above all)
 //! are skipped without being built.
 
+mod binding;
+
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
+pub use self::binding::{PartialBinding, PartialBoundResource};
 use crate::Phase;
 
 /// The fields of a Workspace that an index needs.
