@@ -12,4 +12,5 @@ mod kcp_flags;
 mod kube_rs;
 mod kubectl;
 mod python;
+mod sharing;
 mod wire;

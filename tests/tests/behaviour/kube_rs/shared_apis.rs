@@ -10,22 +10,20 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::config;
-use crate::installation::{Installation, until_object, within};
+use crate::installation::{Installation, within};
+use crate::sharing::{bind, one_version, publish};
 
-const SCHEMAS: &str = "/apis/apis.kcp.io/v1alpha1/apiresourceschemas";
-const EXPORTS: &str = "/apis/apis.kcp.io/v1alpha2/apiexports";
-const BINDINGS: &str = "/apis/apis.kcp.io/v1alpha2/apibindings";
 const ANCHORS: &str = "/apis/harbour.example.com/v1/namespaces/default/anchors";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_of_all_shards_appear_once_each_through_restarts_of_every_server() {
     let mut installation = Installation::start(2).await;
     let provider = installation.workspace("root", "harbour", "root").await;
-    publish(&installation, &provider).await;
+    publish(&installation, &provider, one_version(), json!([])).await;
     let mut consumers = Vec::new();
     for (name, shard) in [("near", "root"), ("far", "shard-1")] {
         let consumer = installation.workspace("root", name, shard).await;
-        bind(&installation, &consumer).await;
+        bind(&installation, &consumer, json!([])).await;
         consumers.push(consumer);
     }
     let mut changes = follow(&installation, &provider).await;
@@ -83,41 +81,6 @@ async fn follow(installation: &Installation, provider: &str) -> Changes {
         }
     });
     Changes(changes)
-}
-
-async fn publish(installation: &Installation, provider: &str) {
-    let admin = installation.admin(provider);
-    let schema = json!({
-        "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
-        "metadata": { "name": "v1.anchors.harbour.example.com" },
-        "spec": {
-            "group": "harbour.example.com", "scope": "Namespaced",
-            "names": { "plural": "anchors", "singular": "anchor", "kind": "Anchor", "listKind": "AnchorList" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "type": "object" } }],
-        },
-    });
-    let resource = json!({
-        "group": "harbour.example.com", "name": "anchors", "schema": "v1.anchors.harbour.example.com",
-        "storage": { "crd": {} },
-    });
-    let export = json!({
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport",
-        "metadata": { "name": "harbour" }, "spec": { "resources": [resource] },
-    });
-    for (collection, object) in [(SCHEMAS, schema), (EXPORTS, export)] {
-        admin.create::<Value>(collection, &object, &WriteOptions::default()).await.unwrap();
-    }
-    until_object(&admin, EXPORTS, "harbour", |export| export["status"]["identityHash"].is_string()).await;
-}
-
-async fn bind(installation: &Installation, consumer: &str) {
-    let admin = installation.admin(consumer);
-    let binding = json!({
-        "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": { "name": "harbour" },
-        "spec": { "reference": { "export": { "path": "root:harbour", "name": "harbour" } } },
-    });
-    admin.create::<Value>(BINDINGS, &binding, &WriteOptions::default()).await.unwrap();
-    until_object(&admin, BINDINGS, "harbour", |binding| binding["status"]["phase"] == "Bound").await;
 }
 
 async fn create(installation: &Installation, consumer: &str, name: &str) {
