@@ -27,8 +27,9 @@ async fn the_ten_lines_of_the_readme_work() {
         let output = within("the ten lines", lines.output()).await.unwrap();
         let printed = printed(output.status.success(), &output.stdout, &output.stderr);
         for part in [
+            "apiexport.apis.kcp.io/ships created",
+            "ships created and bound.",
             "role.rbac.authorization.k8s.io/pilot created",
-            "ships.harbour.example.com condition met",
             "ship.harbour.example.com/argo created",
             "argo   4         roads",
             "argo   4         quay",
