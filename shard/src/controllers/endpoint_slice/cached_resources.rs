@@ -31,7 +31,7 @@ pub(crate) struct CachedReferences {
     replicated: Mutex<FxHashMap<Box<str>, BTreeSet<Box<str>>>>,
 }
 
-/// What a slice refers to.
+/// The result of the look-up of a slice's references.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Referenced {
     pub(super) has_cached_resource: bool,
@@ -44,7 +44,7 @@ impl CachedReferences {
         Self { objects, exports, global, slices: Mutex::default(), replicated: Mutex::default() }
     }
 
-    /// What a slice refers to. The reference is known before the look-up, so no later event is missed.
+    /// Looks up the references of a slice. The reference is known before the look-up, so no later event is missed.
     ///
     /// # Errors
     /// 500 if the store cannot be read.
