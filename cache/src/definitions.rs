@@ -181,7 +181,7 @@ fn resource_without_schema(spec: &CrdSpec, registry: Arc<dyn Registry>) -> Optio
 }
 
 /// Stores a copy as its writer sends it, including its status.
-struct CopyStrategy;
+pub(crate) struct CopyStrategy;
 
 impl Strategy for CopyStrategy {
     fn prepare_create(&self, _object: &mut Value) {}

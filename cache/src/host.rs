@@ -19,6 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use rustc_hash::FxHashMap;
 
+use crate::cached_resources::CachedResources;
 use crate::path;
 
 /// The group whose members are allowed every request; all other users are denied.
@@ -77,18 +78,31 @@ pub(crate) struct CacheHost {
     access: CacheAccess,
     catalog: Arc<Catalog>,
     by_name: FxHashMap<ResourceName, Arc<ServedResource>>,
+    cached: Arc<CachedResources>,
     metrics: Metrics,
     version: Bytes,
 }
 
 impl CacheHost {
-    /// Serves `resources` to clients that `access` authenticates as members of [`MASTERS`].
-    pub(crate) fn new(access: CacheAccess, resources: Vec<Arc<ServedResource>>, metrics: Metrics) -> Self {
+    /// Serves `resources`, and those of ClusterCachedResources, to clients that `access` authenticates as members of [`MASTERS`].
+    pub(crate) fn new(
+        access: CacheAccess,
+        resources: Vec<Arc<ServedResource>>,
+        cached: Arc<CachedResources>,
+        metrics: Metrics,
+    ) -> Self {
         let by_name =
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
         // The catalog never changes while the process runs.
         let catalog = Arc::new(Catalog::new(resources));
-        Self { access, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
+        Self {
+            access,
+            catalog,
+            by_name,
+            cached,
+            metrics,
+            version: fairlead_apiserver::version_document(BUILD),
+        }
     }
 }
 
@@ -167,11 +181,14 @@ impl Host for CacheHost {
 
     fn resolve(
         &self,
-        _scopes: &ScopeSelector,
+        scopes: &ScopeSelector,
         wanted: &RequestedResource<'_>,
     ) -> Result<Option<Arc<ServedResource>>, Status> {
-        // Resources are not served under an identity yet (ClusterCachedResources).
-        Ok(self.by_name.get(wanted.name).filter(|_| wanted.identity.is_none()).cloned())
+        Ok(match self.by_name.get(wanted.name) {
+            // The server's own resources have no identity.
+            Some(own) => wanted.identity.is_none().then(|| Arc::clone(own)),
+            None => self.cached.resolve(scopes, wanted),
+        })
     }
 
     fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {

@@ -9,6 +9,7 @@
 //! resources.
 
 mod bootstrap;
+mod cached_resources;
 mod definitions;
 mod host;
 mod path;

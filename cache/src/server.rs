@@ -13,6 +13,7 @@ use fairlead_store::{FollowError, Mutation, Store};
 use serde_json::Value;
 
 use crate::bootstrap::write_definitions;
+use crate::cached_resources::CachedResources;
 use crate::definitions::{is_built_in, served_resources};
 use crate::host::{CacheAccess, CacheHost, ClientAuthentication};
 
@@ -116,10 +117,11 @@ async fn api_server(
     write_definitions(&objects).await?;
     let hub = Hub::new(store, KEYS, HubOptions::default());
     let registry: Arc<dyn Registry> =
-        Arc::new(StoreRegistry::replica(objects, hub.clone(), Arc::new(NoAdmission)));
+        Arc::new(StoreRegistry::replica(objects.clone(), hub.clone(), Arc::new(NoAdmission)));
+    let cached = CachedResources::follow(&objects, &hub, Arc::clone(&registry))?;
     let resources = served_resources(&registry)
         .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
-    let host = CacheHost::new(access, resources, metrics.clone());
+    let host = CacheHost::new(access, resources, cached, metrics.clone());
     Ok((Arc::new(ApiServer::new(host, SCOPE_ANNOTATIONS, address, request_metrics)), hub))
 }
 

@@ -17,6 +17,8 @@ resources! {
     API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
     API_EXPORTS = "apis.kcp.io" / "apiexports";
     API_RESOURCE_SCHEMAS = "apis.kcp.io" / "apiresourceschemas";
+    CLUSTER_CACHED_RESOURCES = "cache.kcp.io" / "clustercachedresources";
+    CLUSTER_CACHED_RESOURCE_ENDPOINT_SLICES = "cache.kcp.io" / "clustercachedresourceendpointslices";
     CLUSTER_ROLES = "rbac.authorization.k8s.io" / "clusterroles";
     CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" / "clusterrolebindings";
     CONFIG_MAPS = "" / "configmaps";

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 
 mod access;
+mod cached_resources;
 mod copies;
 mod process;
 mod serving;

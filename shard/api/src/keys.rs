@@ -38,6 +38,10 @@ pub mod annotation {
     pub const REPLICATE: &str = "internal.kcp.io/replicate";
     /// Any value on a Shard excludes it from scheduling of new workspaces.
     pub const UNSCHEDULABLE: &str = "experimental.core.kcp.io/unschedulable";
+    /// Kind of the objects that a ClusterCachedResource publishes.
+    pub const CACHED_RESOURCE_KIND: &str = "cache.kcp.io/resource-kind";
+    /// Scope of these objects, `Cluster` or `Namespaced`.
+    pub const CACHED_RESOURCE_SCOPE: &str = "cache.kcp.io/resource-scope";
     /// Present on the CRD of a bound schema.
     pub const BOUND_CRD: &str = "apis.kcp.io/bound-crd";
     /// Logical cluster of the schema behind a bound CRD.
@@ -92,6 +96,8 @@ pub mod finalizer {
     pub const LOGICAL_CLUSTER: &str = "core.kcp.io/logicalcluster-deletion";
     /// On a LogicalCluster: removed once all terminators are done.
     pub const HAS_TERMINATORS: &str = "kcp.io/has-terminators";
+    /// On a ClusterCachedResource: removed once its copies are deleted.
+    pub const CACHED_RESOURCE: &str = "cache.kcp.io/clustercachedresource";
     /// On an APIBinding: removed once the bound objects are deleted.
     pub const API_BINDING: &str = "apis.kcp.io/apibinding-finalizer";
 }
@@ -146,6 +152,10 @@ pub mod condition_type {
     pub const BINDING_RESOURCE_DELETE_SUCCESS: &str = "BindingResourceDeleteSuccess";
     /// An export's identity is known and unchanged.
     pub const IDENTITY_VALID: &str = "IdentityValid";
+    /// A ClusterCachedResource, or the one that an endpoint slice refers to, is usable.
+    pub const RESOURCE_VALID: &str = "ResourceValid";
+    /// Objects of a ClusterCachedResource are copied to the cache server.
+    pub const REPLICATION_STARTED: &str = "ReplicationStarted";
     /// URLs of virtual workspaces are published.
     pub const VIRTUAL_WORKSPACE_URLS_READY: &str = "VirtualWorkspaceURLsReady";
     /// The partition of an endpoint slice is usable.

@@ -9,6 +9,7 @@ mod api_conversion;
 mod api_export;
 mod api_export_endpoint_slice;
 mod api_resource_schema;
+mod cached_resource;
 mod certificate_signing_request;
 mod conversion_annotations;
 mod custom_resource_definition;
@@ -156,9 +157,11 @@ impl Admission for ShardAdmission {
             ("apis.kcp.io", "apiresourceschemas") => api_resource_schema::validate(write, object, old)?,
             ("apis.kcp.io", "apiexports") => api_export::validate(write, object)?,
             ("apis.kcp.io", "apiconversions") => self.validate_api_conversion(write, object)?,
-            ("cache.kcp.io", _) if !is_master(write) => {
-                let message = "publishing objects from workspaces is not supported yet";
-                return Err(forbidden(write, message));
+            ("cache.kcp.io", "clustercachedresources") if old.is_none() => {
+                self.validate_cached_resource(write, object)?;
+            }
+            ("cache.kcp.io", "cachedobjects") if !is_master(write) => {
+                return Err(forbidden(write, "CachedObjects are not supported"));
             }
             ("apis.kcp.io", "apiexportendpointslices") => {
                 self.validate_api_export_endpoint_slice(write, object, old).await?;
@@ -202,7 +205,9 @@ impl ShardAdmission {
     fn set_path_annotation(&self, write: &AdmissionRequest<'_>, object: &mut Value) -> Result<(), Status> {
         let always = matches!(
             resource_of(write),
-            ("apis.kcp.io", "apiexports" | "apibindings") | ("tenancy.kcp.io", "workspacetypes")
+            ("apis.kcp.io", "apiexports" | "apibindings")
+                | ("cache.kcp.io", "clustercachedresources")
+                | ("tenancy.kcp.io", "workspacetypes")
         );
         let has_path = object["metadata"]["annotations"][annotation::PATH].is_string();
         let is_cluster = resource_of(write) == ("core.kcp.io", "logicalclusters");

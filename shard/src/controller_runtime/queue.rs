@@ -86,6 +86,22 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// Adds a key after a pause, unless it is queued or becomes ready earlier. Events that come often then cause one reconciliation for
+    /// each pause.
+    pub(crate) fn add_later(&self, key: K, pause: Duration) {
+        {
+            let mut state = self.state.lock();
+            if state.queued.contains(&key) || state.due.contains_key(&key) {
+                return;
+            }
+            state.sequence += 1;
+            let at = (Instant::now() + pause, state.sequence);
+            state.due.insert(key.clone(), at);
+            state.delayed.insert(at, key);
+        }
+        self.changed.notify_one();
+    }
+
     /// Takes the next key. The caller must return it with [`done`](Self::done).
     pub(crate) async fn take(&self) -> K {
         loop {
@@ -215,6 +231,22 @@ impl<K: Clone + Eq + Hash> State<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_are_added_later_are_taken_once_after_the_pause() {
+        let queue = Queue::new();
+        let start = Instant::now();
+        for _ in 0..3 {
+            queue.add_later("a", Duration::from_secs(2));
+        }
+        queue.add("b");
+        queue.add_later("b", Duration::from_secs(1));
+        assert_eq!(queue.take().await, "b");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        queue.done("b", ReconcileOutcome::Done);
+        assert_eq!(queue.take().await, "a");
+        assert_eq!((start.elapsed(), queue.len()), (Duration::from_secs(2), 1));
+    }
 
     #[tokio::test]
     async fn groups_take_turns() {

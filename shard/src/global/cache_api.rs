@@ -1,5 +1,7 @@
 //! Paths of the cache server's API.
 
+use std::borrow::Cow;
+
 use fairlead_names::ResourceName;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -9,12 +11,20 @@ pub(crate) struct CacheResource {
     /// Group and plural name.
     pub(crate) name: ResourceName,
     /// The version in which replicas are written and read.
-    pub(crate) version: &'static str,
+    pub(crate) version: Cow<'static, str>,
 }
 
 impl CacheResource {
     pub(crate) fn new(group: &str, version: &'static str, resource: &str) -> Self {
-        Self { name: ResourceName::new(group, resource), version }
+        Self { name: ResourceName::new(group, resource), version: Cow::Borrowed(version) }
+    }
+
+    /// The resource that ClusterCachedResources with an identity publish.
+    pub(crate) fn published(name: &ResourceName, version: &str, identity: &str) -> Self {
+        // The core group has no segment below /apis.
+        let group = if name.group.is_empty() { "core" } else { &name.group };
+        let resource = format!("{}:{identity}", name.resource);
+        Self { name: ResourceName::new(group, &resource), version: Cow::Owned(version.to_owned()) }
     }
 
     /// The path of the replicas in a shard's logical cluster; `*` stands for all.
@@ -49,5 +59,12 @@ mod tests {
             roles.object("s1", "root", "system:a b?"),
             "/services/cache/shards/s1/clusters/root/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%20b%3F"
         );
+        for (group, expected) in [("g.io", "g.io/v1/things:id"), ("", "core/v1/things:id")] {
+            let published = CacheResource::published(&ResourceName::new(group, "things"), "v1", "id");
+            assert_eq!(
+                published.collection("s1", "c"),
+                format!("/services/cache/shards/s1/clusters/c/apis/{expected}")
+            );
+        }
     }
 }

@@ -29,12 +29,14 @@ pub(crate) use self::cache_api::CacheResource;
 pub(crate) use self::mirror::{Mirror, MirrorEvent};
 
 /// The replicated resources that are read, with their API version.
-const RESOURCES: [(&str, &str, &str); 15] = [
+const RESOURCES: [(&str, &str, &str); 17] = [
     ("core.kcp.io", "v1alpha1", "shards"),
     ("core.kcp.io", "v1alpha1", "logicalclusters"),
     ("tenancy.kcp.io", "v1alpha1", "workspacetypes"),
     ("apis.kcp.io", "v1alpha1", "apiconversions"),
     ("apis.kcp.io", "v1alpha1", "apiexportendpointslices"),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresourceendpointslices"),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresources"),
     ("apis.kcp.io", "v1alpha2", "apiexports"),
     ("apis.kcp.io", "v1alpha1", "apiresourceschemas"),
     ("rbac.authorization.k8s.io", "v1", "clusterroles"),

@@ -27,6 +27,7 @@ use super::compiled::{CompiledDefinition, CompiledDefinitions};
 use super::contents::{ContentIndex, StoredResource};
 use super::defined_resources::DefinedResources;
 use super::resources::{Definition, own_resource};
+use super::virtual_storage::virtual_resource;
 use crate::bound_conversion::changes_rules;
 use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 use crate::permission_claims::PermissionClaims;
@@ -378,6 +379,9 @@ impl Definitions {
                     tracing::warn!(cluster = scope.as_str(), %name, "a bound resource has no definition on this shard");
                     continue;
                 };
+                if schema.is_virtual {
+                    resource.served = virtual_resource(&resource.served);
+                }
                 // A binding that is being deleted permits no creates.
                 if binding.is_deleted {
                     resource.served = Arc::new(resource.served.without(Verb::Create));

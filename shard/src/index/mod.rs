@@ -14,6 +14,7 @@ mod definitions;
 mod paths;
 mod policies;
 mod resources;
+mod virtual_storage;
 
 pub(crate) use bindings::BindingIndex;
 pub(crate) use cluster_cache::ClusterCache;

@@ -12,6 +12,7 @@ mod replicas;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use fairlead_apiserver::hub::{Hub, ObjectChange, ObjectEvent};
 use fairlead_apiserver::object::ObjectMetaRef;
 use fairlead_apiserver::registry::{ListedObject, ObjectStore};
 use fairlead_apiserver::{Scope, ScopeSelector};
-use fairlead_client::{Client, ClientError, DeleteOptions, Preconditions, WriteOptions};
+use fairlead_client::{Client, ClientError};
 use fairlead_names::ResourceName;
 use fairlead_process::{Metrics, MetricsError, Shutdown, Status};
 use futures_util::future::{join, join_all, join4};
@@ -28,14 +29,16 @@ use prometheus::{IntCounterVec, IntGauge};
 use serde_json::Value;
 
 use self::marks::Marks;
-use self::plan::{ContentHash, Plan, plan};
 use self::publishers::{PUBLISHED, publishers, publishes};
-use self::replicas::{ObjectLocation, Replicas};
 use self::sources::{Source, sources};
 use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed};
 use crate::global::{Mirror, MirrorEvent};
 use crate::index::Identities;
 use crate::names::CUSTOM;
+
+pub(crate) use self::plan::{Plan, plan};
+pub(crate) use self::replicas::{ObjectLocation, Replicas};
+pub(crate) use self::write::ReplicaTarget;
 
 /// Replicates a shard's objects, and marks the objects that other shards need.
 pub(crate) struct Replication {
@@ -268,39 +271,14 @@ impl Replicator {
     async fn act(&self, key: &Key, lists: u64, plan: Plan) -> Result<(), ClientError> {
         let (index, location) = key;
         let ReplicatedResource { source, replicas } = &self.resources[*index];
-        let (cluster, name) = location;
         let resource = &source.resource;
-        let path = resource.object(&self.shard, cluster, name);
-        let wrote = |verb| {
+        let target = ReplicaTarget { client: &self.client, shard: &self.shard, resource, replicas };
+        let Some(write) = target.execute(location, lists, plan).await? else { return Ok(()) };
+        if let Some(verb) = write.verb() {
             self.metrics.writes.with_label_values(&[&*resource.name.to_string(), verb]).inc();
-        };
-        match plan {
-            Plan::Nothing => {}
-            Plan::Create(body) => {
-                let collection = resource.collection(&self.shard, cluster);
-                let response: Value =
-                    self.client.create(&collection, &body, &WriteOptions::default()).await?;
-                wrote("create");
-                replicas.written(lists, location.clone(), ContentHash::of(&body), &response);
-            }
-            Plan::Update(body) => {
-                let response: Value = self.client.replace(&path, &body, &WriteOptions::default()).await?;
-                wrote("update");
-                replicas.written(lists, location.clone(), ContentHash::of(&body), &response);
-            }
-            Plan::Delete { uid } => {
-                let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
-                let options =
-                    DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-                match self.client.delete(&path, &options).await {
-                    Ok(()) => wrote("delete"),
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) => return Err(error),
-                }
-                replicas.removed(location, &uid);
-                // The origin may be a new object with the same name, which needs another replica.
-                self.queue.add(key.clone());
-            }
+        }
+        if write.is_removal() {
+            self.queue.add(key.clone());
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The compared parts of a replica: some 150 bytes, independent of the size of the object.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Replica {
+pub(crate) struct Replica {
     pub(super) uid: Box<str>,
     pub(super) resource_version: u64,
     pub(super) content: ContentHash,
@@ -14,11 +14,11 @@ pub(super) struct Replica {
 
 /// Hash of an object without the fields that differ between origin and replica: location and resource version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct ContentHash([u8; 32]);
+pub(crate) struct ContentHash([u8; 32]);
 
 /// The next write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// The replica is up to date.
     Nothing,
     /// The replica is missing.
@@ -34,7 +34,7 @@ pub(super) enum Plan {
 
 /// Compares an origin with its replica. If the origin is being deleted, the replica stays unchanged until the origin's
 /// finalizers are removed.
-pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>) -> Plan {
+pub(crate) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>) -> Plan {
     let delete = |replica: &Replica| Plan::Delete { uid: replica.uid.clone() };
     let Some(origin) = origin else {
         return replica.map_or(Plan::Nothing, delete);

@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::plan::{ContentHash, Replica};
 
 /// Logical cluster and name of an object.
-pub(super) type ObjectLocation = (Arc<str>, Arc<str>);
+pub(crate) type ObjectLocation = (Arc<str>, Arc<str>);
 
 /// The replicas of one resource.
 #[derive(Default)]
-pub(super) struct Replicas(Mutex<State>);
+pub(crate) struct Replicas(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -24,22 +24,22 @@ struct State {
 }
 
 /// The known state of one replica.
-pub(super) struct ReplicaState {
+pub(crate) struct ReplicaState {
     /// Number of complete lists when the state was read.
-    pub(super) lists: u64,
-    pub(super) replica: Option<Replica>,
+    pub(crate) lists: u64,
+    pub(crate) replica: Option<Replica>,
 }
 
 impl Replicas {
     /// The state of a replica. `None` before the first list: then it is unknown whether the replica exists.
-    pub(super) fn get(&self, location: &ObjectLocation) -> Option<ReplicaState> {
+    pub(crate) fn get(&self, location: &ObjectLocation) -> Option<ReplicaState> {
         let state = self.0.lock();
         (state.lists > 0)
             .then(|| ReplicaState { lists: state.lists, replica: state.known.get(location).cloned() })
     }
 
     /// Replaces all replicas and returns the locations that were or are known.
-    pub(super) fn replace(&self, objects: &[Value]) -> Vec<ObjectLocation> {
+    pub(crate) fn replace(&self, objects: &[Value]) -> Vec<ObjectLocation> {
         let known: FxHashMap<ObjectLocation, Replica> =
             objects.iter().filter_map(|object| Some((location_of(object)?, Replica::of(object)?))).collect();
         let mut state = self.0.lock();
@@ -51,7 +51,7 @@ impl Replicas {
     }
 
     /// Applies an event of the watch, unless an own write is newer.
-    pub(super) fn applied(&self, object: &Value) -> Option<ObjectLocation> {
+    pub(crate) fn applied(&self, object: &Value) -> Option<ObjectLocation> {
         let location = location_of(object)?;
         let shown = Replica::of(object)?;
         let mut state = self.0.lock();
@@ -65,7 +65,7 @@ impl Replicas {
     }
 
     /// Applies a deletion that the watch reports, unless an own write is newer.
-    pub(super) fn deleted(&self, object: &Value) -> Option<ObjectLocation> {
+    pub(crate) fn deleted(&self, object: &Value) -> Option<ObjectLocation> {
         let location = location_of(object)?;
         let shown = Replica::of(object)?;
         let mut state = self.0.lock();
@@ -78,7 +78,7 @@ impl Replicas {
 
     /// Records a successful write. The hash of the sent object is recorded, because the server may store it in another
     /// form.
-    pub(super) fn written(&self, lists: u64, location: ObjectLocation, sent: ContentHash, response: &Value) {
+    pub(crate) fn written(&self, lists: u64, location: ObjectLocation, sent: ContentHash, response: &Value) {
         let Some(mut replica) = Replica::of(response) else { return };
         replica.content = sent;
         let mut state = self.0.lock();
@@ -90,15 +90,21 @@ impl Replicas {
     }
 
     /// Records that the replica with this UID does not exist any more.
-    pub(super) fn removed(&self, location: &ObjectLocation, uid: &str) {
+    pub(crate) fn removed(&self, location: &ObjectLocation, uid: &str) {
         let mut state = self.0.lock();
         if state.known.get(location).is_some_and(|known| *known.uid == *uid) {
             state.known.remove(location);
         }
     }
 
+    /// The number of replicas. `None` before the first list.
+    pub(crate) fn count(&self) -> Option<usize> {
+        let state = self.0.lock();
+        (state.lists > 0).then(|| state.known.len())
+    }
+
     /// Whether there is a known replica.
-    pub(super) fn contains(&self, location: &ObjectLocation) -> bool {
+    pub(crate) fn contains(&self, location: &ObjectLocation) -> bool {
         self.0.lock().known.contains_key(location)
     }
 }

@@ -23,10 +23,11 @@ use crate::admission::{ShardAdmission, follow_remote_configurations};
 use crate::bootstrap;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{
-    ContentControllers, DefaultBindings, EndpointSliceControllers, LogicalClusters, PartitionSetController,
-    TypeKey, WorkspaceTypes, Workspaces,
+    CachedReferences, CachedResourceControllers, ContentControllers, DefaultBindings,
+    EndpointSliceControllers, LogicalClusters, PartitionSetController, SliceFamily, TypeKey, WorkspaceTypes,
+    Workspaces,
 };
-use crate::export_directory::IndexedExports;
+use crate::export_directory::{ExportDirectory, IndexedExports};
 use crate::exports::{ExportLookup, RootExports};
 use crate::external_clusters::ExternalClusters;
 use crate::global::GlobalView;
@@ -271,9 +272,10 @@ impl ShardParts {
             };
             bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await?;
         }
-        self.replicate(&config, cache, &exports, &tasks, &shutdown)?;
+        self.replicate(&config, cache.clone(), &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
+        self.start_cached_resources(&config, cache, &tasks, &shutdown);
         self.start_controllers(config, &tasks, &shutdown)?;
         // The indexes contain all of these writes before the first request is served.
         let _ = self.hub.wait(self.objects.store().revision()).await;
@@ -476,6 +478,24 @@ impl ShardParts {
         Ok(())
     }
 
+    fn start_cached_resources(
+        &self,
+        config: &ShardConfig,
+        cache: Client,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
+        let controllers = CachedResourceControllers {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            cache,
+            shard: config.name.as_str().to_owned(),
+        };
+        controllers.start(tasks, shutdown);
+    }
+
     fn start_endpoint_slices(
         &self,
         placement: &Arc<Placement>,
@@ -485,18 +505,25 @@ impl ShardParts {
     ) {
         let bindings = self.definitions.bindings().clone();
         let exports = IndexedExports { lookup: self.exports.clone(), bindings: bindings.clone() };
-        let controllers = EndpointSliceControllers {
-            objects: self.objects.clone(),
-            hub: self.hub.clone(),
-            definitions: self.definitions.clone(),
-            clusters: self.clusters.clone(),
-            global: self.global.clone(),
-            placement: placement.clone(),
-            exports: Arc::new(exports),
-            external: self.external.clone(),
-            shard,
-        };
-        controllers.start(&bindings, tasks, shutdown);
+        let exports: Arc<dyn ExportDirectory> = Arc::new(exports);
+        let references =
+            CachedReferences::new(self.objects.clone(), self.exports.clone(), self.global.clone());
+        let families = [SliceFamily::Exports, SliceFamily::CachedResources(Arc::new(references))];
+        for family in families {
+            let controllers = EndpointSliceControllers {
+                family,
+                objects: self.objects.clone(),
+                hub: self.hub.clone(),
+                definitions: self.definitions.clone(),
+                clusters: self.clusters.clone(),
+                global: self.global.clone(),
+                placement: placement.clone(),
+                exports: exports.clone(),
+                external: self.external.clone(),
+                shard: shard.clone(),
+            };
+            controllers.start(&bindings, tasks, shutdown);
+        }
     }
 
     fn feed_workspaces(&self, queue: &Arc<Queue<WorkspaceKey>>, tasks: &Tasks, shutdown: &Shutdown) {

@@ -45,6 +45,8 @@ pub struct PartialBoundResource<'a> {
     pub schema: Cow<'a, str>,
     /// Identity of the export.
     pub identity: Cow<'a, str>,
+    /// Whether the shard stores no objects of it: it has no storage versions.
+    pub is_virtual: bool,
 }
 
 impl<'a> PartialBinding<'a> {
@@ -60,6 +62,7 @@ impl<'a> PartialBinding<'a> {
             resource: bound.resource.0,
             schema: bound.schema.uid.0,
             identity: bound.schema.identity_hash.0,
+            is_virtual: bound.storage_versions.is_empty(),
         };
         Ok(Self {
             name: raw.metadata.name.0,
@@ -143,7 +146,7 @@ struct Status<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct BoundResource<'a> {
     #[serde(borrow)]
     group: Text<'a>,
@@ -151,6 +154,7 @@ struct BoundResource<'a> {
     resource: Text<'a>,
     #[serde(borrow)]
     schema: Schema<'a>,
+    storage_versions: Vec<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -226,6 +230,7 @@ mod tests {
                 resource: "rs".into(),
                 schema: "u".into(),
                 identity: "i".into(),
+                is_virtual: false,
             }]
         );
         assert_eq!(binding.export_claims.unwrap().get(), r#"[{"resource":"secrets"}]"#);

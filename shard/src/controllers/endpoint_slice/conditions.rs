@@ -49,6 +49,19 @@ pub(super) fn plan(
             return new;
         }
     }
+    set_partition(slice, &mut new, &mut conditions, partition, now);
+    write_conditions(&mut new, &conditions);
+    new
+}
+
+/// Sets the condition of the Partition, and `status.shardSelector`.
+pub(super) fn set_partition(
+    slice: &Value,
+    new: &mut Value,
+    conditions: &mut Vec<Condition>,
+    partition: PartitionState<'_>,
+    now: Timestamp,
+) {
     let invalid = |message: String| {
         let kind = condition_type::PARTITION_VALID;
         Condition::unmet(kind, Severity::Error, "PartitionInvalidReference", message)
@@ -64,19 +77,17 @@ pub(super) fn plan(
     let condition = match selector {
         Ok(Ok(selector)) => {
             let text = Some(selector.text()).filter(|text| !text.is_empty());
-            set_status(&mut new, "shardSelector", text);
+            set_status(new, "shardSelector", text);
             Condition::met(condition_type::PARTITION_VALID)
         }
         // The endpoints stay: the shards are the same until the selector is corrected.
         Ok(Err(message)) => invalid(message),
         Err(message) => {
-            set_status(&mut new, "endpoints", None);
+            set_status(new, "endpoints", None);
             invalid(message)
         }
     };
-    set_condition(&mut conditions, condition, now);
-    write_conditions(&mut new, &conditions);
-    new
+    set_condition(conditions, condition, now);
 }
 
 fn export_condition(slice: &Value, cluster: &str, export: ExportState) -> Condition {
@@ -98,7 +109,7 @@ pub(super) fn export_reference<'s>(slice: &'s Value, cluster: &'s str) -> (&'s s
 }
 
 /// Sets a field of the status, or removes it.
-fn set_status(slice: &mut Value, field: &str, text: Option<&str>) {
+pub(super) fn set_status(slice: &mut Value, field: &str, text: Option<&str>) {
     if !slice["status"].is_object() {
         slice["status"] = json!({});
     }

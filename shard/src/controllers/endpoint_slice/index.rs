@@ -82,6 +82,11 @@ impl SliceIndex {
         self.0.lock().slices.keys().cloned().collect()
     }
 
+    /// The slices that refer to an export of a logical cluster.
+    pub(super) fn of_exports_in(&self, cluster: &str) -> BTreeSet<SliceKey> {
+        self.0.lock().by_export_cluster.get(cluster).cloned().unwrap_or_default()
+    }
+
     /// The slices in a logical cluster.
     pub(super) fn in_cluster(&self, cluster: &str) -> Vec<SliceKey> {
         let first: SliceKey = (cluster.into(), Box::default());

@@ -1,11 +1,13 @@
-//! The controllers of APIExportEndpointSlices.
+//! The controllers of APIExportEndpointSlices and ClusterCachedResourceEndpointSlices.
 //!
 //! The shard that stores a slice maintains its conditions and the selector of its shards ([`SliceConditions`]). Every shard
 //! adds its own URL to the slices of an export while it has consumers of the export, and removes it after the last one
 //! ([`SliceEndpoints`]), also in the slices of other shards, which it knows from the cache server.
 
+mod cached_resources;
 mod conditions;
 mod endpoint;
+mod family;
 mod feeds;
 mod index;
 #[cfg(test)]
@@ -22,33 +24,25 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::conditions::{ExportState, PartitionState, export_reference};
-use self::endpoint::{EndpointFacts, EndpointPlan, EndpointWriter, SliceKind, SliceOwner};
+use self::endpoint::{EndpointFacts, EndpointPlan, EndpointWriter, SliceOwner};
 use self::index::{SliceIndex, SliceKey};
 use super::deletion::commit;
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::export_directory::ExportDirectory;
 use crate::global::GlobalView;
 use crate::index::{ClusterIndex, Definitions};
-use crate::names::{API_EXPORT_ENDPOINT_SLICES, CUSTOM, PARTITIONS};
+use crate::names::{CUSTOM, PARTITIONS};
 use crate::placement::Placement;
 use crate::shard_selector::ShardSelector;
 use crate::writes::Writes;
 
+pub(crate) use cached_resources::CachedReferences;
+pub(crate) use family::SliceFamily;
 pub(crate) use feeds::EndpointSliceControllers;
-
-/// The slices of exports.
-const EXPORT_SLICES: SliceKind = SliceKind {
-    group: "apis.kcp.io",
-    version: "v1alpha1",
-    kind: "APIExportEndpointSlice",
-    plural: "apiexportendpointslices",
-};
-
-/// The virtual workspaces of exports.
-const SERVICE: &str = "apiexport";
 
 /// Controller of the conditions of this shard's slices.
 struct SliceConditions {
+    family: SliceFamily,
     objects: ObjectStore,
     definitions: Arc<Definitions>,
     exports: Arc<dyn ExportDirectory>,
@@ -59,22 +53,27 @@ struct SliceConditions {
 impl Controller for SliceConditions {
     type Key = SliceKey;
 
-    const NAME: &'static str = "apiexportendpointslice";
+    const NAME: &'static str = "endpointslice";
     const WORKERS: usize = 4;
 
     async fn reconcile(&self, key: &SliceKey) -> Result<ReconcileOutcome, Status> {
         let (cluster, name) = key;
         let scope = Scope::new(cluster);
-        let Some(stored) = self.objects.get(&API_EXPORT_ENDPOINT_SLICES, &CUSTOM, &scope, None, name)? else {
+        let Some(stored) = self.objects.get(self.family.resource(), &CUSTOM, &scope, None, name)? else {
+            self.family.forget(key);
             return Ok(ReconcileOutcome::Done);
         };
         let slice = self.objects.tree(&stored)?;
         if slice["metadata"]["deletionTimestamp"].is_string() {
             return Ok(ReconcileOutcome::Done);
         }
-        let (path, export) = export_reference(&slice, cluster);
-        let export = match self.index.resolve(key, &(path.into(), export.into()), &*self.exports) {
-            Ok(Some(_)) => ExportState::Found,
+        let (path, export_name) = export_reference(&slice, cluster);
+        let mut export_cluster = None;
+        let export = match self.index.resolve(key, &(path.into(), export_name.into()), &*self.exports) {
+            Ok(Some(found)) => {
+                export_cluster = Some(found);
+                ExportState::Found
+            }
             Ok(None) => ExportState::NotFound,
             Err(status) => {
                 tracing::warn!(%cluster, slice = %name, %status, "the export of a slice cannot be read");
@@ -87,7 +86,14 @@ impl Controller for SliceConditions {
             (_, Some(partition)) => PartitionState::Found(partition),
             _ => PartitionState::Unset,
         };
-        let new = conditions::plan(&slice, cluster, export, state, Timestamp::now());
+        let now = Timestamp::now();
+        let new = match &self.family {
+            SliceFamily::Exports => conditions::plan(&slice, cluster, export, state, now),
+            SliceFamily::CachedResources(references) => {
+                let found = references.of_slice(key, &slice, export_cluster.as_deref(), export_name)?;
+                cached_resources::plan(&slice, cluster, (export, found), state, now)
+            }
+        };
         let mut writes = Writes::new(&self.objects, &self.definitions);
         let resource = writes.resource_of(&slice)?;
         writes.replace(&resource, &stored, new)?;
@@ -114,6 +120,7 @@ impl SliceConditions {
 
 /// Controller of this shard's URL in the slices of all shards.
 struct SliceEndpoints {
+    family: SliceFamily,
     objects: ObjectStore,
     clusters: Arc<ClusterIndex>,
     global: Arc<GlobalView>,
@@ -127,7 +134,7 @@ struct SliceEndpoints {
 impl Controller for SliceEndpoints {
     type Key = SliceKey;
 
-    const NAME: &'static str = "apiexportendpointslice-urls";
+    const NAME: &'static str = "endpointslice-urls";
     const WORKERS: usize = 16;
 
     async fn reconcile(&self, key: &SliceKey) -> Result<ReconcileOutcome, Status> {
@@ -156,8 +163,11 @@ impl Controller for SliceEndpoints {
                 return Ok(ReconcileOutcome::Done);
             }
         };
-        let subject = format!("{export_cluster}/{export}");
-        let url = virtual_workspace_url(&shard.virtual_workspace_url, SERVICE, &subject);
+        let subject = match &self.family {
+            SliceFamily::Exports => format!("{export_cluster}/{export}"),
+            SliceFamily::CachedResources(_) => format!("{cluster}/{name}"),
+        };
+        let url = virtual_workspace_url(&shard.virtual_workspace_url, self.family.service(), &subject);
         let facts = EndpointFacts {
             shard: &self.writer.shard,
             url: &url,
@@ -169,7 +179,7 @@ impl Controller for SliceEndpoints {
             EndpointPlan::Publish => Some(&*url),
             EndpointPlan::Withdraw => None,
         };
-        self.writer.apply(EXPORT_SLICES, owner, (cluster, name), url).await?;
+        self.writer.apply(self.family.kind(), owner, (cluster, name), url).await?;
         Ok(ReconcileOutcome::Done)
     }
 }
@@ -180,11 +190,11 @@ impl SliceEndpoints {
         // A replica of this shard's own slice may be older than the slice.
         let found = if self.clusters.get(cluster).is_some() {
             let scope = Scope::new(cluster);
-            let stored = self.objects.get(&API_EXPORT_ENDPOINT_SLICES, &CUSTOM, &scope, None, name)?;
+            let stored = self.objects.get(self.family.resource(), &CUSTOM, &scope, None, name)?;
             let tree = |stored: StoredObject| self.objects.tree_with_managed_fields(&stored).map(Arc::new);
             stored.map(tree).transpose()?.map(|slice| (slice, SliceOwner::ThisShard))
         } else {
-            let replica = self.global.get(&API_EXPORT_ENDPOINT_SLICES, cluster, name);
+            let replica = self.global.get(self.family.resource(), cluster, name);
             replica.map(|slice| (slice, SliceOwner::OtherShard))
         };
         Ok(found.filter(|(slice, _)| slice["metadata"]["deletionTimestamp"].is_null()))

@@ -16,7 +16,7 @@ use crate::external_clusters::ExternalClusters;
 use crate::external_clusters::test_server::recording;
 use crate::global::CacheResource;
 use crate::global::test_cache::{TestCache, until_view};
-use crate::names::API_EXPORTS;
+use crate::names::{API_EXPORT_ENDPOINT_SLICES, API_EXPORTS};
 
 const SLICES: &str = "apiexportendpointslices.apis.kcp.io";
 const URL: &str = "https://one.example.com/services/apiexport/provider/e";
@@ -155,6 +155,7 @@ impl Installation {
         shard.ensure("root", stored_shard("one", json!({"region": "eu"}))).await;
         let exports = Arc::new(StoredExports { objects: shard.objects.clone(), bound: Mutex::default() });
         let controllers = EndpointSliceControllers {
+            family: SliceFamily::Exports,
             objects: shard.objects.clone(),
             hub: shard.hub.clone(),
             definitions: shard.definitions.clone(),
@@ -221,7 +222,10 @@ impl Installation {
             external: None,
             shard: shard.to_owned(),
         };
-        writer.apply(EXPORT_SLICES, SliceOwner::ThisShard, ("abc", "s"), Some(url)).await.unwrap();
+        writer
+            .apply(SliceFamily::Exports.kind(), SliceOwner::ThisShard, ("abc", "s"), Some(url))
+            .await
+            .unwrap();
     }
 }
 
@@ -392,6 +396,7 @@ async fn the_default_slice_of_an_export_gets_an_endpoint_by_a_binding() {
     let bindings = shard.definitions.bindings().clone();
     let exports = IndexedExports { lookup: shard.exports.clone(), bindings: bindings.clone() };
     let controllers = EndpointSliceControllers {
+        family: SliceFamily::Exports,
         objects: shard.objects.clone(),
         hub: shard.hub.clone(),
         definitions: shard.definitions.clone(),

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use fairlead_api::{
-    Condition, IDENTITY_NAMESPACE, ObjectMeta, Severity, condition_type, conditions_of, set_condition,
-    write_conditions,
+    Condition, IDENTITY_NAMESPACE, ObjectMeta, condition_type, conditions_of, set_condition, write_conditions,
 };
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::registry::ObjectStore;
@@ -21,6 +20,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::deletion::commit;
+use super::identity::{self, IdentityKey};
 use crate::controller_runtime::{Controller, ReconcileOutcome};
 use crate::index::{ClusterIndex, Definitions};
 use crate::names::{API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, BUILT_IN, CUSTOM, NAMESPACES, SECRETS};
@@ -87,12 +87,12 @@ impl Controller for Exports {
         if export["metadata"]["deletionTimestamp"].is_string() {
             return Ok(ReconcileOutcome::Done);
         }
-        let (namespace, secret) = match secret_reference(&export) {
+        let (namespace, secret) = match identity::secret_reference(&export) {
             Some(reference) => reference,
             None => (IDENTITY_NAMESPACE.to_owned(), name.to_string()),
         };
         let observed = Observed {
-            key: self.identity_key(&scope, &namespace, &secret)?,
+            key: IdentityKey::read(&self.objects, &scope, &namespace, &secret)?,
             has_namespace: self
                 .objects
                 .get(&NAMESPACES, &BUILT_IN, &scope, None, IDENTITY_NAMESPACE)?
@@ -100,7 +100,9 @@ impl Controller for Exports {
             has_slice: self.objects.get(&API_EXPORT_ENDPOINT_SLICES, &CUSTOM, &scope, None, name)?.is_some(),
         };
         let new_key = match observed.key {
-            IdentityKey::Missing if secret_reference(&export).is_none() => Some(random_key()?),
+            IdentityKey::Missing if identity::secret_reference(&export).is_none() => {
+                Some(identity::random_key()?)
+            }
             _ => None,
         };
         let plan = plan(&export, cluster, &observed, new_key.as_deref(), Timestamp::now());
@@ -114,31 +116,11 @@ impl Controller for Exports {
     }
 }
 
-impl Exports {
-    fn identity_key(&self, scope: &Scope, namespace: &str, name: &str) -> Result<IdentityKey, Status> {
-        let Some(secret) = self.objects.get(&SECRETS, &BUILT_IN, scope, Some(namespace), name)? else {
-            return Ok(IdentityKey::Missing);
-        };
-        let secret = self.objects.tree(&secret)?;
-        let key = secret["data"]["key"].as_str().and_then(|encoded| STANDARD.decode(encoded).ok());
-        Ok(key.filter(|key| !key.is_empty()).map_or(IdentityKey::Empty, IdentityKey::Known))
-    }
-}
-
 /// The state that the plan depends on, besides the export.
 struct Observed {
     key: IdentityKey,
     has_namespace: bool,
     has_slice: bool,
-}
-
-/// The key in the Secret of an identity.
-enum IdentityKey {
-    /// There is no such Secret.
-    Missing,
-    /// The Secret has no key.
-    Empty,
-    Known(Vec<u8>),
 }
 
 #[derive(Debug, PartialEq)]
@@ -154,7 +136,7 @@ fn plan(old: &Value, cluster: &str, observed: &Observed, new_key: Option<&[u8]>,
     let mut export = old.clone();
     let mut created = Vec::new();
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
-    if secret_reference(old).is_none() {
+    if identity::secret_reference(old).is_none() {
         export["spec"]["identity"] = json!({"secretRef": {"namespace": IDENTITY_NAMESPACE, "name": name}});
     }
     if let Some(key) = new_key {
@@ -164,23 +146,7 @@ fn plan(old: &Value, cluster: &str, observed: &Observed, new_key: Option<&[u8]>,
         created.push(fairlead_api::identity_secret(name, &STANDARD.encode(key)));
     }
     let mut conditions = conditions_of(old);
-    let key = match (&observed.key, new_key) {
-        (IdentityKey::Known(key), _) => Ok(&**key),
-        (_, Some(key)) => Ok(key),
-        (IdentityKey::Empty, None) => Err("secret is missing data.key".to_owned()),
-        (IdentityKey::Missing, None) => {
-            let (_, secret) = secret_reference(old).unwrap_or_default();
-            Err(format!("secret {secret:?} not found"))
-        }
-    };
-    let verified =
-        key.map(fairlead_names::hex_sha256).and_then(|hash| match old["status"]["identityHash"].as_str() {
-            Some(known) if !known.is_empty() && known != hash => Err(format!(
-                "hash mismatch: identity secret hash {hash:?} must match status.identityHash {known:?}"
-            )),
-            _ => Ok(hash),
-        });
-    let condition = match verified {
+    let condition = match identity::verify(old, &observed.key, new_key) {
         Ok(hash) => {
             if !export["status"].is_object() {
                 export["status"] = json!({});
@@ -188,12 +154,7 @@ fn plan(old: &Value, cluster: &str, observed: &Observed, new_key: Option<&[u8]>,
             export["status"]["identityHash"] = hash.into();
             Condition::met(condition_type::IDENTITY_VALID)
         }
-        Err(message) => Condition::unmet(
-            condition_type::IDENTITY_VALID,
-            Severity::Error,
-            "IdentityVerificationFailed",
-            message,
-        ),
+        Err(message) => identity::unverified(message),
     };
     set_condition(&mut conditions, condition, now);
     write_conditions(&mut export, &conditions);
@@ -203,20 +164,6 @@ fn plan(old: &Value, cluster: &str, observed: &Observed, new_key: Option<&[u8]>,
         created.extend(fairlead_api::default_endpoint_slice(&metadata, cluster));
     }
     Plan { export, created }
-}
-
-/// Namespace and name of the Secret that `spec.identity` refers to.
-fn secret_reference(export: &Value) -> Option<(String, String)> {
-    let reference = &export["spec"]["identity"]["secretRef"];
-    let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
-    reference.is_object().then(|| (text("namespace"), text("name")))
-}
-
-/// A key of 32 random bytes, as a text.
-fn random_key() -> Result<Vec<u8>, Status> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(Status::internal)?;
-    Ok(URL_SAFE_NO_PAD.encode(random).into_bytes())
 }
 
 #[cfg(test)]
