@@ -18,6 +18,7 @@ use crate::registry::{EventState, Selection};
 use crate::registry::{ListCursor, ListedObject, OpenWatch, Target};
 use crate::render::{IncludeObjectPolicy, Renderer};
 use crate::request::{Form, InitialEvents, ListOptions};
+use crate::scope::Scope;
 
 /// The size up to which pending events are sent in one chunk.
 const CHUNK: usize = 64 * 1024;
@@ -117,6 +118,9 @@ impl WatchBody {
     /// The next event or progress after the initial state.
     fn poll_delivery(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         loop {
+            if self.phase == Phase::Live && self.has_ended(context) {
+                self.phase = Phase::Done;
+            }
             match self.phase {
                 // `poll_initial` sends these.
                 Phase::Initial => self.phase = Phase::Backlog,
@@ -139,6 +143,11 @@ impl WatchBody {
                 Phase::Done => return Poll::Ready(None),
             }
         }
+    }
+
+    fn has_ended(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(ended) = &mut self.watched.ended else { return false };
+        ended.as_mut().poll(context).is_ready()
     }
 
     /// The next chunk of the initial state, read from the store when the client takes it.
@@ -212,8 +221,8 @@ impl WatchBody {
         };
         let listed =
             ListedObject { object: object.as_object(), revision: event.revision, scope: &event.scope };
-        let is_shown = core::ptr::eq(object, event.change.object());
-        if is_shown && self.renderer().is_verbatim(listed.object) {
+        let is_shared = core::ptr::eq(object, event.change.object()) && self.watched.shown_scope.is_none();
+        if is_shared && self.renderer().is_verbatim(listed.object) {
             let frame = event.frame(frame_type, self.view.annotations);
             self.observed.event(frame.len());
             return Some(frame);
@@ -228,6 +237,9 @@ impl WatchBody {
     }
 
     fn append_frame(&mut self, frame_type: FrameType, listed: ListedObject<'_>, out: &mut Vec<u8>) {
+        let shown_scope = self.watched.shown_scope.clone();
+        let scope = shown_scope.as_ref().map_or(listed.scope, Scope::as_str);
+        let listed = ListedObject { scope, ..listed };
         let start = out.len();
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(frame_type.as_str().as_bytes());

@@ -36,7 +36,7 @@ use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Revision;
 use serde_json::Value;
 
-use crate::hub::Subscription;
+use crate::hub::{Backlog, Subscription};
 use crate::object::{EncodedObject, ObjectBytes};
 use crate::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
 use crate::resource::{SCALE, Verb};
@@ -258,13 +258,28 @@ pub struct OpenWatch {
     /// Objects to send as ADDED.
     pub initial: Option<Box<dyn ListCursor>>,
     /// Events that happened before the subscription was registered.
-    pub backlog: crate::hub::Backlog,
+    pub backlog: Backlog,
     /// Events of the subscription up to this revision are skipped: `initial` and `backlog` cover them.
     pub after: Revision,
     /// The live events.
     pub subscription: Subscription,
     /// The options by which events are selected, if they are narrower than the requested ones: those of a view.
     pub selection: Option<Box<ListOptions>>,
+    /// The scope that its objects show, if it is not the one in which they are stored.
+    pub shown_scope: Option<Scope>,
+    /// Ends the watch when it completes, before the deadline of the subscription.
+    pub ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl OpenWatch {
+    fn new(
+        initial: Option<Box<dyn ListCursor>>,
+        backlog: Backlog,
+        after: Revision,
+        subscription: Subscription,
+    ) -> Self {
+        Self { initial, backlog, after, subscription, selection: None, shown_scope: None, ended: None }
+    }
 }
 
 /// Computes the new state of an object from the current one (`None`: there is none), or refuses.

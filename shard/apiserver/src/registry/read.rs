@@ -168,8 +168,7 @@ impl StoreRegistry {
                 }
                 None => Box::new(stored(all)),
             };
-            let backlog = Backlog::default();
-            return Ok(OpenWatch { initial: Some(initial), backlog, after, subscription, selection: None });
+            return Ok(OpenWatch::new(Some(initial), Backlog::default(), after, subscription));
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
@@ -185,7 +184,7 @@ impl StoreRegistry {
             BacklogError::TooLarge => too_old(registered),
         })?;
         let after = after.max(registered);
-        Ok(OpenWatch { initial: None, backlog, after, subscription, selection: None })
+        Ok(OpenWatch::new(None, backlog, after, subscription))
     }
 
     /// The revision a first page is read at; `None` for the latest.
