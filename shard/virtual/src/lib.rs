@@ -18,6 +18,7 @@ mod domain;
 mod filtered;
 mod host;
 mod lifecycle;
+mod replication;
 mod server;
 mod shard;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use apiresourceschema::{BoundSchemas, SchemaWorkspaces};
 pub use domain::{DomainPath, SERVICES};
 pub use filtered::{ViewRules, filtered};
 pub use lifecycle::{Lifecycle, LifecycleWorkspaces};
+pub use replication::{CachedSlice, CachedSlices, ReplicationWorkspaces};
 pub use server::VirtualWorkspaces;
 pub use shard::Shard;
 pub use workspace::{Service, View, VirtualRequest, VirtualWorkspace};

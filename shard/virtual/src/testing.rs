@@ -35,8 +35,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Binding, BoundSchemas, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces,
-    SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
+    Binding, BoundSchemas, CachedSlice, CachedSlices, Export, ExportWorkspaces, Exports, Lifecycle,
+    LifecycleWorkspaces, ReplicationWorkspaces, SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
 };
 
 pub(crate) const MASTER: &str = "master";
@@ -106,6 +106,7 @@ impl TestShard {
             exports: Mutex::default(),
             bindings: Mutex::default(),
             schemas: Mutex::default(),
+            slices: Mutex::default(),
             writers,
             registry,
         });
@@ -117,6 +118,7 @@ impl TestShard {
         let mut workspaces = Vec::from(workspaces);
         workspaces.push(Box::new(ExportWorkspaces::new(access.clone(), shard.clone())));
         workspaces.push(Box::new(SchemaWorkspaces::new(access.clone(), shard.clone())));
+        workspaces.push(Box::new(ReplicationWorkspaces::new(shard.clone(), shard.clone())));
         let workspaces = VirtualWorkspaces::new(&api, access, workspaces);
         let driven = hub.clone();
         tokio::spawn(async move { driven.run().await });
@@ -325,6 +327,8 @@ pub(crate) struct TestAccess {
     pub(crate) bindings: Mutex<BTreeMap<(String, String), Arc<Binding>>>,
     /// Bound schemas by logical cluster.
     pub(crate) schemas: Mutex<BTreeMap<String, BTreeMap<Arc<str>, Scope>>>,
+    /// Endpoint slices by logical cluster and name.
+    pub(crate) slices: Mutex<Vec<([&'static str; 2], Arc<CachedSlice>)>>,
     /// The users of writes as admission saw them.
     pub(crate) writers: Arc<Mutex<Vec<UserInfo>>>,
     pub(crate) registry: Arc<dyn Registry>,
@@ -419,6 +423,18 @@ impl BoundSchemas for TestAccess {
     fn schema(&self, cluster: &Scope, name: &str) -> Result<Option<StoredObject>, Status> {
         let resource = ResourceName::new("apis.kcp.io", "apiresourceschemas");
         self.objects.get(&resource, &Origin::Custom, cluster, None, name)
+    }
+}
+
+impl CachedSlices for TestAccess {
+    fn slice(&self, cluster: &Scope, name: &str) -> Result<Option<Arc<CachedSlice>>, Status> {
+        let slices = self.slices.lock();
+        Ok(slices.iter().find(|(key, _)| *key == [cluster.as_str(), name]).map(|(_, slice)| slice.clone()))
+    }
+
+    fn is_bound(&self, consumer: &Scope, slice: &CachedSlice) -> bool {
+        let key = (consumer.as_str().to_owned(), slice.export_name.to_string());
+        self.bindings.lock().get(&key).is_some_and(|binding| binding.bound.contains(&slice.resource.name))
     }
 }
 

@@ -145,7 +145,7 @@ impl ExportAuthorizer<'_> {
 }
 
 /// Whether a role in the logical cluster of an export permits the verb of an action on its content.
-pub(super) async fn permits_content(
+pub(crate) async fn permits_content(
     exports: &dyn Exports,
     attributes: &Attributes<'_>,
     cluster: &Scope,

@@ -28,6 +28,8 @@ use crate::workspace::{Service, View, VirtualRequest, VirtualWorkspace};
 
 pub use source::{Binding, Export, Exports};
 
+pub(crate) use authorization::permits_content;
+
 /// The number of exports whose views are kept.
 const CACHED_VIEWS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 
