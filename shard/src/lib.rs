@@ -30,6 +30,7 @@ mod run;
 mod service_accounts;
 mod shard_selector;
 mod start;
+mod virtual_storage;
 mod virtual_workspaces;
 mod workspace_authentication;
 mod workspace_owner;

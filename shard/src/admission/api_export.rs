@@ -24,7 +24,7 @@ pub(super) fn validate(write: &AdmissionRequest<'_>, object: &Value) -> Result<(
         if let Some(error) = spec_error(object) {
             return Err(forbidden(write, error));
         }
-        return check_storage(write, object);
+        return Ok(());
     }
     if let Some(error) = annotation_error(object) {
         return Err(forbidden(write, error));
@@ -33,20 +33,7 @@ pub(super) fn validate(write: &AdmissionRequest<'_>, object: &Value) -> Result<(
     if let Some(error) = spec_error(&converted.object) {
         return Err(forbidden(write, error));
     }
-    check_storage(write, &converted.object)?;
     converted.validate(write)
-}
-
-/// Refuses resources whose objects are read from another endpoint: a binding would store them here.
-fn check_storage(write: &AdmissionRequest<'_>, export: &Value) -> Result<(), Status> {
-    if has_virtual_storage(export) {
-        return Err(forbidden(write, "virtual storage of resources is not supported yet"));
-    }
-    Ok(())
-}
-
-fn has_virtual_storage(export: &Value) -> bool {
-    list(&export["spec"]["resources"]).iter().any(|resource| resource["storage"]["virtual"].is_object())
 }
 
 /// The first error of the `spec` of a v1alpha2 export.
@@ -117,16 +104,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    #[test]
-    fn virtual_storage_is_recognised() {
-        for (storage, expected) in
-            [(json!({"crd": {}}), false), (json!({"virtual": {}}), true), (json!({}), false)]
-        {
-            let export = json!({"spec": {"resources": [{"name": "as", "storage": storage}]}});
-            assert_eq!(has_virtual_storage(&export), expected, "{export}");
-        }
-        assert!(!has_virtual_storage(&json!({"spec": {}})));
-    }
     use serde_json::json;
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct BoundResource {
     /// The UID of the schema, which is the name of the bound CRD.
     pub(crate) schema: Box<str>,
     pub(crate) identity: Arc<str>,
+    /// Whether its objects are read from another endpoint.
+    pub(crate) is_virtual: bool,
 }
 
 /// A change of a binding.
@@ -106,8 +108,15 @@ impl<T: ?Sized> Default for Interned<T> {
 /// A schema that serves a resource of an identity, with the number of bindings that use it.
 struct BoundSchema {
     uid: Box<str>,
+    is_virtual: bool,
     count: usize,
     order: u64,
+}
+
+impl BoundSchema {
+    fn is_of(&self, resource: &BoundResource) -> bool {
+        self.uid == resource.schema && self.is_virtual == resource.is_virtual
+    }
 }
 
 impl BindingIndex {
@@ -169,6 +178,13 @@ impl BindingIndex {
         let state = self.state.read();
         let schemas = state.bound.get(identity)?.get(name)?;
         schemas.iter().max_by_key(|schema| schema.order).map(|schema| schema.uid.clone())
+    }
+
+    /// Whether the objects of a resource of an identity are read from another endpoint, by the binding that was made last.
+    pub(crate) fn is_virtual(&self, identity: &str, name: &ResourceName) -> bool {
+        let state = self.state.read();
+        let schemas = state.bound.get(identity).and_then(|names| names.get(name)).into_iter().flatten();
+        schemas.max_by_key(|schema| schema.order).is_some_and(|schema| schema.is_virtual)
     }
 
     /// The watches that the last event of a binding ends, because their resource has another schema now. To be called once for each
@@ -252,6 +268,7 @@ impl State {
             name: ResourceName::new(&bound.group, &bound.resource),
             schema: (*bound.schema).into(),
             identity: self.texts.share((*bound.identity).into()),
+            is_virtual: bound.is_virtual,
         });
         let resources: Arc<[BoundResource]> = resources.collect();
         let export_cluster = Some(&*binding.export_cluster).filter(|name| !name.is_empty());
@@ -327,14 +344,19 @@ impl State {
             .or_default()
             .entry(resource.name.clone())
             .or_default();
-        match schemas.iter_mut().find(|schema| schema.uid == resource.schema) {
+        match schemas.iter_mut().find(|schema| schema.is_of(resource)) {
             Some(schema) => schema.count += 1,
             None => {
                 self.order += 1;
                 if !schemas.is_empty() {
                     self.redefined_everywhere.push((resource.name.clone(), Arc::clone(&resource.identity)));
                 }
-                schemas.push(BoundSchema { uid: resource.schema.clone(), count: 1, order: self.order });
+                schemas.push(BoundSchema {
+                    uid: resource.schema.clone(),
+                    is_virtual: resource.is_virtual,
+                    count: 1,
+                    order: self.order,
+                });
             }
         }
     }
@@ -342,7 +364,7 @@ impl State {
     fn unbind(&mut self, resource: &BoundResource) {
         let Some(names) = self.bound.get_mut(&resource.identity) else { return };
         let Some(schemas) = names.get_mut(&resource.name) else { return };
-        if let Some(at) = schemas.iter().position(|schema| schema.uid == resource.schema) {
+        if let Some(at) = schemas.iter().position(|schema| schema.is_of(resource)) {
             schemas[at].count -= 1;
             if schemas[at].count == 0 {
                 schemas.remove(at);

@@ -1,7 +1,7 @@
 //! The resources that a logical cluster serves: built-in ones, kcp's own, bound ones, and its CRDs.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
 use fairlead_api::PartialBinding;
@@ -54,6 +54,8 @@ pub(crate) struct Definitions {
     defined: Arc<DefinedResources>,
     /// The permission claims, by which objects are labelled.
     claims: Arc<PermissionClaims>,
+    /// The registry of bound resources whose objects are not on this shard. Without it they are not served.
+    virtual_storage: OnceLock<Arc<dyn Registry>>,
     shared: parking_lot::Mutex<FxHashMap<CatalogKey, Weak<Catalog>>>,
 }
 
@@ -91,6 +93,7 @@ impl Definitions {
             compiled: CompiledDefinitions::default(),
             defined,
             claims,
+            virtual_storage: OnceLock::new(),
             shared: parking_lot::Mutex::default(),
         });
         let follower = definitions.clone();
@@ -119,6 +122,16 @@ impl Definitions {
             Box::new(move |event: &ObjectEvent| bindings.take_redefined(&event.scope)),
         );
         Ok(definitions)
+    }
+
+    /// Sets the registry of bound resources whose objects are not on this shard. To be called once, before the first request.
+    pub(crate) fn set_virtual_storage(&self, storage: Arc<dyn Registry>) {
+        let _ = self.virtual_storage.set(storage);
+    }
+
+    /// A resource with virtual storage as its consumers see it.
+    pub(crate) fn with_virtual_storage(&self, resource: &ServedResource) -> Option<Arc<ServedResource>> {
+        Some(virtual_resource(resource, Arc::clone(self.virtual_storage.get()?)))
     }
 
     /// The permission claims of all logical clusters.
@@ -333,7 +346,11 @@ impl Definitions {
     ) -> Result<Option<Arc<ServedResource>>, Status> {
         let Some(schema) = self.bindings.newest_schema(identity, name) else { return Ok(None) };
         let bound = self.bound.get(&schema, &identity.into(), &self.compiled)?;
-        bound.map(|bound| Some(Arc::clone(&bound.0))).ok_or_else(|| unavailable(name))
+        let served = bound.map(|bound| Arc::clone(&bound.0)).ok_or_else(|| unavailable(name))?;
+        Ok(match self.bindings.is_virtual(identity, name) {
+            true => self.with_virtual_storage(&served),
+            false => Some(served),
+        })
     }
 
     /// Drops what was derived from a CRD that changed. That of a bound schema changes only if its conversion does.
@@ -380,7 +397,8 @@ impl Definitions {
                     continue;
                 };
                 if schema.is_virtual {
-                    resource.served = virtual_resource(&resource.served);
+                    let Some(served) = self.with_virtual_storage(&resource.served) else { continue };
+                    resource.served = served;
                 }
                 // A binding that is being deleted permits no creates.
                 if binding.is_deleted {

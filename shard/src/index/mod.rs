@@ -22,3 +22,4 @@ pub(crate) use clusters::ClusterIndex;
 pub(crate) use definitions::{Definitions, DefinitionsError, Identities};
 pub(crate) use paths::{PathIndex, Resolution};
 pub(crate) use policies::PolicyIndex;
+pub(crate) use virtual_storage::virtual_resource;

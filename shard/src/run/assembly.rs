@@ -42,6 +42,7 @@ use crate::placement::{PickClient, Placement};
 use crate::quota::UsageTracker;
 use crate::replication::Replication;
 use crate::service_accounts::{AccountLookup, ServiceAccountRegistry, TokenIssuer};
+use crate::virtual_storage::{NewMirrors, PublishedCopies, SourceLookup, VirtualStorage};
 use crate::virtual_workspaces::ShardAccess;
 use crate::workspace_authentication::WorkspaceAuthenticators;
 use crate::workspace_owner::{WorkspaceKey, owner_key};
@@ -60,13 +61,16 @@ const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct ShardParts {
     objects: ObjectStore,
     hub: Hub,
-    global: Arc<GlobalView>,
+    pub(super) global: Arc<GlobalView>,
     clusters: Arc<ClusterIndex>,
     paths: Arc<PathIndex>,
     definitions: Arc<Definitions>,
     dynamic: Arc<DynamicAdmission>,
     types: Arc<TypeLookup>,
     exports: Arc<ExportLookup>,
+    pub(super) copies: Arc<PublishedCopies>,
+    new_mirrors: NewMirrors,
+    storage: VirtualStorage,
     external: Option<Arc<ExternalClusters>>,
     usage: Arc<UsageTracker>,
     issuer: Arc<TokenIssuer>,
@@ -139,6 +143,14 @@ impl ShardParts {
         });
         let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
         usage.set_definitions(definitions.clone());
+        let (copies, new_mirrors) = PublishedCopies::new();
+        let lookup = SourceLookup {
+            bindings: definitions.bindings().clone(),
+            exports: exports.clone(),
+            global: global.clone(),
+        };
+        let storage = VirtualStorage::new(lookup, copies.clone(), &global);
+        definitions.set_virtual_storage(storage.registry());
         let rbac = RbacChain {
             clusters: clusters.clone(),
             policies,
@@ -213,6 +225,9 @@ impl ShardParts {
             dynamic,
             types,
             exports,
+            copies,
+            new_mirrors,
+            storage,
             external,
             usage,
             issuer,
@@ -232,6 +247,7 @@ impl ShardParts {
             objects: self.objects.clone(),
             types: self.types.clone(),
             exports: self.exports.clone(),
+            storage: self.storage.clone(),
         }
     }
 
@@ -275,8 +291,10 @@ impl ShardParts {
         self.replicate(&config, cache.clone(), &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
-        self.start_cached_resources(&config, cache, &tasks, &shutdown);
+        self.start_cached_resources(&config, cache.clone(), &tasks, &shutdown);
         self.start_controllers(config, &tasks, &shutdown)?;
+        let reading = self.copies.run(cache, self.new_mirrors, shutdown.clone());
+        tasks.spawn("copies of bound resources", reading);
         // The indexes contain all of these writes before the first request is served.
         let _ = self.hub.wait(self.objects.store().revision()).await;
         bootstrapped.set();

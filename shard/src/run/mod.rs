@@ -194,16 +194,21 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         drop(served);
     });
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
-    let following = hub.clone();
+    let (following, copies) = (hub.clone(), parts.copies.clone());
+    let copy_store = copies.store();
     tasks.spawn_fallible("watch hub", async move {
         tokio::select! {
             ended = following.run() => ended,
             ended = follow_cache(embedded_cache) => ended,
+            ended = copies.hub().run() => ended,
             _ = all_served.recv() => Ok(()),
         }
     });
     let compaction = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
     tasks.spawn_fallible("compaction", compaction);
+    let compaction =
+        compact_periodically(copy_store, config.store.compaction_interval.get(), shutdown.clone());
+    tasks.spawn_fallible("compaction of copies", compaction);
 
     let cache = cache::client(&config, &loopback)?;
     let starting = parts.start(config, cache, tasks.clone(), shutdown.clone(), bootstrapped);

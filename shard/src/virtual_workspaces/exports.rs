@@ -65,10 +65,14 @@ impl ExportAccess {
     fn read(&self, published: &PublishedExport) -> Result<Export, Status> {
         let mut resources = Vec::new();
         if let Some(identity) = &published.identity {
-            for schema in published.schemas.iter().filter(|schema| schema.is_stored) {
+            let definitions = self.authorizer.definitions();
+            for schema in &published.schemas {
                 let Some(object) = self.lookup.schema(&published.cluster, &schema.name)? else { continue };
-                let definitions = self.authorizer.definitions();
-                resources.extend(definitions.published(&published.cluster, &object, identity)?);
+                let resource = definitions.published(&published.cluster, &object, identity)?;
+                resources.extend(match schema.is_stored {
+                    true => resource,
+                    false => resource.and_then(|resource| definitions.with_virtual_storage(&resource)),
+                });
             }
         }
         let claim = |claim: &serde_json::Value| PermissionClaim::deserialize(claim).ok();

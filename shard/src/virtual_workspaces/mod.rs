@@ -2,6 +2,7 @@
 
 mod exports;
 mod schemas;
+mod slices;
 
 use std::sync::Arc;
 
@@ -14,17 +15,19 @@ use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
 use fairlead_process::{RequestBody, Status};
 use fairlead_virtual::{
-    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, SchemaWorkspaces, Shard, VirtualWorkspace,
-    VirtualWorkspaces,
+    ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, ReplicationWorkspaces, SchemaWorkspaces,
+    Shard, VirtualWorkspace, VirtualWorkspaces,
 };
 use http::Request;
 use serde_json::Value;
 
 use self::exports::ExportAccess;
 use self::schemas::SchemaAccess;
+use self::slices::SliceAccess;
 use crate::exports::ExportLookup;
 use crate::host::ShardHost;
 use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACE_TYPES};
+use crate::virtual_storage::VirtualStorage;
 use crate::workspace_types::TypeLookup;
 
 /// The access of virtual workspaces to this shard.
@@ -33,6 +36,7 @@ pub(crate) struct ShardAccess {
     pub(crate) objects: ObjectStore,
     pub(crate) types: Arc<TypeLookup>,
     pub(crate) exports: Arc<ExportLookup>,
+    pub(crate) storage: VirtualStorage,
 }
 
 impl ShardAccess {
@@ -40,7 +44,14 @@ impl ShardAccess {
     pub(crate) fn mount(self) -> Mount {
         let api = Arc::clone(&self.api);
         let authorizer = Arc::clone(&api.host().authorizer);
+        let slices = SliceAccess::new(
+            Arc::clone(&self.exports),
+            Arc::clone(&api.host().definitions),
+            self.storage.clone(),
+        );
         let exports = ExportAccess::new(self.objects.clone(), Arc::clone(&self.exports), authorizer);
+        let exports: Arc<dyn Exports> = Arc::new(exports);
+        let copies = self.storage.hub();
         let schemas = SchemaAccess {
             objects: self.objects.clone(),
             lookup: Arc::clone(&self.exports),
@@ -52,9 +63,11 @@ impl ShardAccess {
             Box::new(LifecycleWorkspaces::new(lifecycle, Arc::clone(&shard)))
         });
         let mut workspaces: Vec<_> = workspaces.collect();
-        workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::new(exports))));
+        workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::clone(&exports))));
         workspaces.push(Box::new(SchemaWorkspaces::new(Arc::clone(&shard), Arc::new(schemas))));
-        VirtualWorkspaces::new(&api, shard, workspaces).mount()
+        workspaces.push(Box::new(ReplicationWorkspaces::new(exports, Arc::new(slices))));
+        // All other watches are those of the shard's hub.
+        Mount { hub: Some(copies), ..VirtualWorkspaces::new(&api, shard, workspaces).mount() }
     }
 }
 

@@ -26,7 +26,7 @@ async fn read(response: Response) -> (u16, Value) {
 }
 
 /// The events of a watch.
-struct Events {
+pub(super) struct Events {
     response: Response,
     pending: VecDeque<Value>,
 }
@@ -37,13 +37,22 @@ impl Events {
         let path = format!("{VIEW}/{cluster}/api/v1/configmaps");
         let latest = installation.send(MASTER, "GET", &path, &Value::Null).await.json();
         let revision = latest["metadata"]["resourceVersion"].as_str().unwrap();
-        let path = format!("{path}?watch=1&resourceVersion={revision}");
-        let response = installation.open(PROVIDER, "GET", &path, &[], &Value::Null).await;
-        assert_eq!(response.status(), 200, "{cluster}");
+        Self::of(installation, PROVIDER, &format!("{path}?watch=1&resourceVersion={revision}")).await
+    }
+
+    /// Opens a watch.
+    pub(super) async fn of(installation: &Installation, user: &str, path: &str) -> Self {
+        let response = installation.open(user, "GET", path, &[], &Value::Null).await;
+        assert_eq!(response.status(), 200, "{path}");
         Self { response, pending: VecDeque::new() }
     }
 
-    async fn next(&mut self) -> Value {
+    /// Waits for the end of the watch. Returns whether it came without another event.
+    pub(super) async fn end(&mut self) -> bool {
+        self.pending.is_empty() && self.response.body_mut().frame().await.is_none()
+    }
+
+    pub(super) async fn next(&mut self) -> Value {
         loop {
             if let Some(event) = self.pending.pop_front() {
                 return event;

@@ -18,6 +18,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::global::GlobalView;
 use crate::host::ShardHost;
 use crate::run::assembly::ShardParts;
 use crate::run::{ANNOTATIONS, CODEC};
@@ -37,6 +38,7 @@ pub(super) struct Installation {
     api: Arc<ApiServer<ShardHost>>,
     services: Arc<dyn MountedServer>,
     store: Arc<dyn Store>,
+    global: Arc<GlobalView>,
     /// Logical clusters by workspace.
     clusters: BTreeMap<&'static str, String>,
     /// The identities of the exports `widgets` and `gadgets`.
@@ -57,7 +59,19 @@ impl TestResponse {
 }
 
 impl Installation {
+    /// All workspaces, with their exports, bindings and objects.
     pub(super) async fn start() -> Self {
+        // Nothing listens there: one shard needs no cache server.
+        let endpoint = Endpoint::parse("http://127.0.0.1:9").unwrap();
+        let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
+        let cache = Client::new(endpoint, credentials, ClientOptions::default());
+        let mut installation = Self::bare(cache).await;
+        installation.fill().await;
+        installation
+    }
+
+    /// No workspaces.
+    pub(super) async fn bare(cache: Client) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let objects = ObjectStore::new(store.clone(), CODEC, ANNOTATIONS);
         let hub = Hub::new(store.clone(), CODEC, HubOptions::default());
@@ -71,16 +85,34 @@ impl Installation {
         let following = hub.clone();
         tasks.spawn_fallible("watch hub", async move { following.run().await });
         let bootstrapped = Health::new().flag("started", &[Probe::Ready]);
-        // Nothing listens there: one shard needs no cache server.
-        let endpoint = Endpoint::parse("http://127.0.0.1:9").unwrap();
-        let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
-        let cache = Client::new(endpoint, credentials, ClientOptions::default());
         let (api, services) = (parts.api.clone(), parts.virtual_workspaces().mount().server);
+        let (copies, global) = (parts.copies.clone(), parts.global.clone());
+        tasks.spawn_fallible("hub of copies", async move { copies.hub().run().await });
         parts.start(config, cache, tasks.clone(), shutdown, bootstrapped).await.unwrap();
         let (clusters, identities) = (BTreeMap::new(), Default::default());
-        let mut installation = Self { api, services, store, clusters, identities, _tasks: tasks };
-        installation.fill().await;
-        installation
+        Self { api, services, store, global, clusters, identities, _tasks: tasks }
+    }
+
+    /// The replicas of other shards.
+    pub(super) fn global(&self) -> &GlobalView {
+        &self.global
+    }
+
+    /// Creates workspaces in root and waits until they are Ready.
+    pub(super) async fn workspaces(&mut self, names: &[&'static str]) {
+        let path = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
+        for name in names {
+            let workspace = json!({
+                "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+                "spec": {"type": {"name": "universal", "path": "root"}},
+            });
+            self.create(path, workspace).await;
+        }
+        for name in names {
+            let ready =
+                self.until(&format!("{path}/{name}"), |found| found["status"]["phase"] == "Ready").await;
+            self.clusters.insert(name, ready["spec"]["cluster"].as_str().unwrap().to_owned());
+        }
     }
 
     /// Sends a request and reads the response.
@@ -174,18 +206,8 @@ impl Installation {
 
 impl Installation {
     async fn fill(&mut self) {
-        for name in ["provider", "other"].into_iter().chain(CONSUMERS) {
-            let workspace = json!({
-                "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-                "spec": {"type": {"name": "universal", "path": "root"}},
-            });
-            self.create("/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", workspace).await;
-        }
-        for name in ["provider", "other"].into_iter().chain(CONSUMERS) {
-            let path = format!("/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}");
-            let ready = self.until(&path, |found| found["status"]["phase"] == "Ready").await;
-            self.clusters.insert(name, ready["spec"]["cluster"].as_str().unwrap().to_owned());
-        }
+        let names: Vec<_> = ["provider", "other"].into_iter().chain(CONSUMERS).collect();
+        self.workspaces(&names).await;
         self.publish("other", "gadgets", "other.example.com", "Gadget", &json!([]), true).await;
         let claims = json!([
             {"group": "", "resource": "configmaps", "verbs": ["*"]},
