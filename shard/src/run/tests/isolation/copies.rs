@@ -140,7 +140,7 @@ async fn get(installation: &Installation, user: &str, path: &str) -> (u16, Value
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consumers_read_published_objects_as_their_own() {
-    let (_cache, installation) = start().await;
+    let (mut cache, installation) = start().await;
     let things = format!("/clusters/<accepted>{THINGS}");
     let mut watch = Events::of(&installation, CONSUMER, &format!("{things}?watch=1")).await;
     let added = watch.next().await;
@@ -172,6 +172,12 @@ async fn consumers_read_published_objects_as_their_own() {
         assert_eq!(deleted["type"], "DELETED", "{deleted}");
         assert_eq!(deleted["object"]["metadata"]["annotations"], json!({"kcp.io/cluster": accepted}));
     }
+    // They stay readable while the cache server is down.
+    create_thing(&installation, "b", "true").await;
+    assert_eq!(watch.next().await["object"]["metadata"]["name"], "b");
+    cache.stop().await;
+    let (code, list) = get(&installation, CONSUMER, &things).await;
+    assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(1)), "{list}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
