@@ -81,26 +81,37 @@ pub(crate) mod test_server {
 
     /// A client of a server that responds to every request with this status code and an empty object, and the requests.
     pub(crate) async fn recording(code: u16) -> (ExternalClusters, UnboundedReceiver<RecordedRequest>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (url, requests) = serve(code, json!({})).await;
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "external-logical-cluster-admin",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", listener.local_addr().unwrap())}}],
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
             "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "external-logical-cluster-admin", "context": {"cluster": "c", "user": "u"}}],
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), kubeconfig.to_string()).unwrap();
-        let client = ExternalClusters::new(file.path()).unwrap();
-        let (sender, requests) = unbounded_channel();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(respond(stream, code, sender.clone()));
-            }
-        });
-        (client, requests)
+        (ExternalClusters::new(file.path()).unwrap(), requests)
     }
 
-    async fn respond(stream: TcpStream, code: u16, requests: UnboundedSender<RecordedRequest>) {
+    /// The URL of a server that responds to every request with this status code and object, and the requests.
+    pub(crate) async fn serve(code: u16, object: Value) -> (String, UnboundedReceiver<RecordedRequest>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, requests) = unbounded_channel();
+        let body = object.to_string();
+        let response = format!(
+            "HTTP/1.1 {code} Code\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(respond(stream, response.clone(), sender.clone()));
+            }
+        });
+        (url, requests)
+    }
+
+    async fn respond(stream: TcpStream, response: String, requests: UnboundedSender<RecordedRequest>) {
         let mut stream = BufReader::new(stream);
         loop {
             let mut lines = Vec::new();
@@ -118,10 +129,7 @@ pub(crate) mod test_server {
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
             stream.read_exact(&mut body).await.unwrap();
             let line = lines[0].strip_suffix(" http/1.1").unwrap().to_owned();
-            let _ = requests.send((line, serde_json::from_slice(&body).unwrap()));
-            let response = format!(
-                "HTTP/1.1 {code} Code\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
-            );
+            let _ = requests.send((line, serde_json::from_slice(&body).unwrap_or_default()));
             stream.get_mut().write_all(response.as_bytes()).await.unwrap();
         }
     }

@@ -1,7 +1,8 @@
 //! The other shards: creates, watches and deletes logical clusters there for workspaces of this shard.
 //!
 //! One watch per peer reports all logical clusters there that belong to workspaces of this shard. They are created and
-//! deleted by requests to the peer with the credential of the logical cluster administrator.
+//! deleted by requests to the peer with the credential of the logical cluster administrator. A shard of kcp refuses that
+//! credential the watch: there, the logical cluster of a workspace is read until the workspace is ready, as kcp does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ struct RemoteCluster {
 }
 
 /// The known state of a logical cluster on another shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RemoteState {
     Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },
     Missing,
@@ -141,12 +142,23 @@ impl Peers {
             return RemoteState::NotSynced;
         };
         match state.clusters.get(cluster) {
-            Some(known) => RemoteState::Known {
-                phase: known.phase,
-                initializers: known.initializers.clone(),
-                terminators: known.terminators.clone(),
-            },
+            Some(known) => known.clone().into(),
             None => RemoteState::Missing,
+        }
+    }
+
+    /// The state of a logical cluster, by a request to its peer.
+    ///
+    /// # Errors
+    /// 503 with the error of the peer or of the connection; a retry helps.
+    pub(crate) async fn read(&self, shard: &ShardInfo, cluster: &str) -> Result<RemoteState, Status> {
+        let client = self.client(shard)?;
+        let path =
+            format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
+        match client.get_json::<Value>(&path).await {
+            Ok(found) => Ok(RemoteCluster::state_of(&found).into()),
+            Err(error) if error.is_not_found() => Ok(RemoteState::Missing),
+            Err(error) => Err(peer_unreachable(&error)),
         }
     }
 
@@ -262,19 +274,59 @@ impl Peers {
 
 impl RemoteCluster {
     fn read(object: &Value) -> Option<(String, Self)> {
+        let cluster = object["metadata"]["annotations"][annotation::CLUSTER].as_str()?.to_owned();
+        Some((cluster, Self::state_of(object)))
+    }
+
+    fn state_of(object: &Value) -> Self {
         let texts = |field: &str| -> Vec<String> {
             let all = object["status"][field].as_array();
             all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let cluster = object["metadata"]["annotations"][annotation::CLUSTER].as_str()?.to_owned();
         let phase = object["status"]["phase"].as_str().and_then(Phase::parse);
-        Some((
-            cluster,
-            Self { phase, initializers: texts("initializers"), terminators: texts("terminators") },
-        ))
+        Self { phase, initializers: texts("initializers"), terminators: texts("terminators") }
+    }
+}
+
+impl From<RemoteCluster> for RemoteState {
+    fn from(cluster: RemoteCluster) -> Self {
+        let RemoteCluster { phase, initializers, terminators } = cluster;
+        Self::Known { phase, initializers, terminators }
     }
 }
 
 fn peer_unreachable(error: &ClientError) -> Status {
     Status::service_unavailable(format!("another shard: {error}"), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use fairlead_client::TrustRoots;
+    use serde_json::json;
+
+    use super::*;
+    use crate::external_clusters::test_server::serve;
+
+    #[tokio::test]
+    async fn the_state_of_a_logical_cluster_is_read_from_its_shard() {
+        let object = json!({"status": {"phase": "Initializing", "initializers": ["root:t"]}});
+        let known = RemoteState::Known {
+            phase: Some(Phase::Initializing),
+            initializers: vec!["root:t".to_owned()],
+            terminators: Vec::new(),
+        };
+        for (code, expected) in [(200, Some(known)), (404, Some(RemoteState::Missing)), (403, None)] {
+            let (base_url, mut requests) = serve(code, object.clone()).await;
+            let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
+            let peers =
+                Peers::new("root".to_owned(), Some(Arc::new(arc_swap::ArcSwap::from_pointee(credentials))));
+            let shard = ShardInfo { name: "shard-1".to_owned(), base_url, ..ShardInfo::default() };
+            assert_eq!(peers.state("shard-1", "abc"), RemoteState::NotSynced);
+            assert_eq!(peers.read(&shard, "abc").await.ok(), expected, "{code}");
+            let (line, _) = requests.recv().await.unwrap();
+            assert_eq!(line, "get /clusters/abc/apis/core.kcp.io/v1alpha1/logicalclusters/cluster");
+        }
+    }
 }

@@ -184,8 +184,12 @@ impl Workspaces {
 
     /// Updates the workspace from its logical cluster's phase.
     async fn advance(&self, stored: &StoredObject, mut workspace: Value) -> Result<ReconcileOutcome, Status> {
-        let state = self.observe(&workspace)?;
-        let next = apply_cluster_phase(&mut workspace, &state, Timestamp::now());
+        let (state, source) = self.observe(&workspace).await?;
+        let now = Timestamp::now();
+        let mut next = apply_cluster_phase(&mut workspace, &state, now);
+        if source == StateSource::Request && is_pending(&workspace) {
+            next = ReconcileOutcome::RequeueAfter(read_pause(age(&workspace, now)));
+        }
         let committed = self.commit(stored, workspace, None).await?;
         Ok(if committed == ReconcileOutcome::Done { next } else { committed })
     }
@@ -296,34 +300,38 @@ impl Workspaces {
         }
     }
 
-    fn observe(&self, workspace: &Value) -> Result<ClusterPhase, Status> {
+    async fn observe(&self, workspace: &Value) -> Result<(ClusterPhase, StateSource), Status> {
         let cluster = workspace["spec"]["cluster"].as_str().unwrap_or_default();
         if let Some(state) = self.clusters.get(cluster) {
             let scope = Scope::new(cluster);
             let found = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
-            let Some(found) = found else { return Ok(ClusterPhase::Missing) };
+            let Some(found) = found else { return Ok((ClusterPhase::Missing, StateSource::Watch)) };
             let object = self.objects.tree(&found)?;
             let texts = |field: &str| -> Vec<String> {
                 let all = object["status"][field].as_array();
                 all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
             };
-            return Ok(ClusterPhase::Known {
+            let known = ClusterPhase::Known {
                 phase: state.phase,
                 initializers: texts("initializers"),
                 terminators: texts("terminators"),
-            });
+            };
+            return Ok((known, StateSource::Watch));
         }
         let shard = workspace["metadata"]["annotations"][annotation::SHARD].as_str().unwrap_or_default();
         if shard == self.shard {
-            return Ok(ClusterPhase::Missing);
+            return Ok((ClusterPhase::Missing, StateSource::Watch));
         }
-        Ok(match self.peers.state(shard, cluster) {
-            RemoteState::Known { phase, initializers, terminators } => {
-                ClusterPhase::Known { phase, initializers, terminators }
+        match self.peers.state(shard, cluster) {
+            RemoteState::NotSynced if is_pending(workspace) => {
+                let Some(info) = self.placement.shard(shard) else {
+                    return Ok((ClusterPhase::NotSynced, StateSource::Watch));
+                };
+                let state = self.peers.read(&info, cluster).await?;
+                Ok((state.into(), StateSource::Request))
             }
-            RemoteState::Missing => ClusterPhase::Missing,
-            RemoteState::NotSynced => ClusterPhase::NotSynced,
-        })
+            state => Ok((state.into(), StateSource::Watch)),
+        }
     }
 
     async fn commit(
@@ -370,6 +378,37 @@ enum ClusterPhase {
     Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },
     Missing,
     NotSynced,
+}
+
+/// Where the state of a logical cluster comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum StateSource {
+    /// A later change requeues the workspace.
+    Watch,
+    /// A request to the other shard. Nothing tells of a later change.
+    Request,
+}
+
+impl From<RemoteState> for ClusterPhase {
+    fn from(state: RemoteState) -> Self {
+        match state {
+            RemoteState::Known { phase, initializers, terminators } => {
+                Self::Known { phase, initializers, terminators }
+            }
+            RemoteState::Missing => Self::Missing,
+            RemoteState::NotSynced => Self::NotSynced,
+        }
+    }
+}
+
+/// Whether the workspace waits for its logical cluster.
+fn is_pending(workspace: &Value) -> bool {
+    !matches!(workspace["status"]["phase"].as_str(), Some("Ready" | "Inactive"))
+}
+
+/// Pause between requests for the state of a logical cluster: a fifth of its age, as in kcp.
+fn read_pause(age: Duration) -> Duration {
+    (age / 5).clamp(Duration::from_millis(100), Duration::from_secs(10))
 }
 
 /// The shard and logical cluster that an earlier pass recorded.
@@ -425,7 +464,11 @@ fn apply_cluster_phase(workspace: &mut Value, state: &ClusterPhase, now: Timesta
     let before = workspace["status"]["phase"].as_str().and_then(Phase::parse);
     let mut phase = before.unwrap_or(Phase::Scheduling);
     match state {
-        ClusterPhase::NotSynced => next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL),
+        ClusterPhase::NotSynced if is_pending(workspace) => {
+            next = ReconcileOutcome::RequeueAfter(RECHECK_INTERVAL);
+        }
+        // Some shards refuse the watch for ever.
+        ClusterPhase::NotSynced => next = ReconcileOutcome::RequeueAfter(MISSING_GRACE_PERIOD),
         ClusterPhase::Missing
             if matches!(before, Some(Phase::Scheduling | Phase::Initializing))
                 && age(workspace, now) < MISSING_GRACE_PERIOD =>
@@ -549,6 +592,28 @@ mod tests {
             assert_eq!(retry_pause(&conditions, now), Duration::from_millis(pause), "{waited}");
         }
         assert_eq!(retry_pause(&[], now), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn the_state_of_an_old_logical_cluster_is_read_less_often() {
+        for (age, pause) in [(0, 100), (1_000, 200), (10_000, 2_000), (600_000, 10_000)] {
+            assert_eq!(read_pause(Duration::from_millis(age)), Duration::from_millis(pause), "{age}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_of_a_shard_that_is_not_watched_is_checked_rarely_when_it_is_ready() {
+        let now = Timestamp::from_second(10).unwrap();
+        for (phase, pause) in [
+            ("Scheduling", RECHECK_INTERVAL),
+            ("Initializing", RECHECK_INTERVAL),
+            ("Unavailable", RECHECK_INTERVAL),
+            ("Ready", MISSING_GRACE_PERIOD),
+            ("Inactive", MISSING_GRACE_PERIOD),
+        ] {
+            let next = apply_cluster_phase(&mut workspace(phase), &ClusterPhase::NotSynced, now);
+            assert_eq!(next, ReconcileOutcome::RequeueAfter(pause), "{phase}");
+        }
     }
 
     #[test]

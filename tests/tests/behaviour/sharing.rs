@@ -45,7 +45,10 @@ pub async fn publish(installation: &Installation, provider: &str, versions: Valu
 
 /// One version without a schema.
 pub fn one_version() -> Value {
-    json!([version("v1", true, json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }))])
+    let mut version =
+        version("v1", true, json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }));
+    version["subresources"] = json!({ "status": {} });
+    json!([version])
 }
 
 /// Binds the export of `root:harbour` in a workspace, with decisions about claims.
