@@ -14,7 +14,7 @@ use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
 use fairlead_process::{RequestBody, Status};
 use fairlead_virtual::{
-    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, SchemaWorkspaces, Shard, VirtualWorkspace,
+    ExportWorkspaces, Lifecycle, LifecycleWorkspaces, RootServer, SchemaWorkspaces, Shard, VirtualWorkspace,
     VirtualWorkspaces,
 };
 use http::Request;
@@ -59,7 +59,7 @@ impl ShardAccess {
 }
 
 #[async_trait]
-impl Shard for ShardAccess {
+impl RootServer for ShardAccess {
     fn host(&self) -> &dyn Host {
         self.api.host()
     }
@@ -79,7 +79,10 @@ impl Shard for ShardAccess {
     async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
         self.api.handle_as(request, assumption).await
     }
+}
 
+#[async_trait]
+impl Shard for ShardAccess {
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         self.api.host().authorizer.permits_deep(user, scope.as_str(), action).await
     }

@@ -1,4 +1,4 @@
-//! The memory backend: the simplest implementation of the contract, for tests and as a model of other backends.
+//! The memory backend: the simplest implementation of the contract, for replicas, for tests and as a model of other backends.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,13 +21,14 @@ use crate::store::{Stats, Store};
 /// Batches that a follower reads at once.
 const CHUNK: usize = 64;
 
-/// Keeps everything in memory until it is compacted; nothing survives the process. Its followers are delayed at random and
-/// need a Tokio runtime with its timer enabled.
+/// Keeps everything in memory until it is compacted; nothing survives the process. Its followers are delayed at random, except
+/// for a store [from a revision on](MemoryStore::starting_at), and need a Tokio runtime with its timer enabled.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Arc<RwLock<State>>,
     latest_revision: watch::Sender<Revision>,
-    seed: u64,
+    /// The seed of the delays; `None` for none.
+    seed: Option<u64>,
     followers: AtomicU64,
     commits: AtomicU64,
     conflicts: AtomicU64,
@@ -43,9 +44,20 @@ impl MemoryStore {
 
     /// An empty store whose delay is derived from `seed`.
     pub fn with_seed(seed: u64) -> Self {
+        Self::at(Revision(0), Some(seed))
+    }
+
+    /// An empty store whose history before `revision` counts as compacted, and whose followers are not delayed. If the revision
+    /// is derived from the time, clients that resume from a revision of an earlier process learn that its history is gone.
+    pub fn starting_at(revision: Revision) -> Self {
+        Self::at(revision, None)
+    }
+
+    fn at(revision: Revision, seed: Option<u64>) -> Self {
+        let state = State { revision, compacted: revision, ..State::default() };
         Self {
-            state: Arc::default(),
-            latest_revision: watch::Sender::new(Revision(0)),
+            state: Arc::new(RwLock::new(state)),
+            latest_revision: watch::Sender::new(revision),
             seed,
             followers: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -119,8 +131,11 @@ impl Store for MemoryStore {
         self.state.read_recursive().check_readable(after)?;
         let nth = self.followers.fetch_add(1, Ordering::Relaxed);
         let log: Arc<dyn Log> = Arc::clone(&self.state) as _;
-        Ok(Follower::new(log, after, self.latest_revision.subscribe())
-            .with_random_delay(self.seed.wrapping_add(nth)))
+        let follower = Follower::new(log, after, self.latest_revision.subscribe());
+        Ok(match self.seed {
+            Some(seed) => follower.with_random_delay(seed.wrapping_add(nth)),
+            None => follower,
+        })
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {

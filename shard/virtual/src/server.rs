@@ -12,7 +12,7 @@ use http::{Request, Uri};
 
 use crate::domain::{SERVICES, behind};
 use crate::host::ViewHost;
-use crate::shard::Shard;
+use crate::root_server::RootServer;
 use crate::workspace::{Service, VirtualRequest, VirtualWorkspace};
 
 /// The number of segments before the domain: `services` and the name.
@@ -22,14 +22,14 @@ const PREFIX: usize = 2;
 pub struct VirtualWorkspaces {
     /// Its caches, metrics, audit log and limits are those of all views.
     server: ApiServer<()>,
-    shard: Arc<dyn Shard>,
+    root: Arc<dyn RootServer>,
     workspaces: Vec<Box<dyn VirtualWorkspace>>,
 }
 
 /// The destination of a request.
 enum Destination {
-    /// The shard's API server: the path is not one of a virtual workspace.
-    Shard,
+    /// The root server: the path is not one of a virtual workspace.
+    Root,
     View(ViewHost),
     Content {
         assumption: Arc<dyn IdentityAssumption>,
@@ -38,37 +38,37 @@ enum Destination {
 }
 
 impl VirtualWorkspaces {
-    /// Serves virtual workspaces with caches, metrics, audit log and limits of `server`, the shard's API server.
+    /// Serves virtual workspaces with caches, metrics, audit log and limits of `server`, the API server of `root`.
     pub fn new<H>(
         server: &ApiServer<H>,
-        shard: Arc<dyn Shard>,
+        root: Arc<dyn RootServer>,
         workspaces: Vec<Box<dyn VirtualWorkspace>>,
     ) -> Self {
-        Self { server: server.with_host(()), shard, workspaces }
+        Self { server: server.with_host(()), root, workspaces }
     }
 
     /// Their place on the listener. Other mounts below `/services` must come before it.
     pub fn mount(self) -> Mount {
-        // Watches are those of the shard's hub, which ends them itself.
+        // Watches are those of the root server's hub, which ends them itself.
         Mount { path: SERVICES, server: Arc::new(self), hub: None }
     }
 
     fn destination(&self, request: &Request<RequestBody>) -> Result<Destination, Status> {
         let uri = request.uri();
         let path = RequestPath::parse(uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
-        let [_, name, ..] = path.segments() else { return Ok(Destination::Shard) };
+        let [_, name, ..] = path.segments() else { return Ok(Destination::Root) };
         let Some(workspace) = self.workspaces.iter().find(|workspace| *workspace.name() == **name) else {
-            return Ok(Destination::Shard);
+            return Ok(Destination::Root);
         };
-        let ready = self.shard.readiness().and_then(|()| workspace.readiness());
+        let ready = self.root.readiness().and_then(|()| workspace.readiness());
         ready.map_err(|reason| Status::service_unavailable(reason, 1))?;
         let is_watch = Query::parse(uri.query().unwrap_or_default()).flag("watch");
         let below = VirtualRequest { path: path.skip(PREFIX), method: request.method(), is_watch };
         Ok(match workspace.open(&below)? {
-            None => Destination::Shard,
+            None => Destination::Root,
             Some(Service::View { view, scopes, length }) => {
-                let shard = Arc::clone(&self.shard);
-                Destination::View(ViewHost { shard, view, scopes, length: PREFIX + length })
+                let root = Arc::clone(&self.root);
+                Destination::View(ViewHost { root, view, scopes, length: PREFIX + length })
             }
             Some(Service::Content { assumption, cluster, length }) => {
                 let uri = content_uri(uri, &cluster, PREFIX + length)?;
@@ -83,11 +83,11 @@ impl MountedServer for VirtualWorkspaces {
     async fn handle(&self, mut request: Request<RequestBody>) -> Response {
         match self.destination(&request) {
             Err(status) => failure(&status),
-            Ok(Destination::Shard) => self.shard.serve(request).await,
+            Ok(Destination::Root) => self.root.serve(request).await,
             Ok(Destination::View(host)) => self.server.with_host(host).handle(request).await,
             Ok(Destination::Content { assumption, uri }) => {
                 *request.uri_mut() = uri;
-                self.shard.serve_as(request, &*assumption).await
+                self.root.serve_as(request, &*assumption).await
             }
         }
     }

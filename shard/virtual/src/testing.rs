@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    Binding, BoundSchemas, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces,
+    Binding, BoundSchemas, Export, ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, RootServer,
     SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
 };
 
@@ -333,7 +333,7 @@ pub(crate) struct TestAccess {
 type BoundResources = Arc<Mutex<BTreeMap<String, Vec<Arc<ServedResource>>>>>;
 
 #[async_trait]
-impl Shard for TestAccess {
+impl RootServer for TestAccess {
     fn host(&self) -> &dyn Host {
         self.api.host()
     }
@@ -349,7 +349,10 @@ impl Shard for TestAccess {
     async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
         self.api.handle_as(request, assumption).await
     }
+}
 
+#[async_trait]
+impl Shard for TestAccess {
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { verb, name: Some(name), resource, subresource, .. } = *action else {
             return false;
