@@ -7,6 +7,7 @@ use crate::shared::{
     AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
     SlowClientsConfig, TrustConfig,
 };
+use crate::units::Timespan;
 use crate::values::SecretFile;
 
 settings! {
@@ -22,6 +23,9 @@ settings! {
         kubeconfig ("kubeconfig"): SecretFile = "shard.kubeconfig".into();
         /// Context of the kubeconfig; null means its current context. Flag: --context.
         context ("context"): Option<String> = None;
+        /// Time for which the shard's review of a bearer token counts. Only the program fairlead-virtual-workspaces accepts
+        /// tokens. Flag: --authentication-token-webhook-cache-ttl.
+        token_cache_ttl ("tokenCacheTTL"): Timespan = Timespan::from_secs(10);
         /// Peers that may connect.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Limits of the listener.

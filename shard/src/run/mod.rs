@@ -187,7 +187,11 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         tasks.spawn("audit log", worker.run(async move { _ = all_served.recv().await }));
     }
     let mut mounts: Vec<_> = embedded_cache.as_ref().map(EmbeddedCache::mount).into_iter().collect();
-    mounts.push(parts.virtual_workspaces().mount());
+    let mut virtual_workspaces = parts.virtual_workspaces().into_workspaces();
+    if config.virtual_workspaces_for_masters_only {
+        virtual_workspaces = virtual_workspaces.for_masters_only();
+    }
+    mounts.push(virtual_workspaces.mount());
     let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts);
     tasks.spawn("server", async move {
         serving.await;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, TypeReference, WorkspaceTypeSpec};
 use fairlead_apiserver::registry::{ObjectStore, ServedResource};
-use fairlead_apiserver::serve::Mount;
 use fairlead_apiserver::{Action, ApiServer, Host, IdentityAssumption, Response, Scope};
 use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
@@ -37,7 +36,7 @@ pub(crate) struct ShardAccess {
 
 impl ShardAccess {
     /// All virtual workspaces, for the shard's listener.
-    pub(crate) fn mount(self) -> Mount {
+    pub(crate) fn into_workspaces(self) -> VirtualWorkspaces {
         let api = Arc::clone(&self.api);
         let authorizer = Arc::clone(&api.host().authorizer);
         let exports = ExportAccess::new(self.objects.clone(), Arc::clone(&self.exports), authorizer);
@@ -54,7 +53,7 @@ impl ShardAccess {
         let mut workspaces: Vec<_> = workspaces.collect();
         workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::new(exports))));
         workspaces.push(Box::new(SchemaWorkspaces::new(Arc::clone(&shard), Arc::new(schemas))));
-        VirtualWorkspaces::new(&api, shard, workspaces).mount()
+        VirtualWorkspaces::new(&api, shard, workspaces)
     }
 }
 

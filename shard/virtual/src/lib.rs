@@ -95,5 +95,5 @@ pub use lifecycle::{Lifecycle, LifecycleWorkspaces};
 pub use root_server::RootServer;
 pub use server::VirtualWorkspaces;
 pub use shard::Shard;
-pub use standalone::{Replica, ServerError, VirtualServer};
+pub use standalone::{Replica, ServerError, VirtualServer, main};
 pub use workspace::{Service, View, VirtualRequest, VirtualWorkspace};

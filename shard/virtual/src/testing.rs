@@ -123,6 +123,11 @@ impl TestShard {
         Self { shard, workspaces, hub }
     }
 
+    /// The same shard, with virtual workspaces for members of `system:masters` only.
+    pub(crate) fn for_masters_only(self) -> Self {
+        Self { workspaces: self.workspaces.for_masters_only(), ..self }
+    }
+
     /// Sends a request to the listener.
     pub(crate) async fn send(&self, user: &str, method: &str, path: &str, body: &str) -> TestResponse {
         let response = self.open(user, method, path, &[], body).await;

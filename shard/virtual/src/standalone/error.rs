@@ -3,6 +3,7 @@
 use fairlead_authn::InvalidHeaderName;
 use fairlead_client::{ClientError, CredentialsError, KubeconfigError};
 use fairlead_config::ConfigError;
+use fairlead_config::flags::FlagError;
 use fairlead_process::{BindError, FatalError, LoadError, LoggingError, MetricsError, TaskFailed};
 
 /// A process with virtual workspaces cannot start or must end.
@@ -11,6 +12,9 @@ pub enum ServerError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The command line cannot be used.
+    #[error(transparent)]
+    Flags(#[from] FlagError),
     /// A configured header name is invalid.
     #[error(transparent)]
     Header(#[from] InvalidHeaderName),
@@ -54,6 +58,7 @@ impl FatalError for ServerError {
             Self::Config(error) => FatalError::hint(error),
             Self::Bind(error) => error.hint(),
             Self::NoResource { .. } => Some("`kubectl api-resources` lists those that it has".to_owned()),
+            Self::Flags(_) => Some("`fairlead-virtual-workspaces --help` lists all flags".to_owned()),
             Self::NoAuthority => {
                 Some("set requestHeaderCA for gateways, clientCA for other clients".to_owned())
             }

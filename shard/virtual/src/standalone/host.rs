@@ -24,14 +24,14 @@ const AUTHORIZER: &str = "AlwaysAllowGroups";
 /// The host of the root server. Only members of `system:masters` may use it, and only its metrics; all other users have the virtual
 /// workspaces.
 pub(super) struct RootHost {
-    authentication: Chain,
+    authentication: Arc<Chain>,
     metrics: Metrics,
     catalog: Arc<Catalog>,
     version: Bytes,
 }
 
 impl RootHost {
-    pub(super) fn new(authentication: Chain, metrics: Metrics) -> Self {
+    pub(super) fn new(authentication: Arc<Chain>, metrics: Metrics) -> Self {
         let catalog = Arc::new(Catalog::new(Vec::new()));
         Self { authentication, metrics, catalog, version: version_document(BUILD) }
     }
@@ -43,7 +43,7 @@ impl Host for RootHost {
         Ok(ScopedPath { scopes: None, path })
     }
 
-    /// Nobody is anonymous here: a request that does not come through a gateway needs a certificate of its own.
+    /// No request is anonymous here: one that does not come through a gateway needs a certificate of its own.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         match serve::identify(&self.authentication, parts).await {
             Outcome::Identified(identity) => Ok(identity),

@@ -4,7 +4,9 @@
 //! workspaces then show in views, and authenticates clients by their certificates or by the identity headers of a gateway.
 
 mod error;
+mod forward;
 mod host;
+mod program;
 mod replica;
 
 use std::sync::Arc;
@@ -13,12 +15,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{DiscoveredResource, ObjectStore, ResourceReplica};
-use fairlead_apiserver::serve::{self, Mount};
+use fairlead_apiserver::serve::{self, Mount, MountedServer};
 use fairlead_apiserver::{ApiServer, Host, IdentityAssumption, RequestMetrics, Response};
 use fairlead_authn::{
-    Chain, ClientCertificateAuthenticator, RequestHeaderAuthenticator, RequestHeaderNames, TrustPurpose,
+    Chain, ChainBuilder, ClientCertificateAuthenticator, RequestHeaderAuthenticator, RequestHeaderNames,
+    ReviewVersion, TokenWebhook, TrustPurpose, WebhookSettings,
 };
-use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
+use fairlead_client::{Backoff, Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::VirtualWorkspacesConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
@@ -30,12 +33,15 @@ use http::Request;
 use serde::Deserialize;
 
 use self::error::KubeconfigFault;
+use self::forward::Forwarder;
 use self::host::RootHost;
+use crate::domain::SERVICES;
 use crate::root_server::RootServer;
 use crate::server::VirtualWorkspaces;
 use crate::workspace::VirtualWorkspace;
 
 pub use error::ServerError;
+pub use program::main;
 pub use replica::Replica;
 
 /// The annotation with the logical cluster of an object.
@@ -44,6 +50,12 @@ const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
 const KEYS: KeyCodec = KeyCodec::new("/replicas", 1, |_, _| false);
 /// Clients can resume from revisions of this time, at least.
 const HISTORY: Duration = Duration::from_secs(300);
+/// The logical cluster of the TokenReviews. Every shard has it, and it has no workspace type whose issuers might count.
+const REVIEWS: &str = "/clusters/system:admin";
+/// Longer than the minute after which a shard ends a request itself.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+/// Each has a hundred requests or watches.
+const MAX_CONNECTIONS: usize = 64;
 /// File descriptors of the process besides those of connections.
 const OWN_FILES: u64 = 64;
 
@@ -136,14 +148,53 @@ impl VirtualServer {
     /// # Errors
     /// [`ServerError`] if the process cannot serve, or fails while it does.
     pub async fn run(self, workspaces: Vec<Box<dyn VirtualWorkspace>>) -> Result<(), ServerError> {
+        let Some(chain) = self.certificates()? else { return Err(ServerError::NoAuthority) };
         let bound = BoundServer::bind(self.config.serving.address)?;
-        let address = bound.local_addr();
-        let host = RootHost::new(self.authentication()?, self.metrics.clone());
-        let metrics = RequestMetrics::new(&self.metrics)?;
-        let api = Arc::new(ApiServer::new(host, ANNOTATIONS, address.to_string(), metrics));
+        let api = self.root_server(Arc::new(chain.build()), &bound)?;
         let root = Arc::new(Standalone { api: Arc::clone(&api) });
         let mount = VirtualWorkspaces::new(&api, root, workspaces).mount();
         self.serve(bound, api, mount).await
+    }
+
+    /// Serves the virtual workspaces of the shard of the kubeconfig until a signal ends the process. Bearer tokens are reviewed by
+    /// the shard.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the process cannot serve, or fails while it does.
+    pub(super) async fn forward(self) -> Result<(), ServerError> {
+        let settings = WebhookSettings {
+            version: ReviewVersion::V1,
+            cache_ttl: self.config.token_cache_ttl.get(),
+            ..WebhookSettings::default()
+        };
+        let reviews = TokenWebhook::of_api_server(&self.client.with_prefix(REVIEWS), settings);
+        let chain = self.certificates()?.unwrap_or_else(Chain::builder).with(reviews).build();
+        let authentication = Arc::new(chain);
+        let bound = BoundServer::bind(self.config.serving.address)?;
+        let api = self.root_server(Arc::clone(&authentication), &bound)?;
+        let shard = self.client.with_prefix("");
+        let reached = self.health.flag("shard", &[Probe::Ready]);
+        let (probed, shutdown) = (shard.clone(), self.shutdown.clone());
+        self.tasks.spawn("first contact to the shard", async move {
+            tokio::select! {
+                () = until_ready(&probed) => reached.set(),
+                () = shutdown.draining() => {}
+            }
+        });
+        let root: Arc<dyn MountedServer> = Arc::<ApiServer<RootHost>>::clone(&api);
+        let forwarder = Forwarder { authentication, shard, root };
+        let mount = Mount { path: SERVICES, server: Arc::new(forwarder), hub: None };
+        self.serve(bound, api, mount).await
+    }
+
+    fn root_server(
+        &self,
+        authentication: Arc<Chain>,
+        bound: &BoundServer,
+    ) -> Result<Arc<ApiServer<RootHost>>, ServerError> {
+        let host = RootHost::new(authentication, self.metrics.clone());
+        let metrics = RequestMetrics::new(&self.metrics)?;
+        Ok(Arc::new(ApiServer::new(host, ANNOTATIONS, bound.local_addr().to_string(), metrics)))
     }
 
     async fn serve(
@@ -183,19 +234,19 @@ impl VirtualServer {
         }
     }
 
-    /// Identity headers count on connections of gateways only; a certificate of another authority is an identity itself.
-    fn authentication(&self) -> Result<Chain, ServerError> {
+    /// Identity headers count on connections of gateways only; a certificate of another authority is an identity itself. `None`: no
+    /// authority is configured.
+    fn certificates(&self) -> Result<Option<ChainBuilder>, ServerError> {
         let trust = &self.config.trust;
         let bundles = [
             (TrustPurpose::Client, &trust.client_ca),
             (TrustPurpose::RequestHeader, &trust.request_header_ca),
         ];
-        let bundles = bundles
-            .into_iter()
-            .filter_map(|(purpose, file)| file.as_ref().map(|file| (purpose, file.to_path_buf())));
+        let bundles =
+            bundles.into_iter().filter_map(|(purpose, file)| Some((purpose, file.as_ref()?.to_path_buf())));
         let bundles: Vec<_> = bundles.collect();
         if bundles.is_empty() {
-            return Err(ServerError::NoAuthority);
+            return Ok(None);
         }
         let authorities = serve::watch_authorities(bundles, &self.reloads)?;
         let mut chain = Chain::builder();
@@ -212,7 +263,7 @@ impl VirtualServer {
         if trust.client_ca.is_some() {
             chain = chain.with(ClientCertificateAuthenticator::new(authorities));
         }
-        Ok(chain.build())
+        Ok(Some(chain))
     }
 }
 
@@ -247,6 +298,15 @@ impl RootServer for Standalone {
     }
 }
 
+/// Waits until a server is ready.
+async fn until_ready(server: &Client) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    while let Err(error) = server.get("/readyz").await {
+        tracing::debug!(%error, "the shard is not ready");
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
 /// A client for the server of the kubeconfig, whose credentials are reloaded.
 fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client, LoadError> {
     let (file, context) = (config.kubeconfig.to_path_buf(), config.context.clone());
@@ -257,7 +317,12 @@ fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client,
         files.push(file.clone());
         let credentials = resolved.credentials(UnverifiedTls::Refuse)?;
         let client = known.get_or_init(|| {
-            Client::new(resolved.endpoint.clone(), credentials.clone(), ClientOptions::default())
+            let options = ClientOptions {
+                request_timeout: REQUEST_TIMEOUT,
+                max_connections: MAX_CONNECTIONS,
+                ..ClientOptions::default()
+            };
+            Client::new(resolved.endpoint.clone(), credentials.clone(), options)
         });
         client.set_credentials(credentials);
         Ok::<_, KubeconfigFault>((client.clone(), files))

@@ -75,7 +75,8 @@ impl Installation {
         let endpoint = Endpoint::parse("http://127.0.0.1:9").unwrap();
         let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
         let cache = Client::new(endpoint, credentials, ClientOptions::default());
-        let (api, services) = (parts.api.clone(), parts.virtual_workspaces().mount().server);
+        let (api, services) =
+            (parts.api.clone(), parts.virtual_workspaces().into_workspaces().mount().server);
         parts.start(config, cache, tasks.clone(), shutdown, bootstrapped).await.unwrap();
         let (clusters, identities) = (BTreeMap::new(), Default::default());
         let mut installation = Self { api, services, store, clusters, identities, _tasks: tasks };
