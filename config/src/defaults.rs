@@ -6,6 +6,7 @@ use crate::issuer::IssuerConfig;
 use crate::load::ProcessKind;
 use crate::setting::{Entry, Setting};
 use crate::shard::ShardConfig;
+use crate::virtual_workspaces::VirtualWorkspacesConfig;
 
 /// A complete configuration of a process with every default, ready to be edited.
 pub fn defaults_yaml(kind: ProcessKind) -> String {
@@ -14,6 +15,7 @@ pub fn defaults_yaml(kind: ProcessKind) -> String {
         ProcessKind::Shard => &ShardConfig::default(),
         ProcessKind::Cache => &CacheConfig::default(),
         ProcessKind::Issuer => &IssuerConfig::default(),
+        ProcessKind::VirtualWorkspaces => &VirtualWorkspacesConfig::default(),
     };
     let mut out = format!(
         "# Every setting of fairlead's {kind} with its default, which omitted settings have, too.\n\

@@ -35,6 +35,7 @@ mod state;
 mod tracing;
 mod units;
 mod values;
+mod virtual_workspaces;
 
 pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
 pub use acme::{AcmeChallenge, AcmeConfig, ExternalAccountConfig, ListenerAcmeConfig};
@@ -85,3 +86,4 @@ pub use values::{
     Battery, HttpsUrl, InputFile, KcpBehaviour, LogFormat, OwnPath, SecretFile, ServicesPolicy, ShardName,
     TlsVersion, TokenPolicy,
 };
+pub use virtual_workspaces::VirtualWorkspacesConfig;

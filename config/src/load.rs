@@ -37,11 +37,14 @@ pub enum ProcessKind {
     Cache,
     /// [`IssuerConfig`](crate::IssuerConfig).
     Issuer,
+    /// [`VirtualWorkspacesConfig`](crate::VirtualWorkspacesConfig).
+    VirtualWorkspaces,
 }
 
 impl ProcessKind {
     /// All kinds of processes.
-    pub const ALL: [Self; 4] = [Self::Gateway, Self::Shard, Self::Cache, Self::Issuer];
+    pub const ALL: [Self; 5] =
+        [Self::Gateway, Self::Shard, Self::Cache, Self::Issuer, Self::VirtualWorkspaces];
 
     /// The name on command lines.
     pub fn as_str(self) -> &'static str {
@@ -50,6 +53,7 @@ impl ProcessKind {
             Self::Shard => "shard",
             Self::Cache => "cache",
             Self::Issuer => "issuer",
+            Self::VirtualWorkspaces => "virtual-workspaces",
         }
     }
 }
@@ -73,7 +77,7 @@ impl FromStr for ProcessKind {
 
 /// A name that is not a kind of process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no process {0:?}; there are gateway, shard, cache and issuer")]
+#[error("there is no process {0:?}; there are gateway, shard, cache, issuer and virtual-workspaces")]
 pub struct UnknownProcess(String);
 
 /// A configuration cannot be used; the operator has to change it.
@@ -596,7 +600,7 @@ mod tests {
         }
         assert_eq!(
             "proxy".parse::<ProcessKind>().unwrap_err().to_string(),
-            "there is no process \"proxy\"; there are gateway, shard, cache and issuer"
+            "there is no process \"proxy\"; there are gateway, shard, cache, issuer and virtual-workspaces"
         );
     }
 }

@@ -29,6 +29,9 @@ settings! {
         external_url ("externalURL"): Option<HttpsUrl> = None;
         /// The URL of its virtual workspaces; null means shardBaseURL. Flag: --shard-virtual-workspace-url.
         virtual_workspace_url ("virtualWorkspaceURL"): Option<HttpsUrl> = None;
+        /// Whether only members of system:masters reach the virtual workspaces at this shard. Then other clients reach them at
+        /// fairlead-virtual-workspaces, whose URL is virtualWorkspaceURL. Flag: --run-virtual-workspaces=false.
+        virtual_workspaces_for_masters_only ("virtualWorkspacesForMastersOnly"): bool = false;
         /// Peers that may connect: gateways, other shards, and clients that use this shard directly.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Storage of objects.

@@ -14,12 +14,12 @@ use crate::output::print;
 pub(crate) enum ConfigCommand {
     /// Print a complete configuration with every default and its description
     Defaults {
-        /// gateway, shard, cache or issuer
+        /// gateway, shard, cache, issuer or virtual-workspaces
         kind: ProcessKind,
     },
     /// Check a configuration and the files that it names; exit code 1 if there are findings
     Lint {
-        /// gateway, shard, cache or issuer
+        /// gateway, shard, cache, issuer or virtual-workspaces
         kind: ProcessKind,
         /// The configuration
         file: PathBuf,

@@ -94,7 +94,7 @@ pub use self::{
         AnonymousAccess, AuthenticationConfiguration, ConfigurationError, FieldError, IssuerStatus,
         JwtAuthenticator, JwtSettings, KeyFetchSettings, LineNumber, OidcFlags,
     },
-    request_header::{RequestHeaderAuthenticator, RequestHeaderNames},
+    request_header::{InvalidHeaderName, RequestHeaderAuthenticator, RequestHeaderNames},
     service_account::{
         DEFAULT_SERVICE_ACCOUNT_ISSUER, FoundObject, LookupError, LookupPolicy, MalformedObject,
         ObjectReference, ReferencedKind, ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
+use thiserror::Error;
 
 use crate::{
     AuthenticationMethod, Authenticator, CredentialKind, Identity, Reason, RequestCredentials,
@@ -31,6 +32,15 @@ pub struct RequestHeaderNames {
     pub group: Vec<HeaderName>,
     /// Prefixes of headers with extras, in lower case; the rest of the name is the key.
     pub extra_prefix: Vec<String>,
+}
+
+/// A configured name that HTTP does not allow; the operator has to correct it.
+#[derive(Debug, Error)]
+#[error("{name:?} is not a header name")]
+pub struct InvalidHeaderName {
+    name: String,
+    #[source]
+    source: http::header::InvalidHeaderName,
 }
 
 impl Default for RequestHeaderNames {
@@ -97,6 +107,30 @@ impl Authenticator for RequestHeaderAuthenticator {
 }
 
 impl RequestHeaderNames {
+    /// The configured names of each attribute, in any case.
+    ///
+    /// # Errors
+    /// The first text that is no header name.
+    pub fn parse(
+        user: &[String],
+        uid: &[String],
+        group: &[String],
+        extra_prefix: &[String],
+    ) -> Result<Self, InvalidHeaderName> {
+        let names = |texts: &[String]| {
+            let parse = |text: &String| {
+                HeaderName::try_from(text).map_err(|source| InvalidHeaderName { name: text.clone(), source })
+            };
+            texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self {
+            user: names(user)?,
+            uid: names(uid)?,
+            group: names(group)?,
+            extra_prefix: extra_prefix.iter().map(|prefix| prefix.to_ascii_lowercase()).collect(),
+        })
+    }
+
     fn user_info(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, Reason> {
         let Some(name) = single(headers, &self.user)? else {
             return Ok(None);

@@ -105,12 +105,19 @@ impl TokenWebhook {
             ..ClientOptions::default()
         };
         let client = Client::from_context(&context, UnverifiedTls::Refuse, options)?;
-        Ok(Self {
-            client,
-            settings,
-            cache: TtlCache::with_capacity(CACHE_SIZE),
-            in_flight: SingleFlight::new(),
-        })
+        Ok(Self::new(client, settings))
+    }
+
+    /// The TokenReviews of an API server. `client` has the path of a logical cluster, or none, and a credential that may create them.
+    pub fn of_api_server(client: &Client, settings: WebhookSettings) -> Self {
+        let prefix = client.endpoint().prefix();
+        let path = format!("{prefix}/apis/{}/tokenreviews", settings.version.api_version());
+        Self::new(client.with_prefix(&path), settings)
+    }
+
+    /// The webhook at the URL of `client`.
+    fn new(client: Client, settings: WebhookSettings) -> Self {
+        Self { client, settings, cache: TtlCache::with_capacity(CACHE_SIZE), in_flight: SingleFlight::new() }
     }
 
     async fn review_uncached(&self, token: &BearerToken<'_>, now: SystemTime) -> Verdict {

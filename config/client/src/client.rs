@@ -49,7 +49,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// The headers of a response with a status below 400; the body follows.
+/// The headers of a response; the body follows. Its status is below 400, except from [`Client::stream_any_status`].
 pub struct StreamingResponse {
     /// Status code.
     pub status: StatusCode,
@@ -143,6 +143,12 @@ impl Client {
             refuse_errors(self.exchange(request, subject).await?).await
         })
         .await
+    }
+
+    /// Like [`Client::stream`], for proxies: every status is a success.
+    pub async fn stream_any_status(&self, request: Request) -> Result<StreamingResponse, ClientError> {
+        let subject = self.describe(&request);
+        self.within_limit(&subject.clone(), self.exchange(request, subject)).await
     }
 
     async fn within_limit<T>(

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairlead_config::{
-    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig, lint_configuration,
+    CacheConfig, Checker, Finding, GatewayConfig, IssuerConfig, ProcessKind, ShardConfig,
+    VirtualWorkspacesConfig, lint_configuration,
 };
 use linter::FileLinter;
 
@@ -47,5 +48,10 @@ pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> 
         ProcessKind::Issuer => lint_configuration::<IssuerConfig>(file, |config, checker| {
             check_files(checker, &|linter| servers::inspect_issuer(config, linter));
         }),
+        ProcessKind::VirtualWorkspaces => {
+            lint_configuration::<VirtualWorkspacesConfig>(file, |config, checker| {
+                check_files(checker, &|linter| servers::inspect_virtual_workspaces(config, linter));
+            })
+        }
     }
 }

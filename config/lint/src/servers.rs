@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use fairlead_config::{CacheConfig, HttpsUrl, IssuerConfig, Networks, ServingConfig, ShardConfig};
+use fairlead_config::{
+    AllowedPeersConfig, CacheConfig, HttpsUrl, IssuerConfig, Networks, ServingConfig, ShardConfig,
+    TrustConfig, VirtualWorkspacesConfig,
+};
 
 use crate::certificate::{Certificate, Usage};
 use crate::kubeconfigs::KubeconfigPart;
@@ -13,28 +16,7 @@ pub(crate) fn inspect_shard(config: &ShardConfig, linter: &mut FileLinter<'_>) {
     if let (Some(url), Some(leaf)) = (&config.shard_base_url, &shown) {
         linter.check_host_name("shardBaseURL", url, leaf);
     }
-    let trust = &config.trust;
-    if let Some(file) = &trust.client_ca {
-        linter.check_bundle("trust.clientCA", file, AuthorityUse::Identity);
-    }
-    if let Some(file) = &trust.request_header_ca {
-        linter.check_bundle("trust.requestHeaderCA", file, AuthorityUse::Proxy);
-        if trust.request_header_allowed_names.is_empty() {
-            let message = "any certificate of requestHeaderCA can assert any identity";
-            let hint = "name the gateways' common names, such as kcp-front-proxy";
-            linter.checker.fault("trust.requestHeaderAllowedNames", message, hint);
-        }
-        let is_restricted = config.peers.allow.as_deref().is_some_and(restricts_peers);
-        if is_public(config.serving.address.ip()) && !is_restricted {
-            let message = format!(
-                "this shard can be reached at {} from any address, and trusts every identity that a holder of a front \
-                 proxy's key asserts",
-                config.serving.address.ip()
-            );
-            let hint = "set the networks of the gateways and other clients in peers.allow, or listen at a private address";
-            linter.checker.fault("serving.address", &message, hint);
-        }
-    }
+    linter.check_trust("this shard", &config.trust, &config.serving, &config.peers);
     linter.check_networks("peers.allow", config.peers.allow.as_deref());
     let kubeconfigs = [
         ("rootShardKubeconfig", &config.root_shard_kubeconfig, KubeconfigPart::Context(Some("shard-base"))),
@@ -67,7 +49,45 @@ pub(crate) fn inspect_issuer(config: &IssuerConfig, linter: &mut FileLinter<'_>)
     linter.check_serving_certificate("serving", &config.serving);
 }
 
+pub(crate) fn inspect_virtual_workspaces(config: &VirtualWorkspacesConfig, linter: &mut FileLinter<'_>) {
+    linter.check_serving_certificate("serving", &config.serving);
+    linter.check_trust("this server", &config.trust, &config.serving, &config.peers);
+    linter.check_networks("peers.allow", config.peers.allow.as_deref());
+    let part = KubeconfigPart::Context(config.context.as_deref());
+    linter.check_kubeconfig("kubeconfig", &config.kubeconfig, part);
+}
+
 impl FileLinter<'_> {
+    /// Checks the authorities of clients and proxies, and who can reach a server that trusts proxies.
+    fn check_trust(
+        &mut self,
+        server: &str,
+        trust: &TrustConfig,
+        serving: &ServingConfig,
+        peers: &AllowedPeersConfig,
+    ) {
+        if let Some(file) = &trust.client_ca {
+            self.check_bundle("trust.clientCA", file, AuthorityUse::Identity);
+        }
+        let Some(file) = &trust.request_header_ca else { return };
+        self.check_bundle("trust.requestHeaderCA", file, AuthorityUse::Proxy);
+        if trust.request_header_allowed_names.is_empty() {
+            let message = "any certificate of requestHeaderCA can assert any identity";
+            let hint = "name the gateways' common names, such as kcp-front-proxy";
+            self.checker.fault("trust.requestHeaderAllowedNames", message, hint);
+        }
+        let is_restricted = peers.allow.as_deref().is_some_and(restricts_peers);
+        if is_public(serving.address.ip()) && !is_restricted {
+            let message = format!(
+                "{server} can be reached at {} from any address, and trusts every identity that a holder of a front \
+                 proxy's key asserts",
+                serving.address.ip()
+            );
+            let hint = "set the networks of the gateways and other clients in peers.allow, or listen at a private address";
+            self.checker.fault("serving.address", &message, hint);
+        }
+    }
+
     /// Checks a serving certificate. Returns the leaf.
     pub(crate) fn check_serving_certificate(
         &mut self,

@@ -42,6 +42,11 @@ trust: {clientCA: clients.crt, requestHeaderCA: proxies.crt, requestHeaderAllowe
 cacheKubeconfig: root.kubeconfig
 "#;
 
+const VIRTUAL_WORKSPACES: &str = r#"serving: {address: "10.0.0.9:6443", certificate: internal.crt, privateKey: internal.key}
+trust: {clientCA: clients.crt, requestHeaderCA: proxies.crt, requestHeaderAllowedNames: [kcp-front-proxy]}
+kubeconfig: root.kubeconfig
+"#;
+
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     key: String,
@@ -684,6 +689,29 @@ fn each_fault_of_a_gateway_is_reported_at_its_position() {
 #[test]
 fn each_fault_of_a_shard_is_reported_at_its_position() {
     check(ProcessKind::Shard, SHARD, CASES_OF_SHARDS);
+}
+
+#[test]
+fn each_fault_of_virtual_workspaces_is_reported_at_its_position() {
+    let cases: &[Case] = &[
+        ("nothing", |_, text| text.to_owned(), &[]),
+        (
+            "a public server that believes headers",
+            |_, text| with(text, "10.0.0.9", "0.0.0.0"),
+            &["1: serving.address: this server can be reached at 0.0.0.0 from any address, and trusts"],
+        ),
+        (
+            "proxies of any name",
+            |_, text| with(text, "[kcp-front-proxy]", "[]"),
+            &["2: trust.requestHeaderAllowedNames: any certificate of requestHeaderCA"],
+        ),
+        (
+            "a kubeconfig that does not exist",
+            |_, text| with(text, "root.kubeconfig", "other.kubeconfig"),
+            &["3: kubeconfig: "],
+        ),
+    ];
+    check(ProcessKind::VirtualWorkspaces, VIRTUAL_WORKSPACES, cases);
 }
 
 fn check(kind: ProcessKind, good: &str, cases: &[Case]) {

@@ -2,12 +2,29 @@
 
 use super::{FlagError, GivenFlags};
 use crate::authentication::{OidcConfig, ReviewVersion, WebhookConfig};
+use crate::shared::TrustConfig;
 
 /// The versions of reviews that webhooks get.
 const REVIEW_VERSIONS: [(&str, ReviewVersion); 2] =
     [("v1beta1", ReviewVersion::V1beta1), ("v1", ReviewVersion::V1)];
 
 impl GivenFlags {
+    /// The authorities of clients, and of proxies with identity headers.
+    pub(super) fn trust(&self) -> TrustConfig {
+        let default = TrustConfig::default();
+        TrustConfig {
+            client_ca: self.path("client-ca-file").map(Into::into),
+            request_header_ca: self.path("requestheader-client-ca-file").map(Into::into),
+            // As in Kubernetes: without names, every certificate of these authorities is trusted.
+            request_header_allowed_names: self.list("requestheader-allowed-names"),
+            username_headers: self.list_or("requestheader-username-headers", default.username_headers),
+            uid_headers: self.list_or("requestheader-uid-headers", default.uid_headers),
+            group_headers: self.list_or("requestheader-group-headers", default.group_headers),
+            extra_header_prefixes: self
+                .list_or("requestheader-extra-headers-prefix", default.extra_header_prefixes),
+        }
+    }
+
     /// The version of the reviews that a webhook gets.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ mod groups;
 mod serving;
 mod shard;
 pub mod values;
+mod virtual_workspaces;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use cache::{CacheArguments, CacheFlags};
 pub use flag::{Flag, Kind, Support, flag};
 pub use serving::SelfSignedFiles;
 pub use shard::{ShardArguments, ShardFlags};
+pub use virtual_workspaces::{VirtualWorkspacesArguments, VirtualWorkspacesFlags};
 
 /// The command line is invalid; the operator must change it.
 #[derive(Debug, thiserror::Error)]

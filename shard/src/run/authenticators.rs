@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fairlead_authn::{
     Algorithm, AuthenticationConfiguration, Authenticator, BundleError, CertificateAuthorities, Chain,
-    ClientCertificateAuthenticator, ConfigurationError, FieldError, GroupFilter, JwtAuthenticator,
-    JwtSettings, LookupPolicy, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames,
+    ClientCertificateAuthenticator, ConfigurationError, FieldError, GroupFilter, InvalidHeaderName,
+    JwtAuthenticator, JwtSettings, LookupPolicy, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames,
     ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountSettings, ServiceAccountSigner,
     ServiceAccountTokens, SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook,
     TrustPurpose, UnknownAlgorithm, UserInfo, VerificationKeys, WebhookError, WebhookSettings,
@@ -15,7 +15,6 @@ use fairlead_authn::{
 use fairlead_client::Kubeconfig;
 use fairlead_config::{OidcConfig, ReviewVersion, ShardConfig, ShardServiceAccountsConfig, TrustConfig};
 use fairlead_process::{LoadError, Reloadable, Reloads};
-use http::header::{HeaderName, InvalidHeaderName};
 
 use crate::host::{AnonymousRequests, Authenticators};
 use crate::service_accounts::{AccountLookup, TokenIssuer};
@@ -168,20 +167,13 @@ fn files(config: &ShardConfig) -> Vec<PathBuf> {
     files
 }
 
-fn request_header_names(trust: &TrustConfig) -> Result<RequestHeaderNames, AuthenticatorError> {
-    let names = |texts: &[String]| {
-        let parse = |text: &String| {
-            HeaderName::try_from(text)
-                .map_err(|source| AuthenticatorError::Header { name: text.clone(), source })
-        };
-        texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
-    };
-    Ok(RequestHeaderNames {
-        user: names(&trust.username_headers)?,
-        uid: names(&trust.uid_headers)?,
-        group: names(&trust.group_headers)?,
-        extra_prefix: trust.extra_header_prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()).collect(),
-    })
+fn request_header_names(trust: &TrustConfig) -> Result<RequestHeaderNames, InvalidHeaderName> {
+    RequestHeaderNames::parse(
+        &trust.username_headers,
+        &trust.uid_headers,
+        &trust.group_headers,
+        &trust.extra_header_prefixes,
+    )
 }
 
 fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticatorError> {
@@ -259,12 +251,8 @@ enum AuthenticatorError {
     Bundle(#[from] BundleError),
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
-    #[error("{name:?} is not a header name")]
-    Header {
-        name: String,
-        #[source]
-        source: InvalidHeaderName,
-    },
+    #[error(transparent)]
+    Header(#[from] InvalidHeaderName),
     #[error("oidc: {0}")]
     Issuer(String),
     #[error("{} cannot be read", file.display())]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
-use fairlead_apiserver::serve::{compact_periodically, serve};
+use fairlead_apiserver::serve::{Mount, compact_periodically, serve};
 use fairlead_cache::EmbeddedCache;
 use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
@@ -187,7 +187,12 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         tasks.spawn("audit log", worker.run(async move { _ = all_served.recv().await }));
     }
     let mut mounts: Vec<_> = embedded_cache.as_ref().map(EmbeddedCache::mount).into_iter().collect();
-    mounts.push(parts.virtual_workspaces().mount());
+    let mut virtual_workspaces = parts.virtual_workspaces().into_workspaces();
+    if config.virtual_workspaces_for_masters_only {
+        virtual_workspaces = virtual_workspaces.for_masters_only();
+    }
+    // All other watches of virtual workspaces are those of the shard's hub.
+    mounts.push(Mount { hub: Some(parts.copies.hub().clone()), ..virtual_workspaces.mount() });
     let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts);
     tasks.spawn("server", async move {
         serving.await;

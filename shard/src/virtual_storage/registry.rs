@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_apiserver::hub::Hub;
 use fairlead_apiserver::registry::{
     Change, DeleteResult, DeletedCollection, ListCursor, ListEnd, ListedObject, OpenWatch, Registry,
     ServedResource, StoredObject, Target, Visitor, WatchEnd, WriteResult,
@@ -35,11 +34,6 @@ impl VirtualStorage {
         let changes = Arc::<SourceChanges>::default();
         changes.follow(&lookup.bindings, global);
         Self { lookup: Arc::new(lookup), copies, changes }
-    }
-
-    /// The hub of the watches of copies.
-    pub(crate) fn hub(&self) -> Hub {
-        self.copies.hub().clone()
     }
 
     pub(crate) fn lookup(&self) -> &SourceLookup {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, TypeReference, WorkspaceTypeSpec};
 use fairlead_apiserver::registry::{ObjectStore, ServedResource};
-use fairlead_apiserver::serve::Mount;
 use fairlead_apiserver::{Action, ApiServer, Host, IdentityAssumption, Response, Scope};
 use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
 use fairlead_process::{RequestBody, Status};
 use fairlead_virtual::{
-    ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, ReplicationWorkspaces, SchemaWorkspaces,
-    Shard, VirtualWorkspace, VirtualWorkspaces,
+    ExportWorkspaces, Exports, Lifecycle, LifecycleWorkspaces, ReplicationWorkspaces, RootServer,
+    SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
 };
 use http::Request;
 use serde_json::Value;
@@ -41,7 +40,7 @@ pub(crate) struct ShardAccess {
 
 impl ShardAccess {
     /// All virtual workspaces, for the shard's listener.
-    pub(crate) fn mount(self) -> Mount {
+    pub(crate) fn into_workspaces(self) -> VirtualWorkspaces {
         let api = Arc::clone(&self.api);
         let authorizer = Arc::clone(&api.host().authorizer);
         let slices = SliceAccess::new(
@@ -51,7 +50,6 @@ impl ShardAccess {
         );
         let exports = ExportAccess::new(self.objects.clone(), Arc::clone(&self.exports), authorizer);
         let exports: Arc<dyn Exports> = Arc::new(exports);
-        let copies = self.storage.hub();
         let schemas = SchemaAccess {
             objects: self.objects.clone(),
             lookup: Arc::clone(&self.exports),
@@ -66,13 +64,12 @@ impl ShardAccess {
         workspaces.push(Box::new(ExportWorkspaces::new(Arc::clone(&shard), Arc::clone(&exports))));
         workspaces.push(Box::new(SchemaWorkspaces::new(Arc::clone(&shard), Arc::new(schemas))));
         workspaces.push(Box::new(ReplicationWorkspaces::new(exports, Arc::new(slices))));
-        // All other watches are those of the shard's hub.
-        Mount { hub: Some(copies), ..VirtualWorkspaces::new(&api, shard, workspaces).mount() }
+        VirtualWorkspaces::new(&api, shard, workspaces)
     }
 }
 
 #[async_trait]
-impl Shard for ShardAccess {
+impl RootServer for ShardAccess {
     fn host(&self) -> &dyn Host {
         self.api.host()
     }
@@ -92,7 +89,10 @@ impl Shard for ShardAccess {
     async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
         self.api.handle_as(request, assumption).await
     }
+}
 
+#[async_trait]
+impl Shard for ShardAccess {
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         self.api.host().authorizer.permits_deep(user, scope.as_str(), action).await
     }

@@ -64,6 +64,13 @@ pub trait ViewRules: Send + Sync + 'static {
     }
 }
 
+/// A selector is a rule by itself: the view has the objects that it selects, and permits every change of them that its verbs do.
+impl ViewRules for LabelSelector {
+    fn labels(&self) -> &LabelSelector {
+        self
+    }
+}
+
 /// A resource with these verbs, restricted by rules. `subresource` returns the verbs of its subresources by name; `None`: the view does
 /// not have it.
 pub fn filtered(

@@ -15,7 +15,7 @@ use fairlead_process::Status;
 use http::HeaderMap;
 use http::request::Parts;
 
-use crate::shard::Shard;
+use crate::root_server::RootServer;
 use crate::workspace::View;
 
 const AUTHORIZER: &str = "virtual workspace";
@@ -23,7 +23,7 @@ const MASTERS: &str = "system:masters";
 
 /// The host of one request to a view.
 pub(crate) struct ViewHost {
-    pub(crate) shard: Arc<dyn Shard>,
+    pub(crate) root: Arc<dyn RootServer>,
     pub(crate) view: Arc<dyn View>,
     pub(crate) scopes: ScopeSelector,
     /// The number of segments of the whole path before the path within the view.
@@ -37,11 +37,11 @@ impl Host for ViewHost {
     }
 
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
-        self.shard.host().authenticate(parts).await
+        self.root.host().authenticate(parts).await
     }
 
     fn check_impersonation(&self, client: &UserInfo, groups: &[String]) -> Result<(), Status> {
-        self.shard.host().check_impersonation(client, groups)
+        self.root.host().check_impersonation(client, groups)
     }
 
     fn restrict_impersonated(
@@ -50,12 +50,12 @@ impl Host for ViewHost {
         impersonated: UserInfo,
         scopes: Option<&ScopeSelector>,
     ) -> Result<UserInfo, Status> {
-        self.shard.host().restrict_impersonated(client, impersonated, scopes)
+        self.root.host().restrict_impersonated(client, impersonated, scopes)
     }
 
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         // A logical cluster that is inactive is so in every view.
-        self.shard.host().intercept(request).await
+        self.root.host().intercept(request).await
     }
 
     fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
@@ -72,11 +72,11 @@ impl Host for ViewHost {
     }
 
     fn request_flags(&self, headers: &HeaderMap) -> RequestFlags {
-        self.shard.host().request_flags(headers)
+        self.root.host().request_flags(headers)
     }
 
     fn audit_annotations(&self, scopes: &ScopeSelector) -> Vec<(String, String)> {
-        self.shard.host().audit_annotations(scopes)
+        self.root.host().audit_annotations(scopes)
     }
 
     fn resolve(
@@ -104,7 +104,7 @@ impl Host for ViewHost {
     }
 
     fn version(&self) -> &Bytes {
-        self.shard.host().version()
+        self.root.host().version()
     }
 }
 

@@ -5,32 +5,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_api::WorkspaceTypeSpec;
 use fairlead_apiserver::registry::ServedResource;
-use fairlead_apiserver::{Action, Host, IdentityAssumption, Response, Scope};
+use fairlead_apiserver::{Action, Scope};
 use fairlead_authn::UserInfo;
 use fairlead_names::ResourceName;
-use fairlead_process::{RequestBody, Status};
-use http::Request;
+use fairlead_process::Status;
 use serde_json::Value;
+
+use crate::root_server::RootServer;
 
 /// The shard whose objects virtual workspaces show.
 #[async_trait]
-pub trait Shard: Send + Sync + 'static {
-    /// The host of the shard's API server, whose authentication, rules of impersonation and version apply to virtual
-    /// workspaces, too.
-    fn host(&self) -> &dyn Host;
-
-    /// Whether virtual workspaces can be served; otherwise the reason why not.
-    ///
-    /// # Errors
-    /// The reason.
-    fn readiness(&self) -> Result<(), String>;
-
-    /// Serves a request by the shard's API server.
-    async fn serve(&self, request: Request<RequestBody>) -> Response;
-
-    /// Serves a request by the shard's API server under another identity than that of its client.
-    async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response;
-
+pub trait Shard: RootServer {
     /// Whether a user has a permission in a logical cluster of any shard, whether or not it has access to its content.
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool;
 

@@ -36,7 +36,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Binding, BoundSchemas, CachedSlice, CachedSlices, Export, ExportWorkspaces, Exports, Lifecycle,
-    LifecycleWorkspaces, ReplicationWorkspaces, SchemaWorkspaces, Shard, VirtualWorkspace, VirtualWorkspaces,
+    LifecycleWorkspaces, ReplicationWorkspaces, RootServer, SchemaWorkspaces, Shard, VirtualWorkspace,
+    VirtualWorkspaces,
 };
 
 pub(crate) const MASTER: &str = "master";
@@ -123,6 +124,11 @@ impl TestShard {
         let driven = hub.clone();
         tokio::spawn(async move { driven.run().await });
         Self { shard, workspaces, hub }
+    }
+
+    /// The same shard, with virtual workspaces for members of `system:masters` only.
+    pub(crate) fn for_masters_only(self) -> Self {
+        Self { workspaces: self.workspaces.for_masters_only(), ..self }
     }
 
     /// Sends a request to the listener.
@@ -337,7 +343,7 @@ pub(crate) struct TestAccess {
 type BoundResources = Arc<Mutex<BTreeMap<String, Vec<Arc<ServedResource>>>>>;
 
 #[async_trait]
-impl Shard for TestAccess {
+impl RootServer for TestAccess {
     fn host(&self) -> &dyn Host {
         self.api.host()
     }
@@ -353,7 +359,10 @@ impl Shard for TestAccess {
     async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
         self.api.handle_as(request, assumption).await
     }
+}
 
+#[async_trait]
+impl Shard for TestAccess {
     async fn permits(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
         let Action::Resource { verb, name: Some(name), resource, subresource, .. } = *action else {
             return false;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use fairlead_certs::{Client as Role, Layout};
+use fairlead_certs::{CertificateFiles, Client as Role, Layout};
 use fairlead_client::{
     Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots, WatchStream, WriteOptions,
 };
@@ -159,7 +159,33 @@ impl Installation {
 
     /// A client of the gateway with kcp-admin's certificate, at a path such as `/clusters/root`.
     pub fn admin(&self, prefix: &str) -> Client {
-        client(&format!("https://127.0.0.1:{}{prefix}", self.port), self.credentials(&Role::Admin))
+        client(&format!("{}{prefix}", self.gateway()), self.credentials(&Role::Admin))
+    }
+
+    /// The URL of the gateway.
+    pub fn gateway(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Maps a path of the gateway to another server, besides `/clusters/`, by a mapping file. Restarts the gateway.
+    pub async fn map_path(&mut self, path: &str, server: &str) {
+        let layout = self.layout();
+        let CertificateFiles { certificate, key } = layout.client_cert(&Role::FrontProxy);
+        let entry = |path: &str, backend: &str| {
+            json!({
+                "path": path, "backend": backend, "backend_server_ca": layout.serving_ca(),
+                "proxy_client_cert": certificate, "proxy_client_key": key,
+            })
+        };
+        let mapping = json!([entry("/clusters/", &self.server("root").url), entry(path, server)]);
+        let file = self.directory().join("config/mapping.yaml");
+        std::fs::write(&file, mapping.to_string()).unwrap();
+        let settings = self.directory().join("config/gateway.yaml");
+        let text = std::fs::read_to_string(&settings).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&text).unwrap();
+        config["paths"]["mappingFile"] = json!(file);
+        std::fs::write(&settings, config.to_string()).unwrap();
+        self.kill("gateway").await;
     }
 
     /// A client of another server than the gateway.

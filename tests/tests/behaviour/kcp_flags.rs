@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use fairlead_certs::{Client as Role, Kubeconfig as KubeconfigFile};
 use fairlead_client::{
-    Client, ClientOptions, Credentials, Endpoint, KeyMaterial, Kubeconfig, TrustRoots, UnverifiedTls,
+    Client, ClientOptions, Credentials, Endpoint, KeyMaterial, Kubeconfig, PatchType, Request, Token,
+    TrustRoots, UnverifiedTls,
 };
 use fairlead_tests::harness::{Kubectl, Pki, Process, Program, binary, free_port};
-use serde_json::Value;
+use http::{HeaderName, HeaderValue, Method};
+use serde_json::{Value, json};
 
-use crate::installation::{WORKSPACES, client, code, until, until_ready};
+use crate::installation::{WORKSPACES, client, code, next, until, until_object, until_ready};
 
 /// Shards in all logical clusters of all shards, at the cache server.
 const CACHED_SHARDS: &str = "/services/cache/shards/*/clusters/*/apis/core.kcp.io/v1alpha1/shards";
@@ -201,6 +203,144 @@ async fn two_shards_and_a_cache_server_are_started_by_flags() {
     assert_eq!(code(&beta.client("shard-base").get(CACHED_SHARDS).await), 404);
 }
 
+/// The initializer of workspaces of the type `slow` in root.
+const INITIALIZING: &str = "/services/initializingworkspaces/root:slow/clusters";
+const LOGICAL_CLUSTERS: &str = "/apis/core.kcp.io/v1alpha1/logicalclusters";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn virtual_workspaces_are_served_beside_their_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let pki = Pki::new(&folder.path().join("pki"), &["root"]).unwrap();
+    let port = free_port().unwrap();
+    let url = format!("https://localhost:{port}");
+    let flags = [
+        format!("--client-ca-file={}", pki.layout().client_ca().display()),
+        "--run-virtual-workspaces=false".to_owned(),
+        format!("--shard-virtual-workspace-url={url}"),
+    ];
+    let shard = Shard::start(binary("fairlead-shard").unwrap(), folder.path(), "root", &flags).await;
+    let virtual_workspaces = start_virtual_workspaces(&pki, &shard, folder.path(), port).await;
+    let root = shard.client("root");
+    let slow = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": { "name": "slow" },
+        "spec": { "initializer": true },
+    });
+    let types = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes";
+    root.create::<Value>(types, &slow, &Default::default()).await.unwrap();
+    let published =
+        until_object(&root, types, "slow", |slow| slow["status"]["virtualWorkspaces"].is_array()).await;
+    let published = &published["status"]["virtualWorkspaces"][0]["url"];
+    assert_eq!(*published, format!("{url}/services/initializingworkspaces/root:slow"));
+
+    // kcp-admin's token, which the shard has created and reviews.
+    let kubeconfig = folder.path().join("root/admin.kubeconfig");
+    let token = String::from_utf8(token_of(&kubeconfig, "kcp-admin")).unwrap();
+    let anonymous = || pki.anonymous().unwrap();
+    let admin = client(&url, anonymous().with_token(Token::new(&token)).unwrap());
+    let everywhere = format!("{INITIALIZING}/*{LOGICAL_CLUSTERS}");
+    let mut watch = admin.watch(&format!("{everywhere}?watch=1")).await.unwrap();
+    let late = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": { "name": "late" },
+        "spec": { "type": { "name": "slow", "path": "root" } },
+    });
+    root.create::<Value>(WORKSPACES, &late, &Default::default()).await.unwrap();
+    let (kind, waiting) = next(&mut watch).await;
+    let cluster = waiting["metadata"]["annotations"]["kcp.io/cluster"].as_str().unwrap();
+    assert_eq!((&*kind, &waiting["status"]["phase"]), ("ADDED", &json!("Initializing")));
+    let content = format!("{INITIALIZING}/{cluster}/api/v1/namespaces");
+    admin.get(&content).await.unwrap();
+
+    let impersonation = [("impersonate-user", "kcp-admin"), ("impersonate-group", "system:masters")];
+    let forged = [("x-remote-user", "kcp-admin"), ("x-remote-group", "system:masters")];
+    let masters = shard.client("shard-base");
+    let certified = |role: &Role| client(&url, pki.credentials(role).unwrap());
+    let cases = [
+        ("a token of kcp-admin", &admin, &[][..], 200),
+        ("impersonation by kcp-admin", &admin, &impersonation, 403),
+        ("no credential", &client(&url, anonymous()), &[], 403),
+        ("forged headers", &client(&url, anonymous()), &forged, 403),
+        ("impersonation without a credential", &client(&url, anonymous()), &impersonation, 403),
+        ("a wrong token", &client(&url, anonymous().with_token(Token::new("wrong")).unwrap()), &[], 401),
+        ("kcp-admin's certificate", &certified(&Role::Admin), &[], 200),
+        ("a master's certificate", &certified(&Role::ShardAdmin), &[], 200),
+        (
+            "a master that impersonates a user",
+            &certified(&Role::ShardAdmin),
+            &[("impersonate-user", "bob")],
+            403,
+        ),
+        ("a gateway", &certified(&Role::FrontProxy), &forged, 200),
+        ("kcp-admin at the shard itself", &shard.client("base"), &[], 403),
+        ("a master at the shard itself", &masters, &[], 200),
+    ];
+    for (case, client, headers, expected) in cases {
+        let mut request = Request::new(Method::GET, &*everywhere);
+        for (name, value) in headers {
+            request = request.with_header(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let response = client.request(request).await;
+        assert_eq!(code(&response), expected, "{case}: {response:?}");
+    }
+
+    let own = format!("{INITIALIZING}/{cluster}{LOGICAL_CLUSTERS}/cluster");
+    let object: Value = admin.get_json(&own).await.unwrap();
+    let initializers = object["status"]["initializers"].as_array().unwrap().iter();
+    let others: Vec<_> = initializers.filter(|initializer| **initializer != "root:slow").collect();
+    let patch = json!({ "status": { "initializers": others } });
+    let status = format!("{own}/status");
+    admin.patch::<Value>(&status, PatchType::Merge, &patch, &Default::default()).await.unwrap();
+    until_ready(&root, "late").await;
+    loop {
+        let (kind, object) = next(&mut watch).await;
+        if kind == "DELETED" {
+            assert_eq!(object["metadata"]["annotations"]["kcp.io/cluster"], cluster);
+            break;
+        }
+    }
+    assert_eq!(code(&admin.get(&content).await), 403);
+    drop(virtual_workspaces);
+}
+
+/// Starts the program for virtual workspaces with flags as kcp's launcher does, and waits until it is ready.
+async fn start_virtual_workspaces(pki: &Pki, shard: &Shard, folder: &Path, port: u16) -> Process {
+    let (layout, kubeconfig) = (pki.layout(), folder.join("virtual-workspaces.kubeconfig"));
+    let shard_url = shard.client("base").endpoint().to_string();
+    // The shard's serving certificate is self-signed.
+    let authority = std::fs::read_to_string(folder.join("root/apiserver.crt")).unwrap();
+    KubeconfigFile::builder()
+        .cluster("shard", &shard_url, &authority)
+        .client(layout, &Role::ShardAdmin)
+        .unwrap()
+        .context("shard", "shard", &Role::ShardAdmin.user_name())
+        .current("shard")
+        .build()
+        .unwrap()
+        .write(&kubeconfig)
+        .unwrap();
+    let files = pki.shard("root").unwrap();
+    let mut process = Program::new("fairlead-virtual-workspaces", folder)
+        .unwrap()
+        .args(["--bind-address=127.0.0.1".to_owned(), format!("--secure-port={port}")])
+        .args([
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--client-ca-file={}", layout.client_ca().display()),
+            format!("--requestheader-client-ca-file={}", layout.requestheader_ca().display()),
+            format!("--tls-cert-file={}", files.certificate.display()),
+            format!("--tls-private-key-file={}", files.key.display()),
+            "--authentication-skip-lookup".to_owned(),
+            "--audit-log-path=audit.log".to_owned(),
+        ])
+        .start()
+        .unwrap();
+    process.until_ready(&pki.client(port, pki.anonymous().unwrap()).unwrap()).await.unwrap();
+    assert!(
+        process.log().contains("accepted and without effect here: --audit-log-path"),
+        "{}",
+        process.log()
+    );
+    process
+}
+
 #[tokio::test]
 async fn a_wrong_command_line_ends_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
@@ -209,6 +349,7 @@ async fn a_wrong_command_line_ends_in_one_sentence() {
         ("fairlead-shard", &["start", "--etcd-servers=http://localhost:2379"], "etcd comes later"),
         ("fairlead-shard", &["start", "--shard-name=beta"], "--cache-kubeconfig is required"),
         ("fairlead-cache-server", &["--secure-port=1"], "--client-ca-file is required"),
+        ("fairlead-virtual-workspaces", &["--secure-port=1"], "--kubeconfig is required"),
     ] {
         let output = tokio::process::Command::new(binary(program).unwrap())
             .args(arguments)

@@ -22,7 +22,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-authn", &["cel", "client"]),
     ("fairlead-api", &["names"]),
     ("fairlead-apiserver", &["names", "store", "schema", "cel", "client", "authn", "process"]),
-    ("fairlead-virtual", &["names", "store", "api", "apiserver", "authn", "process"]),
+    ("fairlead-virtual", &["names", "store", "config", "client", "process", "authn", "api", "apiserver"]),
     (
         "fairlead-shard",
         &[

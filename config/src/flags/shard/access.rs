@@ -6,29 +6,12 @@ use super::ShardLine;
 use crate::authorization::{AuthorizationConfig, AuthorizationWebhookConfig};
 use crate::flags::FlagError;
 use crate::shard::{ShardAuthenticationConfig, ShardServiceAccountsConfig};
-use crate::shared::TrustConfig;
 use crate::units::Timespan;
 
 /// The private key of service accounts in the root directory.
 const SERVICE_ACCOUNT_KEY: &str = "sa.key";
 
 impl ShardLine {
-    pub(super) fn trust(&self) -> TrustConfig {
-        let given = &self.0;
-        let default = TrustConfig::default();
-        TrustConfig {
-            client_ca: given.path("client-ca-file").map(Into::into),
-            request_header_ca: given.path("requestheader-client-ca-file").map(Into::into),
-            // As in Kubernetes: without names, every certificate of these authorities is trusted.
-            request_header_allowed_names: given.list("requestheader-allowed-names"),
-            username_headers: given.list_or("requestheader-username-headers", default.username_headers),
-            uid_headers: given.list_or("requestheader-uid-headers", default.uid_headers),
-            group_headers: given.list_or("requestheader-group-headers", default.group_headers),
-            extra_header_prefixes: given
-                .list_or("requestheader-extra-headers-prefix", default.extra_header_prefixes),
-        }
-    }
-
     /// The settings of tokens, and the key to create because none is named.
     pub(super) fn service_accounts(
         &self,

@@ -54,7 +54,12 @@ const SHARD: &[Flag] = &[
     flag("logical-cluster-object-count-scan-interval", Duration, Supported, "Interval of counting"),
     flag("event-ttl", Duration, Supported, "Time after which events are deleted [default: 1h]"),
     flag("conversion-cel-transformation-timeout", Duration, NoEffect, "No effect"),
-    flag("run-virtual-workspaces", Switch, Ignored, "Virtual workspaces in this process"),
+    flag(
+        "run-virtual-workspaces",
+        Switch,
+        Supported,
+        "If false, only fairlead-virtual-workspaces reaches the virtual workspaces here",
+    ),
     flag("external-hostname", Text, NoEffect, "No effect"),
     flag("experimental-bind-free-port", Switch, Refused, "give --secure-port a port"),
     flag("miniproxy-mapping-file", Text, Refused, "shards have no path mappings; use fairlead-gateway"),

@@ -82,6 +82,7 @@ fn the_command_line_of_kcps_launcher_is_understood() {
     assert_eq!(config.effective_external_url().as_str(), "https://127.0.0.1:6443");
     assert_eq!(config.store.path.to_str(), Some("/w/.kcp-1/etcd-server/store.redb"));
     assert_eq!(config.trust.request_header_allowed_names, [""; 0]);
+    assert!(!config.virtual_workspaces_for_masters_only);
     assert!(config.authentication.workspaces && config.authentication.anonymous);
     let access = config.admin_access.unwrap();
     assert_eq!(access.kubeconfig.to_str(), Some("/w/.kcp-1/admin.kubeconfig"));
@@ -96,6 +97,16 @@ fn the_command_line_of_kcps_launcher_is_understood() {
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("--embedded-etcd-client-port"));
     assert_eq!(warnings[1], "gates without effect here: CacheAPIs, LogicalClusterMigration, WorkspaceMounts");
+}
+
+#[test]
+fn virtual_workspaces_beside_the_shard_leave_those_of_the_shard_to_masters() {
+    let arguments =
+        ["--run-virtual-workspaces=false", "--shard-virtual-workspace-url=https://127.0.0.1:7444"];
+    let ShardFlags { config, warnings, .. } = parse(&arguments).unwrap();
+    assert!(config.virtual_workspaces_for_masters_only);
+    assert_eq!(config.effective_virtual_workspace_url().as_str(), "https://127.0.0.1:7444");
+    assert_eq!(warnings, [""; 0]);
 }
 
 #[test]

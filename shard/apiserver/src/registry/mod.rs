@@ -15,6 +15,7 @@ mod objects;
 mod owner_conversion;
 mod ownership;
 mod read;
+mod replica;
 mod reservation;
 mod scale;
 mod selection;
@@ -50,6 +51,7 @@ pub use delete::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 pub use metadata::generated_name;
 pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
+pub use replica::{DiscoveredResource, ResourceReplica};
 pub use reservation::{Reservation, Reservations};
 pub use selection::Selection;
 pub use served::{

@@ -7,6 +7,7 @@ mod permissions;
 mod placement;
 mod shared_apis;
 mod tokens;
+mod virtual_workspace;
 
 use fairlead_certs::Client as Role;
 use kube::config::{KubeConfigOptions, Kubeconfig};

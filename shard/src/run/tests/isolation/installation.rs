@@ -85,7 +85,8 @@ impl Installation {
         let following = hub.clone();
         tasks.spawn_fallible("watch hub", async move { following.run().await });
         let bootstrapped = Health::new().flag("started", &[Probe::Ready]);
-        let (api, services) = (parts.api.clone(), parts.virtual_workspaces().mount().server);
+        let (api, services) =
+            (parts.api.clone(), parts.virtual_workspaces().into_workspaces().mount().server);
         let (copies, global) = (parts.copies.clone(), parts.global.clone());
         tasks.spawn_fallible("hub of copies", async move { copies.hub().run().await });
         parts.start(config, cache, tasks.clone(), shutdown, bootstrapped).await.unwrap();

@@ -1,0 +1,271 @@
+//! The command line of kcp's `virtual-workspaces`, turned into the settings of a server of virtual workspaces.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction};
+
+use super::flag::Kind::{Duration, Float, List, Number, Switch, Text};
+use super::flag::Support::{Ignored, NoEffect, Supported};
+use super::flag::{Flag, Kind, flag};
+use super::{FlagError, FlagSet, GivenFlags, ParsedLine, checked, groups};
+use crate::shared::{ConnectionLimits, DrainConfig};
+use crate::units::Timespan;
+use crate::virtual_workspaces::VirtualWorkspacesConfig;
+
+/// All flags, with the hidden and the deprecated one.
+const FLAGS: FlagSet = FlagSet {
+    program: "fairlead-virtual-workspaces",
+    about: "Serves the virtual workspaces of a shard: with the flags of kcp's virtual-workspaces, or with --config and nothing else.",
+    groups: &[SHARD, groups::LISTENER, AUTHENTICATION, AUDIT, groups::LOGS],
+};
+
+/// The shard behind the virtual workspaces.
+const SHARD: &[Flag] = &[
+    flag("kubeconfig", Text, Supported, "Kubeconfig of the shard, of a user in system:masters (required)"),
+    flag("context", Text, Supported, "Context of the kubeconfig [default: its current one]"),
+    flag("cache-kubeconfig", Text, Ignored, "Kubeconfig of the cache server, which the shard has"),
+    flag("cache-server-kubeconfig-file", Text, Ignored, "Older name of --cache-kubeconfig"),
+    flag(
+        "external-logical-cluster-admin-kubeconfig",
+        Text,
+        Ignored,
+        "Credentials for other shards, which the shard has",
+    ),
+    flag("shard-external-url", Text, NoEffect, "No effect"),
+    flag("profiler-address", Text, Ignored, "Profiles of Go"),
+];
+
+const AUTHENTICATION: &[Flag] = &[
+    flag("client-ca-file", Text, Supported, "Authorities of client certificates"),
+    flag("requestheader-client-ca-file", Text, Supported, "Authorities of proxies with identity headers"),
+    flag("requestheader-allowed-names", List, Supported, "Common names of those proxies; empty means any"),
+    flag("requestheader-username-headers", List, Supported, "Headers with the user's name"),
+    flag("requestheader-uid-headers", List, Supported, "Headers with the user's UID"),
+    flag("requestheader-group-headers", List, Supported, "Headers with the user's groups"),
+    flag("requestheader-extra-headers-prefix", List, Supported, "Prefixes of headers with extra attributes"),
+    flag(
+        "authentication-kubeconfig",
+        Text,
+        Ignored,
+        "Server that reviews tokens: always that of --kubeconfig",
+    ),
+    flag("authentication-token-webhook-cache-ttl", Duration, Supported, "Lifetime of reviews [default: 10s]"),
+    flag("authentication-skip-lookup", Switch, NoEffect, "No effect: authorities are those of the flags"),
+    flag("authentication-tolerate-lookup-failure", Switch, NoEffect, "No effect"),
+];
+
+/// The audit log. Requests are in that of the shard, with the program's user as the one who impersonates the client.
+const AUDIT: &[Flag] = &[
+    of_audit("audit-policy-file", Text),
+    of_audit("audit-log-path", Text),
+    of_audit("audit-log-format", Text),
+    of_audit("audit-log-mode", Text),
+    of_audit("audit-log-maxage", Number),
+    of_audit("audit-log-maxbackup", Number),
+    of_audit("audit-log-maxsize", Number),
+    of_audit("audit-log-compress", Switch),
+    of_audit("audit-log-version", Text),
+    of_audit("audit-log-batch-buffer-size", Number),
+    of_audit("audit-log-batch-max-size", Number),
+    of_audit("audit-log-batch-max-wait", Duration),
+    of_audit("audit-log-batch-throttle-enable", Switch),
+    of_audit("audit-log-batch-throttle-qps", Float),
+    of_audit("audit-log-batch-throttle-burst", Number),
+    of_audit("audit-log-truncate-enabled", Switch),
+    of_audit("audit-log-truncate-max-batch-size", Number),
+    of_audit("audit-log-truncate-max-event-size", Number),
+    of_audit("audit-webhook-config-file", Text),
+    of_audit("audit-webhook-mode", Text),
+    of_audit("audit-webhook-initial-backoff", Duration),
+    of_audit("audit-webhook-batch-initial-backoff", Duration),
+    of_audit("audit-webhook-version", Text),
+    of_audit("audit-webhook-batch-buffer-size", Number),
+    of_audit("audit-webhook-batch-max-size", Number),
+    of_audit("audit-webhook-batch-max-wait", Duration),
+    of_audit("audit-webhook-batch-throttle-enable", Switch),
+    of_audit("audit-webhook-batch-throttle-qps", Float),
+    of_audit("audit-webhook-batch-throttle-burst", Number),
+    of_audit("audit-webhook-truncate-enabled", Switch),
+    of_audit("audit-webhook-truncate-max-batch-size", Number),
+    of_audit("audit-webhook-truncate-max-event-size", Number),
+];
+
+/// The port of kcp's program.
+const PORT: u16 = 6444;
+
+/// Time of the drain: kcp ends watches at once.
+const SHORT_DRAIN: Timespan = Timespan::from_secs(2);
+
+/// A parsed command line.
+#[derive(Debug)]
+pub struct VirtualWorkspacesFlags {
+    /// The equivalent configuration.
+    pub config: VirtualWorkspacesConfig,
+    /// One sentence each: flags without effect, and flags with another effect than in kcp.
+    pub warnings: Vec<String>,
+}
+
+/// The result of parsing a command line.
+#[derive(Debug)]
+pub enum VirtualWorkspacesArguments {
+    /// The flags.
+    Flags(Box<VirtualWorkspacesFlags>),
+    /// No flags: a configuration file.
+    File(PathBuf),
+    /// Help or the version was requested: the text to print.
+    Text(String),
+}
+
+impl VirtualWorkspacesFlags {
+    /// Parses the arguments that follow the program's name. Relative paths start from the working directory.
+    ///
+    /// # Errors
+    /// [`FlagError`] names the flag.
+    pub fn parse(
+        version: &'static str,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<VirtualWorkspacesArguments, FlagError> {
+        let file = Arg::new("config").long("config").num_args(1).action(ArgAction::Append);
+        let file = file.value_name("FILE").help(
+            "Configuration file, in place of all flags; `fairlead config defaults virtual-workspaces` prints one",
+        );
+        let given = match FLAGS.parse(FLAGS.command(version).arg(file), arguments)? {
+            ParsedLine::Text(text) => return Ok(VirtualWorkspacesArguments::Text(text)),
+            ParsedLine::Flags(given) => given,
+        };
+        match given.argument("config").map(PathBuf::from) {
+            None => flags(&given).map(Box::new).map(VirtualWorkspacesArguments::Flags),
+            Some(file) => match given.first() {
+                Some(flag) => Err(FlagError::Mixed(flag)),
+                None => Ok(VirtualWorkspacesArguments::File(file)),
+            },
+        }
+    }
+}
+
+const fn of_audit(name: &'static str, kind: Kind) -> Flag {
+    flag(name, kind, Ignored, "Audit log, which the shard has")
+}
+
+fn flags(given: &GivenFlags) -> Result<VirtualWorkspacesFlags, FlagError> {
+    given.check_values()?;
+    let certificates = given.path("cert-dir").unwrap_or_else(|| Path::new(".kcp").to_owned());
+    // As in kcp, the certificate has to exist.
+    let (serving, _) = given.serving(PORT, &certificates)?;
+    let streams = given.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
+    let default = VirtualWorkspacesConfig::default();
+    let limits = ConnectionLimits::default();
+    let config = VirtualWorkspacesConfig {
+        serving,
+        tls: given.tls()?,
+        trust: given.trust(),
+        kubeconfig: given.path("kubeconfig").ok_or(FlagError::Missing("kubeconfig"))?.into(),
+        context: given.text("context").map(str::to_owned),
+        token_cache_ttl: given
+            .duration("authentication-token-webhook-cache-ttl")
+            .unwrap_or(default.token_cache_ttl),
+        limits: ConnectionLimits {
+            max_streams_per_connection: streams
+                .map_or(limits.max_streams_per_connection, |streams| streams.min(1000) as u32),
+            ..limits
+        },
+        drain: DrainConfig { window: SHORT_DRAIN, ..DrainConfig::default() },
+        log: given.log("fairlead_virtual")?,
+        ..default
+    };
+    checked(&config)?;
+    let warnings = given.without_effect().into_iter().chain(given.older_tls_version()).collect();
+    Ok(VirtualWorkspacesFlags { config, warnings })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<VirtualWorkspacesFlags, FlagError> {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        match VirtualWorkspacesFlags::parse("1", arguments)? {
+            VirtualWorkspacesArguments::Flags(flags) => Ok(*flags),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_of_kcps_launcher_is_understood() {
+        let flags = parse(&[
+            "--kubeconfig=/w/.kcp-virtual-workspaces-1/virtualworkspace.kubeconfig",
+            "--external-logical-cluster-admin-kubeconfig=/w/.kcp-virtual-workspaces-1/admin.kubeconfig",
+            "--cache-kubeconfig=/w/.kcp-cache/cache.kubeconfig",
+            "--authentication-kubeconfig=/w/.kcp-1/admin.kubeconfig",
+            "--client-ca-file=/w/.kcp/client-ca.crt",
+            "--tls-private-key-file=/w/.kcp-virtual-workspaces-1/apiserver.key",
+            "--tls-cert-file=/w/.kcp-virtual-workspaces-1/apiserver.crt",
+            "--bind-address=127.0.0.1",
+            "--secure-port=7445",
+            "--audit-log-maxsize=1024",
+            "--audit-log-mode=batch",
+            "--audit-log-batch-max-wait=1s",
+            "--audit-log-batch-max-size=1000",
+            "--audit-log-batch-buffer-size=10000",
+            "--audit-log-batch-throttle-burst=15",
+            "--audit-log-batch-throttle-enable=true",
+            "--audit-log-batch-throttle-qps=10",
+            "--audit-policy-file=/w/.kcp-virtual-workspaces-1/audit-policy.yaml",
+            "--authentication-skip-lookup",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-client-ca-file=/w/.kcp/requestheader-ca.crt",
+            "--v=4",
+            "--audit-log-path",
+            "/w/.kcp/kcp-virtual-workspaces-1-audit.log",
+        ])
+        .unwrap();
+        let config = flags.config;
+        assert_eq!(config.serving.address.to_string(), "127.0.0.1:7445");
+        assert!(config.kubeconfig.ends_with("virtualworkspace.kubeconfig"));
+        assert_eq!(config.trust.request_header_allowed_names, [""; 0]);
+        assert_eq!(config.trust.extra_header_prefixes, ["X-Remote-Extra-"]);
+        assert_eq!(config.log.level, "info,fairlead_virtual=debug");
+        assert_eq!(flags.warnings.len(), 1, "{:?}", flags.warnings);
+        assert!(flags.warnings[0].contains("--cache-kubeconfig, "), "{:?}", flags.warnings);
+    }
+
+    #[test]
+    fn wrong_command_lines_name_the_flag() {
+        for (arguments, expected) in [
+            (&[][..], "--kubeconfig is required"),
+            (
+                &["--kubeconfig=k", "--client-ca-file=c", "--tls-cert-file=t"],
+                "--tls-cert-file needs --tls-private-key-file",
+            ),
+            (
+                &["--kubeconfig=k", "--config=f"],
+                "--kubeconfig beside --config: settings come from flags or from a file, not from both",
+            ),
+            (
+                &["--kubeconfig=k", "--audit-log-maxsize=many"],
+                "--audit-log-maxsize: \"many\" is no whole number",
+            ),
+        ] {
+            assert_eq!(parse(arguments).unwrap_err().to_string(), expected);
+        }
+        let default = parse(&["--kubeconfig=k", "--client-ca-file=c"]).unwrap().config;
+        assert_eq!(default.serving.address.port(), 6444);
+        assert_eq!(default.serving.certificate.to_str(), Some(".kcp/apiserver.crt"));
+    }
+
+    #[test]
+    fn every_flag_of_the_recorded_program_is_known() {
+        let recorded = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/data/kcp/flags/virtual-workspaces.tsv"
+        ));
+        let names: Vec<&str> = recorded.lines().filter(|name| *name != "help").collect();
+        assert!(names.len() > 50, "only {} flags are recorded", names.len());
+        let unknown: Vec<&str> =
+            names.into_iter().filter(|name| !FLAGS.flags().any(|flag| flag.name == *name)).collect();
+        assert_eq!(unknown, [""; 0]);
+    }
+}

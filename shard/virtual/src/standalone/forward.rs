@@ -1,0 +1,332 @@
+//! The virtual workspaces of a shard, served by another process, which forwards requests to the shard.
+//!
+//! The process authenticates its clients itself and asserts them to the shard by impersonation, with its own certificate of
+//! `system:masters`. So a request has the rights of its client and no others:
+//!
+//! - A user without a name is refused, because the shard would take the request for one of the process itself.
+//! - Every `Impersonate-*` and `X-Remote-*` header of a client is removed before the process sets its own. Only members of
+//!   `system:masters`, who may impersonate everybody at the shard, too, keep theirs.
+//! - The impersonated user always has a group, so that the shard derives none from its name.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_apiserver::serve::{self, MountedServer};
+use fairlead_apiserver::{Action, Response, ResponseBody, failure, forbidden};
+use fairlead_authn::{
+    AUTHENTICATED, Chain, Identity, IdentityHeaders, Outcome, UNAUTHENTICATED, UserInfo,
+    strip_identity_headers,
+};
+use fairlead_client::{Client, ClientError, StreamingResponse};
+use fairlead_process::{BodyError, RequestBody, RequestBodyError, Status};
+use futures_util::stream;
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
+
+use crate::host::is_master;
+
+const USER: HeaderName = HeaderName::from_static("impersonate-user");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const EXTRA_PREFIX: &str = "impersonate-extra-";
+const PREFIX: &str = "impersonate-";
+
+/// Fields of one connection (RFC 9110, section 7.6.1), besides those that `Connection` names.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The virtual workspaces of a shard that are forwarded. Whatever else is below `/services` is not for clients of this process.
+const FORWARDED: [&str; 4] =
+    ["apiexport", "apiresourceschema", "initializingworkspaces", "terminatingworkspaces"];
+
+/// The largest request body, that of the shard's API server.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// Forwards the requests of authenticated clients to a shard.
+pub(super) struct Forwarder {
+    pub(super) authentication: Arc<Chain>,
+    /// Without a path prefix, and with a certificate of `system:masters`.
+    pub(super) shard: Client,
+    /// Serves other paths.
+    pub(super) root: Arc<dyn MountedServer>,
+}
+
+#[async_trait]
+impl MountedServer for Forwarder {
+    async fn handle(&self, request: Request<RequestBody>) -> Response {
+        if !is_forwarded(request.uri().path()) {
+            return self.root.handle(request).await;
+        }
+        match self.forward(request).await {
+            Ok(response) => response,
+            Err(status) => failure(&status),
+        }
+    }
+}
+
+impl Forwarder {
+    async fn forward(&self, request: Request<RequestBody>) -> Result<Response, Status> {
+        let (mut parts, body) = request.into_parts();
+        let identity = match serve::identify(&self.authentication, &parts).await {
+            Outcome::Identified(identity) => identity,
+            // The shard decides what it permits to anonymous clients.
+            Outcome::Anonymous => Identity::anonymous(),
+            Outcome::Rejected(rejection) => {
+                tracing::debug!(%rejection, "a credential was rejected");
+                return Err(Status::unauthorized());
+            }
+        };
+        assert_user(&mut parts.headers, identity.user())?;
+        let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let request = fairlead_client::Request {
+            method: parts.method,
+            path_and_query: path.to_owned(),
+            headers: parts.headers,
+            body: buffered(body).await?,
+        };
+        let response = self.shard.stream_any_status(request).await;
+        response.map(relayed).map_err(|error: ClientError| {
+            tracing::debug!(%error, "the shard did not respond");
+            Status::service_unavailable("the shard of these virtual workspaces is not available", 1)
+        })
+    }
+}
+
+/// Whether a path is one of a virtual workspace of a shard. The shard reads the same path, so that a name in another spelling is
+/// not forwarded, but never another one.
+fn is_forwarded(path: &str) -> bool {
+    let name = path.strip_prefix("/services/").and_then(|rest| rest.split('/').next());
+    name.is_some_and(|name| FORWARDED.contains(&name))
+}
+
+/// Replaces the credentials of a client, and all headers that a shard might take for an identity, by the impersonation of `user`.
+fn assert_user(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Status> {
+    remove_hop_by_hop(headers);
+    strip_identity_headers(headers);
+    for name in [AUTHORIZATION, HOST, CONTENT_LENGTH] {
+        headers.remove(name);
+    }
+    let impersonation: Vec<HeaderName> =
+        headers.keys().filter(|name| is_impersonation(name)).cloned().collect();
+    if !impersonation.is_empty() {
+        if is_master(user) {
+            return Ok(());
+        }
+        let wanted = headers.get(USER).and_then(|value| value.to_str().ok());
+        let action = Action::Resource {
+            verb: "impersonate",
+            group: "",
+            version: "v1",
+            resource: "users",
+            subresource: None,
+            namespace: None,
+            name: wanted,
+        };
+        return Err(forbidden(user, &action));
+    }
+    let mut asserted = user.clone();
+    if !asserted.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+        asserted.groups.push(AUTHENTICATED.to_owned());
+    }
+    let lines = IdentityHeaders::for_user_as(&asserted, &USER, &GROUP, EXTRA_PREFIX).map_err(|error| {
+        tracing::warn!(%error, "a user cannot be asserted to the shard");
+        Status::unauthorized()
+    })?;
+    lines.stamp(headers);
+    if let Some(uid) = &user.uid {
+        let uid = HeaderValue::from_bytes(uid.as_bytes()).map_err(|_| Status::unauthorized())?;
+        headers.insert(UID, uid);
+    }
+    Ok(())
+}
+
+/// Underscores count as dashes, as in [`strip_identity_headers`].
+fn is_impersonation(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.len() >= PREFIX.len() && name[..PREFIX.len()].replace('_', "-") == PREFIX
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .collect();
+    for name in named.into_iter().chain(HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+async fn buffered(body: RequestBody) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::request_entity_too_large(MAX_BODY as u64))
+        }
+        Err(error) if error.is::<RequestBodyError>() => Err(Status::bad_request(error.to_string())),
+        Err(error) => Err(Status::internal(error)),
+    }
+}
+
+/// The response of the shard, whose body is passed on as it arrives. When the client goes away, so does the request to the shard.
+fn relayed(response: StreamingResponse) -> Response {
+    let StreamingResponse { status, mut headers, body } = response;
+    remove_hop_by_hop(&mut headers);
+    let frames = stream::unfold(body, |mut body| async move {
+        let chunk = body.chunk().await?;
+        Some((chunk.map(Frame::data).map_err(BodyError::from), body))
+    });
+    let mut relayed = Response::new(ResponseBody::Streamed(Box::pin(StreamBody::new(frames))));
+    *relayed.status_mut() = status;
+    *relayed.headers_mut() = headers;
+    relayed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        UserInfo {
+            name: name.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..UserInfo::default()
+        }
+    }
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    /// The headers that the shard gets, sorted, or the code of the refusal.
+    fn asserted(user: &UserInfo, lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, u16> {
+        let mut headers = headers(lines);
+        assert_user(&mut headers, user).map_err(|status| status.code)?;
+        let lines = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+        let mut lines: Vec<String> = lines.collect();
+        lines.sort();
+        Ok(lines)
+    }
+
+    #[test]
+    fn a_client_is_asserted_as_it_is_and_sets_no_header_of_an_identity() {
+        let alice =
+            ["impersonate-group: system:authenticated", "impersonate-group: team", "impersonate-user: alice"];
+        let authenticated = user("alice", &["team", "system:authenticated"]);
+        for (case, lines) in [
+            ("nothing", &[][..]),
+            ("a token, which the process has verified", &[("authorization", "Bearer a"), ("host", "b")]),
+            ("headers of a proxy", &[("x-remote-user", "root"), ("X-Remote-Group", "system:masters")]),
+            ("with underscores", &[("x_remote_user", "root")]),
+            (
+                "hop-by-hop fields",
+                &[("connection", "impersonate-user, close"), ("te", "trailers"), ("upgrade", "x")],
+            ),
+            ("fields named by Connection", &[("connection", "x-own"), ("x-own", "1")]),
+        ] {
+            assert_eq!(asserted(&authenticated, lines).unwrap(), alice, "{case}");
+        }
+        // The same headers even if the certificate does not have the group, which the shard adds, too.
+        assert_eq!(asserted(&user("alice", &["team"]), &[]).unwrap(), alice);
+        let kept = asserted(&authenticated, &[("accept", "a"), ("user-agent", "b"), ("kcp-x", "c")]).unwrap();
+        assert!(
+            ["accept: a", "user-agent: b", "kcp-x: c"].iter().all(|line| kept.contains(&(*line).to_owned()))
+        );
+    }
+
+    #[test]
+    fn uids_and_extras_are_asserted() {
+        let extra =
+            BTreeMap::from([("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])]);
+        let user = UserInfo { uid: Some("7".to_owned()), extra, ..user("bob", &["system:authenticated"]) };
+        assert_eq!(
+            asserted(&user, &[]).unwrap(),
+            [
+                "impersonate-extra-authentication.kcp.io%2fscopes: cluster:a",
+                "impersonate-group: system:authenticated",
+                "impersonate-uid: 7",
+                "impersonate-user: bob",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_user_that_the_shard_would_take_for_another_one_is_refused() {
+        for name in ["", " root", "root ", "a\nb"] {
+            assert_eq!(asserted(&user(name, &["system:authenticated"]), &[]), Err(401), "{name:?}");
+        }
+        let uid = UserInfo { uid: Some("a\nb".to_owned()), ..user("a", &[]) };
+        assert_eq!(asserted(&uid, &[]), Err(401));
+        // Without a group the shard would derive groups from these names.
+        for name in ["system:node:n", "system:serviceaccount:default:a"] {
+            let lines = asserted(&user(name, &[]), &[]).unwrap();
+            assert_eq!(
+                lines,
+                ["impersonate-group: system:authenticated".to_owned(), format!("impersonate-user: {name}")]
+            );
+        }
+        let anonymous = asserted(Identity::anonymous().user(), &[]).unwrap();
+        assert_eq!(
+            anonymous,
+            ["impersonate-group: system:unauthenticated", "impersonate-user: system:anonymous"]
+        );
+    }
+
+    #[test]
+    fn only_masters_impersonate() {
+        let impersonation: [&[(&'static str, &'static str)]; 5] = [
+            &[("impersonate-user", "root")],
+            &[("impersonate-group", "system:masters")],
+            &[("impersonate-uid", "1")],
+            &[("Impersonate_User", "root")],
+            &[("impersonate-extra-a", "b"), ("connection", "close")],
+        ];
+        for lines in impersonation {
+            assert_eq!(asserted(&user("alice", &["system:kcp:admin"]), lines), Err(403), "{lines:?}");
+        }
+        let master = user("kcp-vw-0", &["system:masters"]);
+        assert_eq!(asserted(&master, impersonation[0]).unwrap(), ["impersonate-user: root"]);
+    }
+
+    #[test]
+    fn only_virtual_workspaces_of_shards_are_forwarded() {
+        for (path, expected) in [
+            ("/services/apiexport/root/a/clusters/*/api", true),
+            ("/services/initializingworkspaces", true),
+            ("/services/terminatingworkspaces/root:a", true),
+            ("/services/apiresourceschema/a", true),
+            ("/services/cache/shards/*", false),
+            ("/services/apiexports/a", false),
+            ("/services/%61piexport/a", false),
+            ("/services", false),
+            ("/clusters/root/api", false),
+            ("/clusters/root/services/apiexport", false),
+        ] {
+            assert_eq!(is_forwarded(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The host of a process that has virtual workspaces and nothing else.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_apiserver::registry::{Catalog, ServedResource};
+use fairlead_apiserver::request::RequestPath;
+use fairlead_apiserver::{
+    Action, Attributes, Authorization, AuthorizationFuture, Host, InterceptedRequest, RequestedResource,
+    Response, Scope, ScopeSelector, ScopedPath, content, failure, forbidden, serve, version_document,
+};
+use fairlead_authn::{Chain, Identity, Outcome, UserInfo};
+use fairlead_process::{GroupResource, METRICS_CONTENT_TYPE, Metrics, Status};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+
+use crate::host::is_master;
+
+/// The build part of `gitVersion` in `/version`.
+const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
+const AUTHORIZER: &str = "AlwaysAllowGroups";
+
+/// The host of the root server. Only members of `system:masters` may use it, and only its metrics; all other users have the virtual
+/// workspaces.
+pub(super) struct RootHost {
+    authentication: Arc<Chain>,
+    metrics: Metrics,
+    catalog: Arc<Catalog>,
+    version: Bytes,
+}
+
+impl RootHost {
+    pub(super) fn new(authentication: Arc<Chain>, metrics: Metrics) -> Self {
+        let catalog = Arc::new(Catalog::new(Vec::new()));
+        Self { authentication, metrics, catalog, version: version_document(BUILD) }
+    }
+}
+
+#[async_trait]
+impl Host for RootHost {
+    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<ScopedPath<'p>, Status> {
+        Ok(ScopedPath { scopes: None, path })
+    }
+
+    /// No request is anonymous here: one that does not come through a gateway needs a certificate of its own.
+    async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
+        match serve::identify(&self.authentication, parts).await {
+            Outcome::Identified(identity) => Ok(identity),
+            Outcome::Anonymous => Err(Status::unauthorized()),
+            Outcome::Rejected(rejection) => {
+                tracing::debug!(%rejection, "a credential was rejected");
+                Err(Status::unauthorized())
+            }
+        }
+    }
+
+    /// Only the server behind the virtual workspaces knows who may impersonate whom.
+    fn check_impersonation(&self, _client: &UserInfo, _groups: &[String]) -> Result<(), Status> {
+        let reason = "virtual workspaces outside of a shard do not support impersonation";
+        Err(Status::forbidden(GroupResource::default(), "", reason))
+    }
+
+    fn restrict_impersonated(
+        &self,
+        _client: &UserInfo,
+        impersonated: UserInfo,
+        _scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status> {
+        Ok(impersonated)
+    }
+
+    async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
+        let path = request.path.text();
+        if request.scopes.is_some() || path != "/metrics" {
+            return None;
+        }
+        let user = request.identity.user();
+        if !is_master(user) {
+            return Some(failure(&forbidden(user, &Action::NonResource { verb: "get", path: &path })));
+        }
+        Some(match self.metrics.text() {
+            Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
+            Err(error) => failure(&Status::internal(error)),
+        })
+    }
+
+    fn authorize<'a>(&'a self, attributes: &Attributes<'a>) -> AuthorizationFuture<'a> {
+        AuthorizationFuture::Ready(match is_master(attributes.user) {
+            true => Authorization::allow(AUTHORIZER, "the user is in system:masters"),
+            false => Authorization::no_opinion(AUTHORIZER, "the user is not in system:masters"),
+        })
+    }
+
+    fn resolve(
+        &self,
+        _scopes: &ScopeSelector,
+        _wanted: &RequestedResource<'_>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        Ok(None)
+    }
+
+    fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        Ok(Arc::clone(&self.catalog))
+    }
+
+    fn version(&self) -> &Bytes {
+        &self.version
+    }
+}

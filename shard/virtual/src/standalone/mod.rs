@@ -1,0 +1,331 @@
+//! Virtual workspaces in a process of their own, behind a gateway.
+//!
+//! The process has no objects of its own. It [replicates](VirtualServer::replicate) resources of a workspace, which its virtual
+//! workspaces then show in views, and authenticates clients by their certificates or by the identity headers of a gateway.
+
+mod error;
+mod forward;
+mod host;
+mod program;
+mod replica;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::registry::{DiscoveredResource, ObjectStore, ResourceReplica};
+use fairlead_apiserver::serve::{self, Mount, MountedServer};
+use fairlead_apiserver::{ApiServer, Host, IdentityAssumption, RequestMetrics, Response};
+use fairlead_authn::{
+    Chain, ChainBuilder, ClientCertificateAuthenticator, RequestHeaderAuthenticator, RequestHeaderNames,
+    ReviewVersion, TokenWebhook, TrustPurpose, WebhookSettings,
+};
+use fairlead_client::{Backoff, Client, ClientOptions, Kubeconfig, UnverifiedTls};
+use fairlead_config::VirtualWorkspacesConfig;
+use fairlead_names::KeyCodec;
+use fairlead_process::{
+    ALL_PROBES, AllowedPeers, BoundServer, Health, LoadError, Metrics, Probe, Reloads, RequestBody,
+    ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files, init_logging, signals,
+};
+use fairlead_store::{MemoryStore, Revision, Store};
+use http::Request;
+use serde::Deserialize;
+
+use self::error::KubeconfigFault;
+use self::forward::Forwarder;
+use self::host::RootHost;
+use crate::domain::SERVICES;
+use crate::root_server::RootServer;
+use crate::server::VirtualWorkspaces;
+use crate::workspace::VirtualWorkspace;
+
+pub use error::ServerError;
+pub use program::main;
+pub use replica::Replica;
+
+/// The annotation with the logical cluster of an object.
+const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
+/// All resources have keys of one form, whether or not the server behind has built them in.
+const KEYS: KeyCodec = KeyCodec::new("/replicas", 1, |_, _| false);
+/// Clients can resume from revisions of this time, at least.
+const HISTORY: Duration = Duration::from_secs(300);
+/// The logical cluster of the TokenReviews. Every shard has it, and it has no workspace type whose issuers might count.
+const REVIEWS: &str = "/clusters/system:admin";
+/// Longer than the minute after which a shard ends a request itself.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+/// Each has a hundred requests or watches.
+const MAX_CONNECTIONS: usize = 64;
+/// File descriptors of the process besides those of connections.
+const OWN_FILES: u64 = 64;
+
+/// A process with virtual workspaces.
+pub struct VirtualServer {
+    config: VirtualWorkspacesConfig,
+    metrics: Metrics,
+    reloads: Reloads,
+    shutdown: Shutdown,
+    tasks: Tasks,
+    health: Health,
+    client: Client,
+    objects: ObjectStore,
+    hub: Hub,
+}
+
+impl VirtualServer {
+    /// Sets up the process: logs, metrics, and a client for the server of the kubeconfig. Sends no request. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the kubeconfig cannot be used.
+    pub fn new(config: VirtualWorkspacesConfig) -> Result<Self, ServerError> {
+        init_logging(&config.log)?;
+        let files = check_open_files(config.limits.max_connections as u64 + OWN_FILES);
+        if let Some(warning) = files.warning {
+            tracing::warn!("{warning}");
+        }
+        let metrics = Metrics::new("virtual-workspaces", env!("CARGO_PKG_VERSION"))?;
+        let reloads = Reloads::new(&metrics)?;
+        let shutdown = Shutdown::new(&config.drain);
+        let client = client(&config, &reloads)?;
+        // Greater than all revisions of an earlier process, as long as there is less than one write per millisecond.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let first = Revision(u64::try_from(now).unwrap_or_default());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::starting_at(first));
+        let hub = Hub::new(Arc::clone(&store), KEYS, HubOptions::default());
+        let health = Health::new();
+        health.ping(ALL_PROBES);
+        Ok(Self {
+            tasks: Tasks::new(shutdown.clone()),
+            objects: ObjectStore::new(store, KEYS, ANNOTATIONS),
+            config,
+            metrics,
+            reloads,
+            shutdown,
+            health,
+            client,
+            hub,
+        })
+    }
+
+    /// The client for the server of the kubeconfig.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Replicates a resource of the workspace of the kubeconfig (or of all logical clusters, if its server is
+    /// `…/clusters/*` of a shard) until the process ends. `group_version` is `v1` or `<group>/<version>`, `plural` the name in
+    /// discovery documents. The server is unready until the first list is complete.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the workspace cannot be reached or does not serve the resource.
+    pub async fn replicate(&self, group_version: &str, plural: &str) -> Result<Replica, ServerError> {
+        let api = if group_version.contains('/') { "apis" } else { "api" };
+        let path = format!("/{api}/{group_version}");
+        let found: DiscoveredResources = self.client.get_json(&path).await?;
+        let discovered = found.resources.into_iter().find(|resource| resource.name == plural);
+        let discovered = discovered.ok_or_else(|| ServerError::NoResource {
+            server: self.client.endpoint().to_string(),
+            resource: format!("{group_version} {plural}"),
+        })?;
+        let (objects, hub) = (self.objects.clone(), self.hub.clone());
+        let stored = Arc::new(ResourceReplica::new(&discovered, group_version, objects, hub));
+        let resource = Arc::clone(stored.resource());
+        let synced = self.health.flag(format!("replica-sync/{}", resource.name), &[Probe::Ready]);
+        let replica = Replica { resource, synced };
+        let following = replica.follow(stored, self.client.clone(), format!("{path}/{plural}"));
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn_fallible("replica", async move {
+            tokio::select! {
+                outcome = following => outcome,
+                () = shutdown.draining() => Ok(()),
+            }
+        });
+        Ok(replica)
+    }
+
+    /// Serves virtual workspaces until a signal ends the process. Requests without a valid certificate get 401.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the process cannot serve, or fails while it does.
+    pub async fn run(self, workspaces: Vec<Box<dyn VirtualWorkspace>>) -> Result<(), ServerError> {
+        let Some(chain) = self.certificates()? else { return Err(ServerError::NoAuthority) };
+        let bound = BoundServer::bind(self.config.serving.address)?;
+        let api = self.root_server(Arc::new(chain.build()), &bound)?;
+        let root = Arc::new(Standalone { api: Arc::clone(&api) });
+        let mount = VirtualWorkspaces::new(&api, root, workspaces).mount();
+        self.serve(bound, api, mount).await
+    }
+
+    /// Serves the virtual workspaces of the shard of the kubeconfig until a signal ends the process. Bearer tokens are reviewed by
+    /// the shard.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the process cannot serve, or fails while it does.
+    pub(super) async fn forward(self) -> Result<(), ServerError> {
+        let settings = WebhookSettings {
+            version: ReviewVersion::V1,
+            cache_ttl: self.config.token_cache_ttl.get(),
+            ..WebhookSettings::default()
+        };
+        let reviews = TokenWebhook::of_api_server(&self.client.with_prefix(REVIEWS), settings);
+        let chain = self.certificates()?.unwrap_or_else(Chain::builder).with(reviews).build();
+        let authentication = Arc::new(chain);
+        let bound = BoundServer::bind(self.config.serving.address)?;
+        let api = self.root_server(Arc::clone(&authentication), &bound)?;
+        let shard = self.client.with_prefix("");
+        let reached = self.health.flag("shard", &[Probe::Ready]);
+        let (probed, shutdown) = (shard.clone(), self.shutdown.clone());
+        self.tasks.spawn("first contact to the shard", async move {
+            tokio::select! {
+                () = until_ready(&probed) => reached.set(),
+                () = shutdown.draining() => {}
+            }
+        });
+        let root: Arc<dyn MountedServer> = Arc::<ApiServer<RootHost>>::clone(&api);
+        let forwarder = Forwarder { authentication, shard, root };
+        let mount = Mount { path: SERVICES, server: Arc::new(forwarder), hub: None };
+        self.serve(bound, api, mount).await
+    }
+
+    fn root_server(
+        &self,
+        authentication: Arc<Chain>,
+        bound: &BoundServer,
+    ) -> Result<Arc<ApiServer<RootHost>>, ServerError> {
+        let host = RootHost::new(authentication, self.metrics.clone());
+        let metrics = RequestMetrics::new(&self.metrics)?;
+        Ok(Arc::new(ApiServer::new(host, ANNOTATIONS, bound.local_addr().to_string(), metrics)))
+    }
+
+    async fn serve(
+        self,
+        bound: BoundServer,
+        api: Arc<ApiServer<RootHost>>,
+        mount: Mount,
+    ) -> Result<(), ServerError> {
+        let Self { config, metrics, reloads, shutdown, tasks, health, objects, hub, client: _ } = self;
+        let handled = signals(&shutdown, reloads.trigger()).map_err(ServerError::System)?;
+        let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
+        let options = ServerOptions {
+            name: "virtual-workspaces".to_owned(),
+            tls: tls.watch("serving certificate", &reloads)?,
+            limits: config.limits.clone(),
+            slow_clients: config.slow_clients.clone(),
+            peers: AllowedPeers::of(&config.peers, "the virtual workspaces", &reloads)?,
+            shutdown: shutdown.clone(),
+            metrics: ServerMetrics::new(&metrics)?,
+        };
+        health.shutdown(&shutdown);
+        tracing::info!(address = %bound.local_addr(), "serving");
+        tasks.spawn("reloads", reloads.run(shutdown.clone()));
+        let store = Arc::clone(objects.store());
+        tasks.spawn_fallible("compaction", serve::compact_periodically(store, HISTORY, shutdown));
+        let serving = serve::serve(bound, options, api, health, hub.clone(), vec![mount]);
+        tasks.spawn_fallible("listener", async move {
+            tokio::select! {
+                () = serving => Ok(()),
+                ended = hub.run() => ended,
+            }
+        });
+        // Concurrent with the supervisor, because a second signal must be handled until the process exits.
+        tokio::select! {
+            outcome = tasks.supervise() => Ok(outcome?),
+            () = handled => Ok(tasks.supervise().await?),
+        }
+    }
+
+    /// Identity headers count on connections of gateways only; a certificate of another authority is an identity itself. `None`: no
+    /// authority is configured.
+    fn certificates(&self) -> Result<Option<ChainBuilder>, ServerError> {
+        let trust = &self.config.trust;
+        let bundles = [
+            (TrustPurpose::Client, &trust.client_ca),
+            (TrustPurpose::RequestHeader, &trust.request_header_ca),
+        ];
+        let bundles =
+            bundles.into_iter().filter_map(|(purpose, file)| Some((purpose, file.as_ref()?.to_path_buf())));
+        let bundles: Vec<_> = bundles.collect();
+        if bundles.is_empty() {
+            return Ok(None);
+        }
+        let authorities = serve::watch_authorities(bundles, &self.reloads)?;
+        let mut chain = Chain::builder();
+        if trust.request_header_ca.is_some() {
+            let names = RequestHeaderNames::parse(
+                &trust.username_headers,
+                &trust.uid_headers,
+                &trust.group_headers,
+                &trust.extra_header_prefixes,
+            )?;
+            let allowed = trust.request_header_allowed_names.clone();
+            chain = chain.with(RequestHeaderAuthenticator::new(authorities.clone(), allowed, names));
+        }
+        if trust.client_ca.is_some() {
+            chain = chain.with(ClientCertificateAuthenticator::new(authorities));
+        }
+        Ok(Some(chain))
+    }
+}
+
+/// The discovery document of a group version.
+#[derive(Deserialize)]
+struct DiscoveredResources {
+    resources: Vec<DiscoveredResource>,
+}
+
+/// The root server of the process.
+struct Standalone {
+    api: Arc<ApiServer<RootHost>>,
+}
+
+#[async_trait]
+impl RootServer for Standalone {
+    fn host(&self) -> &dyn Host {
+        self.api.host()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn serve(&self, request: Request<RequestBody>) -> Response {
+        self.api.handle(request).await
+    }
+
+    /// There are no logical clusters here, so this responds with 404.
+    async fn serve_as(&self, request: Request<RequestBody>, assumption: &dyn IdentityAssumption) -> Response {
+        self.api.handle_as(request, assumption).await
+    }
+}
+
+/// Waits until a server is ready.
+async fn until_ready(server: &Client) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    while let Err(error) = server.get("/readyz").await {
+        tracing::debug!(%error, "the shard is not ready");
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+/// A client for the server of the kubeconfig, whose credentials are reloaded.
+fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client, LoadError> {
+    let (file, context) = (config.kubeconfig.to_path_buf(), config.context.clone());
+    let known = Arc::new(std::sync::OnceLock::<Client>::new());
+    let loaded = reloads.register_naming("kubeconfig", vec![file.clone()], move || {
+        let resolved = Kubeconfig::load(&file)?.resolve(context.as_deref())?;
+        let mut files: Vec<_> = resolved.files().map(std::path::Path::to_path_buf).collect();
+        files.push(file.clone());
+        let credentials = resolved.credentials(UnverifiedTls::Refuse)?;
+        let client = known.get_or_init(|| {
+            let options = ClientOptions {
+                request_timeout: REQUEST_TIMEOUT,
+                max_connections: MAX_CONNECTIONS,
+                ..ClientOptions::default()
+            };
+            Client::new(resolved.endpoint.clone(), credentials.clone(), options)
+        });
+        client.set_credentials(credentials);
+        Ok::<_, KubeconfigFault>((client.clone(), files))
+    })?;
+    Ok((*loaded.load()).clone())
+}
