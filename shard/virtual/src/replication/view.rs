@@ -22,7 +22,7 @@ pub(super) struct SliceView {
 }
 
 impl SliceView {
-    pub(super) fn slice(&self) -> Result<Option<Arc<CachedSlice>>, Status> {
+    fn slice(&self) -> Result<Option<Arc<CachedSlice>>, Status> {
         self.slices.slice(&self.cluster, &self.name)
     }
 }
@@ -35,6 +35,6 @@ impl View for SliceView {
     }
 
     async fn authorize(&self, attributes: &Attributes<'_>) -> Authorization {
-        authorization::authorize(self, attributes).await
+        authorization::authorize(&*self.exports, &*self.slices, self.slice(), attributes).await
     }
 }

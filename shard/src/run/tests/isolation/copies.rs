@@ -242,7 +242,7 @@ async fn an_export_must_know_the_identity_of_published_objects() {
     let slice = format!("/services/replication/<other>/things/clusters/<absent>{THINGS}");
     assert_eq!(get(&installation, MASTER, &slice).await.0, 404);
 
-    // Whoever was told the identity may pass the objects on, as with exports.
+    // A workspace that was told the identity may pass the objects on, as with exports.
     let identity = identity(&installation).await;
     let storage = json!({
         "reference": {"apiGroup": "cache.kcp.io", "kind": "ClusterCachedResourceEndpointSlice", "name": "things"},
