@@ -184,6 +184,10 @@ impl Installation {
         let text = std::fs::read_to_string(&settings).unwrap();
         let mut config: Value = serde_saphyr::from_str(&text).unwrap();
         config["paths"]["mappingFile"] = json!(file);
+        // The mapping file has the client certificate of each server, for all listeners.
+        for listener in config["listeners"].as_array_mut().unwrap() {
+            listener["upstreamIdentity"] = Value::Null;
+        }
         std::fs::write(&settings, config.to_string()).unwrap();
         self.kill("gateway").await;
     }

@@ -50,8 +50,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 ];
 
 /// The virtual workspaces of a shard that are forwarded. Whatever else is below `/services` is not for clients of this process.
-const FORWARDED: [&str; 4] =
-    ["apiexport", "apiresourceschema", "initializingworkspaces", "terminatingworkspaces"];
+const FORWARDED: [&str; 5] =
+    ["apiexport", "apiresourceschema", "initializingworkspaces", "replication", "terminatingworkspaces"];
 
 /// The largest request body, that of the shard's API server.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -319,6 +319,7 @@ mod tests {
             ("/services/initializingworkspaces", true),
             ("/services/terminatingworkspaces/root:a", true),
             ("/services/apiresourceschema/a", true),
+            ("/services/replication/a/slice/clusters/*/api", true),
             ("/services/cache/shards/*", false),
             ("/services/apiexports/a", false),
             ("/services/%61piexport/a", false),
