@@ -150,9 +150,9 @@ impl Controller for Bindings {
                 holders: self.name_holders(&scope, &others)?,
                 invalid: Vec::new(),
             };
-            let missing = self.missing_definitions(export.as_deref(), &mut context)?;
-            let plan = bind(binding, &context, Timestamp::now());
             let before: Vec<&str> = bound_schemas(binding).collect();
+            let missing = self.missing_definitions(export.as_deref(), &before, &mut context)?;
+            let plan = bind(binding, &context, Timestamp::now());
             let new = plan.binding.iter().flat_map(bound_schemas).filter(|schema| !before.contains(schema));
             for schema in new {
                 match missing.iter().find(|(uid, _)| **uid == *schema) {
@@ -232,16 +232,18 @@ impl Bindings {
         Ok(holders)
     }
 
-    /// The CRDs of an export's schemas that this shard does not have yet, by UID. Schemas that are no valid CRDs are added to the context.
+    /// The CRDs of an export's schemas that this shard does not have yet, by UID. `bound` are the schemas that the binding has, and which
+    /// therefore are there. Schemas that are no valid CRDs are added to the context.
     fn missing_definitions(
         &self,
         export: Option<&PublishedExport>,
+        bound: &[&str],
         context: &mut BindContext<'_>,
     ) -> Result<Vec<(Box<str>, Value)>, Status> {
         let mut missing = Vec::new();
         for schema in export.into_iter().flat_map(|export| &export.schemas) {
             let Some(export) = export else { continue };
-            if self.definitions.bound_names(&schema.uid)?.is_some() {
+            if bound.contains(&&*schema.uid) || self.definitions.bound_names(&schema.uid)?.is_some() {
                 continue;
             }
             let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };
