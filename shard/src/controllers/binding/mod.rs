@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_api::LOGICAL_CLUSTER_NAME;
+use fairlead_api::{LOGICAL_CLUSTER_NAME, condition_type};
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
@@ -99,21 +99,46 @@ impl Bindings {
         keys
     }
 
-    /// Whether a binding is bound to the current resources and claims of its export, and not being deleted. Bindings are created in this
-    /// state with a workspace, and mostly stay in it.
+    /// Whether a binding is bound to the current resources and claims of its export, says so, and is not being deleted. Bindings are
+    /// created in this state with a workspace, and mostly stay in it.
     fn is_settled(&self, cluster: &str, json: &[u8]) -> bool {
         let Ok(binding) = serde_json::from_slice::<WireBinding>(json) else { return false };
-        if binding.metadata.deletion_timestamp.is_some() || binding.status.phase != "Bound" {
+        let status = &binding.status;
+        if binding.metadata.deletion_timestamp.is_some() || status.phase != "Bound" {
+            return false;
+        }
+        let is_true =
+            |kind: &str| status.conditions.iter().any(|one| one.kind == kind && one.status == "True");
+        if !is_true(condition_type::API_EXPORT_VALID) || !is_true(condition_type::BINDING_UP_TO_DATE) {
             return false;
         }
         let reference = &binding.spec.reference.export;
         let path = if reference.path.is_empty() { cluster } else { &reference.path };
         let Ok(Some(export)) = self.exports.find(path, &reference.name) else { return false };
-        let bound = &binding.status.bound_resources;
-        let is_bound = |schema: &PublishedSchema| bound.iter().any(|bound| *bound.schema.uid == *schema.uid);
+        let Some(identity) = &export.identity else { return false };
+        let is_bound = |schema: &PublishedSchema| {
+            let same = |bound: &WireBound| *bound.schema.uid == *schema.uid;
+            !schema.lacks_conversion
+                && status
+                    .bound_resources
+                    .iter()
+                    .find(|bound| same(bound))
+                    .is_some_and(|bound| *bound.schema.identity_hash == **identity)
+        };
         export.missing_schema.is_none()
             && export.schemas.iter().all(is_bound)
-            && binding.status.export_permission_claims == export.claims()
+            && status.export_permission_claims == export.claims()
+            && *status.api_export_cluster_name == *export.cluster
+    }
+
+    /// Whether the export of a binding was known, and is on another shard whose replicas this shard has not read yet since its start:
+    /// that the export or a schema is missing would be no news then.
+    fn waits_for_replicas(&self, json: &[u8]) -> bool {
+        let Ok(binding) = serde_json::from_slice::<WireBinding>(json) else { return false };
+        let exporter = &binding.status.api_export_cluster_name;
+        binding.metadata.deletion_timestamp.is_none()
+            && !exporter.is_empty()
+            && self.exports.is_unread(exporter)
     }
 }
 
@@ -130,6 +155,16 @@ impl Controller for Bindings {
             return Ok(ReconcileOutcome::Done);
         }
         let scope = Scope::new(cluster);
+        // A change of an export or of a replica queues all its bindings, of which mostly none has to change.
+        let own = self.objects.get(&API_BINDINGS, &CUSTOM, &scope, None, name)?;
+        let Some(own) = own else { return Ok(ReconcileOutcome::Done) };
+        let json = own.object.as_object().json();
+        if self.is_settled(cluster, json) {
+            return Ok(ReconcileOutcome::Done);
+        }
+        if self.waits_for_replicas(json) {
+            return Ok(ReconcileOutcome::Retry);
+        }
         let bindings = self.list(&scope)?;
         let Some((stored, binding)) = bindings.iter().find(|(_, one)| name_of(one) == Some(name)) else {
             return Ok(ReconcileOutcome::Done);
@@ -366,8 +401,18 @@ struct WireExport {
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
     phase: String,
+    api_export_cluster_name: String,
     bound_resources: Vec<WireBound>,
     export_permission_claims: Vec<Value>,
+    conditions: Vec<WireCondition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -375,10 +420,12 @@ struct WireBound {
     schema: WireSchema,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct WireSchema {
-    #[serde(rename = "UID", default)]
+    #[serde(rename = "UID")]
     uid: String,
+    identity_hash: String,
 }
 
 #[cfg(test)]
