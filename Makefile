@@ -6,7 +6,7 @@ ARGS ?=
 # Port of the installation that `make bench` measures.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-apiserver bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
+.PHONY: up build test bench bench-apiserver bench-sharing bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer; Ctrl-C stops them.
 up: build
@@ -29,6 +29,12 @@ bench: build
 bench-apiserver: build
 	cargo build --profile dist -p fairlead-shard --bins
 	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
+
+## Measure shared APIs beside their goals, with a shipped gateway, cache server and two shards; needs an idle machine.
+## ARGS='--only bind,list' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
+bench-sharing: build
+	cargo build --profile dist -p fairlead-shard -p fairlead-gateway -p fairlead-cache --bins
+	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-sharing --dir target/bench-sharing $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:
@@ -80,9 +86,10 @@ slow: build
 	@ulimit -n 16384 && SLOW_MOST_MILLIS=$${SLOW_MOST_MILLIS:-100} cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture slowhttptest $(ARGS)
 
 ## Inject faults: outages of FAULT_SECONDS (60; `make test`: 2) beside the gateway, of which FAULT_FILTER selects some, and
-## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats.
+## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats, and
+## FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
 faults: build
-	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,

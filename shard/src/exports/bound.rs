@@ -89,7 +89,12 @@ pub(crate) fn record_resources<'s>(
     export: &PublishedExport,
     schemas: impl IntoIterator<Item = &'s PublishedSchema>,
 ) {
-    let mut bound = binding["status"]["boundResources"].as_array().cloned().unwrap_or_default();
+    // Taken, not copied: a binding is recorded schema by schema.
+    let status = binding.get_mut("status").and_then(Value::as_object_mut);
+    let mut bound = match status.and_then(|status| status.remove("boundResources")) {
+        Some(Value::Array(bound)) => bound,
+        _ => Vec::new(),
+    };
     for schema in schemas {
         let known = bound.iter_mut().find(|one| {
             one["resource"] == *schema.resource && one["group"].as_str().unwrap_or_default() == &*schema.group

@@ -218,6 +218,12 @@ impl ExportLookup {
         Ok(exports)
     }
 
+    /// Whether exports of a logical cluster may exist that are not found, because it is on another shard and this shard has not read
+    /// the replicas yet.
+    pub(crate) fn is_unread(&self, cluster: &str) -> bool {
+        !self.is_local(cluster) && !self.global.is_synced()
+    }
+
     /// Whether a logical cluster is on this shard.
     pub(crate) fn is_local(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some()

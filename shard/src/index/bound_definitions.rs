@@ -12,6 +12,7 @@ use fairlead_schema::names::NameRule;
 use fairlead_store::{Expect, Mutation};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::compiled::{CompiledDefinition, CompiledDefinitions};
@@ -108,8 +109,9 @@ impl BoundDefinitions {
     /// 500 if the store cannot be read.
     pub(super) fn names(&self, schema: &str) -> Result<Option<CrdNames>, Status> {
         let Some(stored) = self.stored(schema)? else { return Ok(None) };
-        let definition = self.objects.tree(&stored)?;
-        Ok(Some(CrdNames::read(&definition["spec"]["names"])))
+        // Without a tree of the whole definition, because a binding asks for the names of all its schemas.
+        let definition = serde_json::from_slice::<WireDefinition>(stored.object.as_object().json());
+        Ok(Some(CrdNames::read(&definition.map_err(Status::internal)?.spec.names)))
     }
 
     /// An expectation for the commit of a binding to a schema: its CRD is not removed meanwhile. `None` if there is none.
@@ -133,4 +135,14 @@ impl BoundDefinitions {
     fn stored(&self, schema: &str) -> Result<Option<StoredObject>, Status> {
         self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &Scope::new(BOUND_CRDS), None, schema)
     }
+}
+
+#[derive(Deserialize)]
+struct WireDefinition {
+    spec: WireSpec,
+}
+
+#[derive(Deserialize)]
+struct WireSpec {
+    names: Value,
 }

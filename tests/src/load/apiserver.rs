@@ -7,32 +7,19 @@ mod definitions;
 mod deletion;
 mod fill;
 mod lists;
-mod report;
 mod requests;
-mod run;
 mod server;
 mod watches;
 mod workspaces;
 
 use std::path::Path;
 
-pub use report::{Figure, GoalTable};
 pub use server::Kind as ServerKind;
 
 use super::LoadError;
-use run::Size;
+use super::report::Figure;
+use super::run::{Scale, Size};
 use server::Server;
-
-/// The amount of load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scale {
-    /// Shows that everything works; the figures mean nothing.
-    Smoke,
-    /// A fifth or less of the amounts for which the goals are set, in the measurements that take long.
-    Normal,
-    /// The amounts for which the goals are set.
-    Full,
-}
 
 /// A group of figures with one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

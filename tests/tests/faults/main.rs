@@ -1,12 +1,15 @@
-//! Faults of one shard under load: SIGKILL at any time, and a full disk. Clients record what they do and see;
+//! Faults of servers under load: SIGKILL at any time, and a full disk. Clients record what they do and see;
 //! `fairlead_tests::history` judges it.
 //!
-//! `FAULT_ROUNDS` is the number of kills (5; `make faults`: 200), `FAULT_SEED` repeats the choices of a run.
+//! `FAULT_ROUNDS` is the number of kills (5; `make faults`: 200), `FAULT_SEED` repeats the choices of a run. For an installation
+//! with shared APIs, `FAULT_SHARING_ROUNDS` (4; `make faults`: 12) is the number of kills, `FAULT_BINDINGS` (40; `make faults`: 1,000)
+//! that of pairs of consumers and exports.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod full_disk;
 mod kill;
 mod recorder;
+mod sharing;
 mod site;
 mod watchers;
 mod writers;

@@ -32,6 +32,8 @@ pub struct PartialBinding<'a> {
     pub resources: Vec<PartialBoundResource<'a>>,
     /// JSON of `status.exportPermissionClaims`.
     pub export_claims: Option<&'a RawValue>,
+    /// Types of the conditions that are true.
+    pub true_conditions: Vec<Cow<'a, str>>,
 }
 
 /// A resource in the status of an APIBinding.
@@ -75,7 +77,13 @@ impl<'a> PartialBinding<'a> {
             export_cluster: raw.status.api_export_cluster_name.0,
             resources: raw.status.bound_resources.into_iter().map(resource).collect(),
             export_claims: raw.status.export_permission_claims,
+            true_conditions: raw.status.conditions.into_iter().filter_map(Condition::if_true).collect(),
         })
+    }
+
+    /// Whether a condition is true.
+    pub fn is_condition_true(&self, kind: &str) -> bool {
+        self.true_conditions.iter().any(|known| known == kind)
     }
 }
 
@@ -143,6 +151,23 @@ struct Status<'a> {
     bound_resources: Vec<BoundResource<'a>>,
     #[serde(borrow)]
     export_permission_claims: Option<&'a RawValue>,
+    #[serde(borrow)]
+    conditions: Vec<Condition<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    status: Text<'a>,
+}
+
+impl<'a> Condition<'a> {
+    fn if_true(self) -> Option<Cow<'a, str>> {
+        (self.status.0 == "True").then_some(self.kind.0)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -213,6 +238,7 @@ mod tests {
             "annotations":{"kcp.io/path":"root","extra.apis.kcp.io/docs":"at \"home\"","other":"z"}},
             "spec":{"reference":{"export":{"path":"root:p","name":"e"}},"permissionClaims":[{"a":1}]},
             "status":{"phase":"Bound","apiExportClusterName":"p","exportPermissionClaims":[{"resource":"secrets"}],
+            "conditions":[{"type":"Ready","status":"True"},{"type":"Other","status":"False"}],
             "boundResources":[{"group":"g","resource":"rs","schema":{"name":"n","UID":"u","identityHash":"i"},
             "storageVersions":["v1"]}]}}"#;
         let binding = PartialBinding::decode(bytes).unwrap();
@@ -234,6 +260,7 @@ mod tests {
             }]
         );
         assert_eq!(binding.export_claims.unwrap().get(), r#"[{"resource":"secrets"}]"#);
+        assert!(binding.is_condition_true("Ready") && !binding.is_condition_true("Other"));
         assert!(matches!(binding.name, Cow::Borrowed(_)), "text is borrowed");
     }
 

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialBinding};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialBinding, condition_type};
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
@@ -98,21 +98,37 @@ impl Bindings {
         keys
     }
 
-    /// Whether a binding is bound to the current resources and claims of its export, has the export's annotations, and is not being
-    /// deleted. Bindings are created in this state with a workspace, and mostly stay in it.
+    /// Whether a binding is bound to the current resources and claims of its export, says so, has the export's annotations, and is not
+    /// being deleted. Bindings are created in this state with a workspace, and mostly stay in it.
     fn is_settled(&self, cluster: &str, json: &[u8]) -> bool {
         let Ok(binding) = PartialBinding::decode(json) else { return false };
         if binding.is_deleted || binding.phase != "Bound" {
             return false;
         }
+        let says = |kind| binding.is_condition_true(kind);
+        if !says(condition_type::API_EXPORT_VALID) || !says(condition_type::BINDING_UP_TO_DATE) {
+            return false;
+        }
         let path = if binding.export_path.is_empty() { cluster } else { &binding.export_path };
         let Ok(Some(export)) = self.exports.find(path, &binding.export_name) else { return false };
-        let is_bound =
-            |schema: &PublishedSchema| binding.resources.iter().any(|bound| bound.schema == *schema.uid);
+        let Some(identity) = &export.identity else { return false };
+        let is_bound = |schema: &PublishedSchema| {
+            let bound = binding.resources.iter().find(|bound| bound.schema == *schema.uid);
+            !schema.lacks_conversion && bound.is_some_and(|bound| bound.identity == **identity)
+        };
         export.missing_schema.is_none()
             && export.schemas.iter().all(is_bound)
+            && binding.export_cluster == *export.cluster
             && has_claims(&binding, &export)
             && has_extra_annotations(&binding, &export)
+    }
+
+    /// Whether the export of a binding was known, and is on another shard whose replicas this shard has not read yet since its start:
+    /// that the export or a schema is missing would be no news then.
+    fn waits_for_replicas(&self, json: &[u8]) -> bool {
+        let Ok(binding) = PartialBinding::decode(json) else { return false };
+        let exporter = &binding.export_cluster;
+        !binding.is_deleted && !exporter.is_empty() && self.exports.is_unread(exporter)
     }
 }
 
@@ -143,6 +159,16 @@ impl Controller for Bindings {
             return Ok(ReconcileOutcome::Done);
         }
         let scope = Scope::new(cluster);
+        // A change of an export or of a replica queues all its bindings, of which mostly none has to change.
+        let own = self.objects.get(&API_BINDINGS, &CUSTOM, &scope, None, name)?;
+        let Some(own) = own else { return Ok(ReconcileOutcome::Done) };
+        let json = own.object.as_object().json();
+        if self.is_settled(cluster, json) {
+            return Ok(ReconcileOutcome::Done);
+        }
+        if self.waits_for_replicas(json) {
+            return Ok(ReconcileOutcome::Retry);
+        }
         let bindings = self.list(&scope)?;
         let Some((stored, binding)) = bindings.iter().find(|(_, one)| name_of(one) == Some(name)) else {
             return Ok(ReconcileOutcome::Done);
@@ -163,9 +189,9 @@ impl Controller for Bindings {
                 holders: self.name_holders(&scope, &others)?,
                 invalid: Vec::new(),
             };
-            let missing = self.missing_definitions(export.as_deref(), &mut context)?;
-            let plan = bind(binding, &context, Timestamp::now());
             let before: Vec<&str> = bound_schemas(binding).collect();
+            let missing = self.missing_definitions(export.as_deref(), &before, &mut context)?;
+            let plan = bind(binding, &context, Timestamp::now());
             let new = plan.binding.iter().flat_map(bound_schemas).filter(|schema| !before.contains(schema));
             for schema in new {
                 match missing.iter().find(|(uid, _)| **uid == *schema) {
@@ -245,16 +271,18 @@ impl Bindings {
         Ok(holders)
     }
 
-    /// The CRDs of an export's schemas that this shard does not have yet, by UID. Schemas that are no valid CRDs are added to the context.
+    /// The CRDs of an export's schemas that this shard does not have yet, by UID. `bound` are the schemas that the binding has, and which
+    /// therefore are there. Schemas that are no valid CRDs are added to the context.
     fn missing_definitions(
         &self,
         export: Option<&PublishedExport>,
+        bound: &[&str],
         context: &mut BindContext<'_>,
     ) -> Result<Vec<(Box<str>, Value)>, Status> {
         let mut missing = Vec::new();
         for schema in export.into_iter().flat_map(|export| &export.schemas) {
             let Some(export) = export else { continue };
-            if self.definitions.bound_names(&schema.uid)?.is_some() {
+            if bound.contains(&&*schema.uid) || self.definitions.bound_names(&schema.uid)?.is_some() {
                 continue;
             }
             let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };

@@ -45,6 +45,20 @@ async fn a_binding_to_the_current_resources_is_settled() {
     assert!(!changed(|binding| binding["spec"]["reference"]["export"]["name"] = "unknown".into()));
     assert!(!changed(|binding| binding["metadata"]["annotations"] = json!({"extra.apis.kcp.io/a": "old"})));
     assert!(changed(|binding| binding["metadata"]["annotations"] = json!({"example.com/a": "own"})));
+    assert!(
+        !changed(|binding| binding["status"]["boundResources"][0]["schema"]["identityHash"] = "x".into())
+    );
+    assert!(!changed(|binding| binding["status"]["apiExportClusterName"] = "other".into()));
+    // The export was missing, and a process ended before the binding said that it is back.
+    for kind in [condition_type::API_EXPORT_VALID, condition_type::BINDING_UP_TO_DATE] {
+        let mut binding = bound.clone();
+        let mut conditions = fairlead_api::conditions_of(&binding);
+        let unmet =
+            fairlead_api::Condition::unmet(kind, fairlead_api::Severity::Error, "APIExportNotFound", "");
+        fairlead_api::set_condition(&mut conditions, unmet, Timestamp::now());
+        fairlead_api::write_conditions(&mut binding, &conditions);
+        assert!(!controller.is_settled("abc", binding.to_string().as_bytes()), "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,6 +99,22 @@ async fn a_binding_has_the_extra_annotations_of_its_export() {
     let decoded = bound.to_string();
     let decoded = PartialBinding::decode(decoded.as_bytes()).unwrap();
     assert!(has_extra_annotations(&decoded, &export) && !has_extra_annotations(&decoded, &plain));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bound_binding_keeps_its_status_until_the_replicas_of_its_export_are_read() {
+    let shard = Shard::start().await;
+    let mut bound = binding_to("mine", "elsewhere", "things");
+    let waits = |binding: &Value| controller(&shard).waits_for_replicas(binding.to_string().as_bytes());
+    assert!(!waits(&bound), "an export that was never found");
+    bound["status"] = json!({"phase": "Bound", "apiExportClusterName": "elsewhere"});
+    assert!(waits(&bound));
+    bound["metadata"]["deletionTimestamp"] = "x".into();
+    assert!(!waits(&bound));
+    shard.workspace("provider").await;
+    let mut local = binding_to("mine", "provider", "things");
+    local["status"] = json!({"phase": "Bound", "apiExportClusterName": "provider"});
+    assert!(!waits(&local), "an export of this shard");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,9 +5,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::LoadError;
-use super::fill::{DEFINITIONS, body, collection, define, definition, retried, settle, workspace};
-use super::report::Figure;
-use super::run::{Size, millis, send};
+use super::super::report::Figure;
+use super::super::run::{Size, body, millis, retried, send, settle};
+use super::fill::{DEFINITIONS, collection, define, definition, workspace};
 use super::server::{ROOT, Server};
 
 /// Changes one of many CRDs of a workspace, again and again, each time with a new field.

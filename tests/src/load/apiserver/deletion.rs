@@ -6,9 +6,9 @@ use fairlead_client::{DeleteOptions, WatchEventKind};
 use serde_json::{Value, json};
 
 use super::super::LoadError;
-use super::fill::{CONFIG_MAPS, body, config_map, workspace};
-use super::report::Figure;
-use super::run::{Size, Until, closed_loop, millis, paced_gets, post};
+use super::super::report::Figure;
+use super::super::run::{Size, Until, body, closed_loop, millis, paced_gets, post};
+use super::fill::{CONFIG_MAPS, config_map, workspace};
 use super::server::{ROOT, Server};
 
 /// Deletes an owner and waits until all dependents are gone, while another workspace is read.

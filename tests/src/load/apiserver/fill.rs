@@ -1,13 +1,11 @@
 //! Objects, definitions and workspaces that a measurement needs.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use fairlead_client::{Client, ClientError, WriteOptions};
+use fairlead_client::{Client, WriteOptions};
 use serde_json::{Value, json};
 
 use super::super::LoadError;
-use super::run::{Until, closed_loop, post};
+use super::super::run::{Until, body, closed_loop, post, retried};
 use super::server::Server;
 
 /// The collection in which measurements make config maps, below the path of a workspace.
@@ -21,10 +19,6 @@ pub(super) fn config_map(name: &str, size: usize) -> Bytes {
     body(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "filler": filler },
     }))
-}
-
-pub(super) fn body(object: &Value) -> Bytes {
-    object.to_string().into()
 }
 
 /// Creates config maps `object-<number>`, many at a time.
@@ -92,23 +86,4 @@ pub(super) async fn define(client: &Client, plural: &str, definition: &Value) ->
     client.create::<Value>(DEFINITIONS, definition, &WriteOptions::default()).await?;
     let collection = format!("{}?limit=1", collection(plural));
     retried(|| async { client.get(&collection).await.map(drop) }).await
-}
-
-/// Repeats a request that the server may refuse for a short time.
-pub(super) async fn retried<F: Future<Output = Result<(), ClientError>>>(
-    attempt: impl Fn() -> F,
-) -> Result<(), LoadError> {
-    const ATTEMPTS: usize = 600;
-    for _ in 1..ATTEMPTS {
-        if attempt().await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(attempt().await?)
-}
-
-/// Time for work that the server does after a response.
-pub(super) async fn settle() {
-    tokio::time::sleep(Duration::from_secs(1)).await;
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::LoadError;
+use super::super::report::Figure;
+use super::super::run::{Size, drain, millis, paced_gets, post};
 use super::fill::{CONFIG_MAPS, config_map, fill, workspace};
-use super::report::Figure;
-use super::run::{Size, drain, millis, paced_gets, post};
 use super::server::{ROOT, Server};
 
 /// Size of the listed objects, as of a Deployment without managedFields.

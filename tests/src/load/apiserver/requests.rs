@@ -7,9 +7,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::LoadError;
-use super::fill::{CONFIG_MAPS, body, collection, config_map, define, definition};
-use super::report::Figure;
-use super::run::{Size, Until, closed_loop, micros, post, send};
+use super::super::report::Figure;
+use super::super::run::{Size, Until, body, closed_loop, micros, post, send};
+use super::fill::{CONFIG_MAPS, collection, config_map, define, definition};
 use super::server::{ROOT, Server};
 
 /// A config map of 400 B over HTTP/2.

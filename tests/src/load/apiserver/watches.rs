@@ -8,10 +8,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::super::LoadError;
+use super::super::report::Figure;
+use super::super::run::{Size, Until, body, closed_loop, millis, post, send, settle};
 use super::super::watches::open_watches;
-use super::fill::{CONFIG_MAPS, body, config_map, fill, settle};
-use super::report::Figure;
-use super::run::{Size, Until, closed_loop, millis, post, send};
+use super::fill::{CONFIG_MAPS, config_map, fill};
 use super::server::{ROOT, Server};
 
 const PER_CONNECTION: usize = 100;

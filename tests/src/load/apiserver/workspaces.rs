@@ -6,10 +6,10 @@ use fairlead_client::Client;
 use serde_json::{Map, Value, json};
 
 use super::super::LoadError;
+use super::super::report::Figure;
+use super::super::run::{Size, Until, body, closed_loop, post, retried, settle};
 use super::super::workspaces::{WorkspaceLoad, measure_workspaces};
-use super::fill::{DEFINITIONS, body, collection, definition, retried, settle, workspace};
-use super::report::Figure;
-use super::run::{Size, Until, closed_loop, post};
+use super::fill::{DEFINITIONS, collection, definition, workspace};
 use super::server::{ROOT, Server};
 
 /// The slope of the memory over empty workspaces.

@@ -8,10 +8,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fairlead_client::{Client, ClientError, Request};
 use http::Method;
+use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::{Latencies, LoadError};
-use super::Scale;
+use super::{Latencies, LoadError};
+
+/// The amount of load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scale {
+    /// Shows that everything works; the figures mean nothing.
+    Smoke,
+    /// A fifth or less of the amounts for which the goals are set, in the measurements that take long.
+    Normal,
+    /// The amounts for which the goals are set.
+    Full,
+}
 
 /// The amounts of a scale.
 #[derive(Debug, Clone, Copy)]
@@ -92,22 +103,51 @@ pub(super) async fn paced_gets(
     duration: Duration,
 ) -> Result<Latencies, LoadError> {
     let count = (f64::from(per_second) * duration.as_secs_f64()) as usize;
+    let path: Arc<str> = path.into();
+    let times = paced(
+        clients,
+        per_second,
+        |number| number >= count,
+        move |client, _, planned| {
+            let path = path.clone();
+            async move {
+                client.get(&path).await?;
+                Ok(planned.elapsed())
+            }
+        },
+    );
+    let mut latencies = Latencies::default();
+    times.await?.into_iter().for_each(|time| latencies.add(time));
+    Ok(latencies)
+}
+
+/// Runs an operation with numbers from 0 on at a constant rate, whether or not earlier ones have ended, spread over the clients.
+/// The operation gets the time that was planned for it. Returns the results in the order of the numbers.
+pub(super) async fn paced<T, F>(
+    clients: &[Client],
+    per_second: u32,
+    is_over: impl Fn(usize) -> bool,
+    operation: impl Fn(Client, usize, Instant) -> F,
+) -> Result<Vec<T>, LoadError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, LoadError>> + Send + 'static,
+{
     let mut ticks = interval(Duration::from_secs(1) / per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut requests = Vec::with_capacity(count);
-    for client in clients.iter().cycle().take(count) {
+    let mut running = Vec::new();
+    for (number, client) in clients.iter().cycle().enumerate() {
+        if is_over(number) {
+            break;
+        }
         let planned = ticks.tick().await.into_std();
-        let (client, path) = (client.clone(), path.to_owned());
-        requests.push(tokio::spawn(async move {
-            client.get(&path).await?;
-            Ok::<_, ClientError>(planned.elapsed())
-        }));
+        running.push(tokio::spawn(operation(client.clone(), number, planned)));
     }
-    let mut latencies = Latencies::default();
-    for request in requests {
-        latencies.add(request.await??);
+    let mut results = Vec::with_capacity(running.len());
+    for one in running {
+        results.push(one.await??);
     }
-    Ok(latencies)
+    Ok(results)
 }
 
 /// Sends a body; the response is read and dropped.
@@ -141,4 +181,28 @@ pub(super) fn micros(time: Duration, count: usize) -> f64 {
 
 pub(super) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+/// The JSON of an object.
+pub(super) fn body(object: &Value) -> Bytes {
+    object.to_string().into()
+}
+
+/// Repeats a request that the server may refuse for a short time.
+pub(super) async fn retried<F: Future<Output = Result<(), ClientError>>>(
+    attempt: impl Fn() -> F,
+) -> Result<(), LoadError> {
+    const ATTEMPTS: usize = 600;
+    for _ in 1..ATTEMPTS {
+        if attempt().await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(attempt().await?)
+}
+
+/// Time for work that the server does after a response.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }

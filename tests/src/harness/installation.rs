@@ -1,0 +1,272 @@
+//! A gateway, a cache server and shards, as processes of the test itself: nothing restarts one that was killed but the test.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fairlead_certs::{CertificateFiles, Client as Role, Kubeconfig, Server};
+use fairlead_client::{Client, Credentials};
+use serde_json::{Value, json};
+
+use super::{HarnessError, Pki, Process, Program, ShardSettings, free_port};
+
+/// The name of the gateway among the processes.
+const GATEWAY: &str = "gateway";
+/// The name of the cache server among the processes.
+const CACHE: &str = "cache";
+
+/// A running installation, whose processes are killed when it is dropped.
+pub struct Installation {
+    pki: Pki,
+    ports: BTreeMap<String, u16>,
+    processes: BTreeMap<String, Process>,
+}
+
+impl Installation {
+    /// Starts an installation with empty stores in a directory; returns when all servers are ready. The first shard is
+    /// `root`.
+    pub async fn start(
+        directory: &Path,
+        shards: &[&'static str],
+        settings: &ShardSettings,
+    ) -> Result<Self, HarnessError> {
+        let pki = Pki::new(&directory.join("pki"), shards)?;
+        let names = [CACHE].into_iter().chain(shards.iter().copied()).chain([GATEWAY]);
+        let mut ports = BTreeMap::new();
+        for name in names.clone() {
+            ports.insert(name.to_owned(), free_port()?);
+        }
+        let files = Files { pki: &pki, ports: &ports, directory, settings };
+        files.write_kubeconfigs()?;
+        let mut processes = BTreeMap::new();
+        for name in names {
+            processes.insert(name.to_owned(), files.program(name)?.start()?);
+        }
+        let mut installation = Self { pki, ports, processes };
+        installation.until_ready().await?;
+        Ok(installation)
+    }
+
+    /// Waits until all servers are ready.
+    pub async fn until_ready(&mut self) -> Result<(), HarnessError> {
+        for (name, process) in &mut self.processes {
+            let port = self.ports.get(name).copied().unwrap_or_default();
+            let client = self.pki.client(port, self.pki.credentials(&role_at(name))?)?;
+            process.until_ready(&client).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends SIGKILL to a server, which stays away.
+    pub async fn kill(&mut self, name: &str) -> Result<(), HarnessError> {
+        self.process(name)?.kill().await
+    }
+
+    /// Starts a server that was killed; it is not ready yet.
+    pub async fn restart(&mut self, name: &str) -> Result<(), HarnessError> {
+        self.process(name)?.restart().await
+    }
+
+    /// The process ID of a server.
+    pub fn id(&self, name: &str) -> u32 {
+        self.processes.get(name).map_or(0, Process::id)
+    }
+
+    /// The log of a server.
+    pub fn log(&self, name: &str) -> String {
+        self.processes.get(name).map(Process::log).unwrap_or_default()
+    }
+
+    /// The URL of a server.
+    pub fn url(&self, name: &str) -> String {
+        url(&self.ports, name)
+    }
+
+    /// A client of the gateway with kcp-admin's certificate, at a path such as `/clusters/root`.
+    pub fn admin(&self, prefix: &str) -> Result<Client, HarnessError> {
+        self.client(GATEWAY, &Role::Admin, prefix)
+    }
+
+    /// A client of a shard that may do everything, at a path such as `/clusters/*`.
+    pub fn direct(&self, shard: &str, prefix: &str) -> Result<Client, HarnessError> {
+        self.client(shard, &Role::ShardAdmin, prefix)
+    }
+
+    /// A client of the cache server, at a path such as `/services/cache/shards/*/clusters/*`.
+    pub fn cached(&self, prefix: &str) -> Result<Client, HarnessError> {
+        self.client(CACHE, &Role::Cache, prefix)
+    }
+
+    /// The credentials of an administrator of all logical clusters, for shards, or of kcp-admin, for the gateway.
+    pub fn credentials(&self, name: &str) -> Result<Credentials, HarnessError> {
+        self.pki.credentials(&role_at(name))
+    }
+
+    fn client(&self, name: &str, role: &Role, prefix: &str) -> Result<Client, HarnessError> {
+        let port = self.ports.get(name).copied().unwrap_or_default();
+        Ok(self.pki.client(port, self.pki.credentials(role)?)?.with_prefix(prefix))
+    }
+
+    fn process(&mut self, name: &str) -> Result<&mut Process, HarnessError> {
+        self.processes.get_mut(name).ok_or_else(|| HarnessError::System {
+            what: format!("finding the process {name}"),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+}
+
+/// The role of the clients that the test makes for a server.
+fn role_at(name: &str) -> Role {
+    match name {
+        GATEWAY => Role::Admin,
+        CACHE => Role::Cache,
+        _ => Role::ShardAdmin,
+    }
+}
+
+fn url(ports: &BTreeMap<String, u16>, name: &str) -> String {
+    format!("https://localhost:{}", ports.get(name).copied().unwrap_or_default())
+}
+
+/// The files of the servers.
+struct Files<'a> {
+    pki: &'a Pki,
+    ports: &'a BTreeMap<String, u16>,
+    directory: &'a Path,
+    settings: &'a ShardSettings,
+}
+
+impl Files<'_> {
+    /// Writes the configuration of a server; returns its program.
+    fn program(&self, name: &str) -> Result<Program, HarnessError> {
+        let (binary, configuration) = match name {
+            GATEWAY => ("fairlead-gateway", self.gateway()),
+            CACHE => ("fairlead-cache-server", self.cache()),
+            shard => ("fairlead-shard", self.shard(shard)?),
+        };
+        let path = self.directory.join(format!("{name}.yaml"));
+        // JSON is YAML.
+        std::fs::write(&path, configuration.to_string())
+            .map_err(HarnessError::system("writing a configuration"))?;
+        Ok(Program::new(binary, self.directory)?.named(name).args(["--config".into(), path]))
+    }
+
+    fn gateway(&self) -> Value {
+        let upstream = self.pki.layout().client_cert(&Role::FrontProxy);
+        json!({
+            "listeners": [{
+                "name": "internal",
+                "serving": self.serving(GATEWAY, &self.pki.layout().serving_cert(&Server::Gateway)),
+                "clientCA": self.pki.layout().client_ca(),
+                "placementEndpoint": true,
+            }],
+            "index": {
+                "rootShardKubeconfig": self.kubeconfig("root-shard"),
+                "shardsKubeconfig": self.kubeconfig("root-shard"),
+                "snapshot": self.data(GATEWAY, "index"),
+            },
+            "upstream": {
+                "certificate": upstream.certificate,
+                "privateKey": upstream.key,
+                "serverCA": self.pki.layout().serving_ca(),
+            },
+            "drain": { "window": "0s" },
+            "stateFile": self.data(GATEWAY, "state"),
+        })
+    }
+
+    fn cache(&self) -> Value {
+        json!({
+            "serving": self.serving(CACHE, &self.pki.layout().serving_cert(&Server::Cache)),
+            "clientCA": self.pki.layout().client_ca(),
+            "store": self.store(CACHE),
+            "drain": { "window": "0s" },
+        })
+    }
+
+    fn shard(&self, name: &str) -> Result<Value, HarnessError> {
+        let layout = self.pki.layout();
+        let picker = layout.client_cert(&Role::ShardPicker(name.parse()?));
+        let keys = layout.service_account_keys();
+        let mut configuration = json!({
+            "name": name,
+            "serving": self.serving(name, &self.pki.shard(name)?),
+            "shardBaseURL": url(self.ports, name),
+            "externalURL": url(self.ports, GATEWAY),
+            "store": self.store(name),
+            "trust": {
+                "clientCA": layout.client_ca(),
+                "requestHeaderCA": layout.requestheader_ca(),
+                "requestHeaderAllowedNames": [Role::FrontProxy.user_name()],
+            },
+            "serviceAccounts": { "signingKey": keys.signing_key, "keyFiles": [keys.verification_keys] },
+            "rootCA": layout.serving_ca(),
+            "cacheKubeconfig": self.kubeconfig(CACHE),
+            "logicalClusterAdminKubeconfig": self.kubeconfig("logical-cluster-admin"),
+            "externalLogicalClusterAdminKubeconfig": self.kubeconfig("external-logical-cluster-admin"),
+            "placement": {
+                "url": url(self.ports, GATEWAY),
+                "certificate": picker.certificate,
+                "privateKey": picker.key,
+                "serverCA": layout.serving_ca(),
+            },
+            "drain": { "window": "0s" },
+        });
+        if name != "root" {
+            configuration["rootShardKubeconfig"] = json!(self.kubeconfig("root-shard"));
+        }
+        Ok(configuration)
+    }
+
+    fn serving(&self, name: &str, files: &CertificateFiles) -> Value {
+        json!({
+            "address": format!("127.0.0.1:{}", self.ports.get(name).copied().unwrap_or_default()),
+            "certificate": files.certificate,
+            "privateKey": files.key,
+        })
+    }
+
+    fn store(&self, name: &str) -> Value {
+        let mut store = json!({
+            "path": self.data(name, "store.redb"),
+            "compactionInterval": self.settings.compaction_interval,
+            "verifyAtStart": self.settings.verify_at_start,
+        });
+        if let Some(size) = self.settings.cache_size {
+            store["cacheSize"] = size.into();
+        }
+        store
+    }
+
+    fn data(&self, process: &str, name: &str) -> PathBuf {
+        self.directory.join("data").join(process).join(name)
+    }
+
+    fn kubeconfig(&self, name: &str) -> PathBuf {
+        self.directory.join("kubeconfigs").join(format!("{name}.kubeconfig"))
+    }
+
+    /// The kubeconfigs with which servers connect to each other.
+    fn write_kubeconfigs(&self) -> Result<(), HarnessError> {
+        for (name, role, server) in [
+            ("root-shard", Role::ShardAdmin, "root"),
+            (CACHE, Role::Cache, CACHE),
+            ("logical-cluster-admin", Role::LogicalClusterAdmin, "root"),
+            ("external-logical-cluster-admin", Role::ExternalLogicalClusterAdmin, GATEWAY),
+        ] {
+            let authority = std::fs::read_to_string(self.pki.layout().serving_ca())
+                .map_err(HarnessError::system("reading an authority"))?;
+            let kubeconfig = Kubeconfig::builder()
+                .cluster("base", &url(self.ports, server), &authority)
+                .client(self.pki.layout(), &role)?
+                .context("shard-base", "base", &role.user_name())
+                .current("shard-base")
+                .build()?;
+            kubeconfig.write(&self.kubeconfig(name))?;
+        }
+        for process in self.ports.keys() {
+            let folder = self.directory.join("data").join(process);
+            std::fs::create_dir_all(folder).map_err(HarnessError::system("creating a folder"))?;
+        }
+        Ok(())
+    }
+}
