@@ -34,10 +34,10 @@ pub struct DiscoveredResource {
     pub namespaced: bool,
     /// The kind.
     pub kind: String,
-    /// Short names.
+    /// The short names that kubectl accepts.
     #[serde(default)]
     pub short_names: Vec<String>,
-    /// Categories.
+    /// The categories by which kubectl lists it.
     #[serde(default)]
     pub categories: Vec<String>,
 }

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use fairlead_names::{Origin, ResourceName};
-use fairlead_process::Status;
 use fairlead_schema::apply::ObjectType;
 use fairlead_schema::builtin::normalize_definition;
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{ApiConversionRules, JsonPath, definition_merge_type};
 use serde_json::Value;
 
-use super::conversion::to_version_in_place;
 use super::conversion_webhook::ConversionWebhook;
 use super::{CatalogKey, Registry, ServedKey};
 use crate::resource::{Columns, Shape, ShapeError, Strategy, Undecodable, Verb, Verbs};
@@ -98,14 +96,6 @@ impl ServedResource {
         let shown = format!("{verbs:?} {}", of_subresources.collect::<Vec<_>>().join(" "));
         let versions = Arc::new(Versions { served, storage: version(&self.versions.storage) });
         Self { verbs, versions, registry, key: self.key.view(&shown), ..self.clone() }
-    }
-
-    /// An object that a registry has returned, in another version.
-    ///
-    /// # Errors
-    /// 500 if the object cannot be expressed in the version.
-    pub fn in_version(&self, version: &str, object: Value) -> Result<Value, Status> {
-        to_version_in_place(self, version, object)
     }
 
     /// `group/version`, or just the version in the core group.

@@ -18,6 +18,16 @@ pub(super) use cursor::ConvertedCursor;
 /// The schema hash of objects that get defaults at each read. No structural schema has it.
 const UNKNOWN_SCHEMA: u64 = 0;
 
+impl ServedResource {
+    /// An object that a registry has returned, in another version.
+    ///
+    /// # Errors
+    /// 500 if the object cannot be expressed in the version.
+    pub fn in_version(&self, version: &str, object: Value) -> Result<Value, Status> {
+        to_version_in_place(self, version, object)
+    }
+}
+
 /// Converts a tree from the requested version to the stored one, and prunes it by the storage version, as Kubernetes does. Returns it
 /// with the hash of the schema that it complies with: [`UNKNOWN_SCHEMA`] if it lacks a default of the storage version, which readers
 /// get and the store does not.
