@@ -123,12 +123,17 @@ impl Bindings {
             && has_extra_annotations(&binding, &export)
     }
 
-    /// Whether the export of a binding was known, and is on another shard whose replicas this shard has not read yet since its start:
-    /// that the export or a schema is missing would be no news then.
-    fn waits_for_replicas(&self, json: &[u8]) -> bool {
+    /// Whether the export of a binding, or one of its schemas, was known and is missing only because it is on another shard whose
+    /// replicas this shard has not read yet since its start.
+    fn waits_for_replicas(&self, cluster: &str, json: &[u8]) -> bool {
         let Ok(binding) = PartialBinding::decode(json) else { return false };
         let exporter = &binding.export_cluster;
-        !binding.is_deleted && !exporter.is_empty() && self.exports.is_unread(exporter)
+        if binding.is_deleted || exporter.is_empty() || !self.exports.is_unread(exporter) {
+            return false;
+        }
+        let path = if binding.export_path.is_empty() { cluster } else { &binding.export_path };
+        let found = self.exports.find(path, &binding.export_name);
+        !matches!(found, Ok(Some(export)) if export.missing_schema.is_none())
     }
 }
 
@@ -166,7 +171,7 @@ impl Controller for Bindings {
         if self.is_settled(cluster, json) {
             return Ok(ReconcileOutcome::Done);
         }
-        if self.waits_for_replicas(json) {
+        if self.waits_for_replicas(cluster, json) {
             return Ok(ReconcileOutcome::Retry);
         }
         let bindings = self.list(&scope)?;

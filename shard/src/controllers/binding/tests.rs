@@ -105,7 +105,8 @@ async fn a_binding_has_the_extra_annotations_of_its_export() {
 async fn a_bound_binding_keeps_its_status_until_the_replicas_of_its_export_are_read() {
     let shard = Shard::start().await;
     let mut bound = binding_to("mine", "elsewhere", "things");
-    let waits = |binding: &Value| controller(&shard).waits_for_replicas(binding.to_string().as_bytes());
+    let waits =
+        |binding: &Value| controller(&shard).waits_for_replicas("abc", binding.to_string().as_bytes());
     assert!(!waits(&bound), "an export that was never found");
     bound["status"] = json!({"phase": "Bound", "apiExportClusterName": "elsewhere"});
     assert!(waits(&bound));
