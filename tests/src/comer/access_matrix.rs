@@ -160,6 +160,7 @@ impl Outcome {
                 "connection refused",
                 "remote error",
                 "broken pipe",
+                "client conn could not be established",
             ]) =>
             {
                 Self::NoConnection
