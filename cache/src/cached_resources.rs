@@ -76,10 +76,12 @@ impl CachedResources {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             cached.put((listed.scope.into(), name.into()), Published::read(&object));
         })?;
-        let follower = Arc::clone(&cached);
+        // The registry has the hub, so a reference from the hub's observer would keep the store from being closed.
+        let follower = Arc::downgrade(&cached);
         hub.observe(
             resource,
             Box::new(move |event: &ObjectEvent| {
+                let Some(follower) = follower.upgrade() else { return };
                 let published = match event.is_deletion() {
                     true => None,
                     false => serde_json::from_slice(event.object().json())
