@@ -21,10 +21,13 @@ pub(super) struct SliceAccess {
     exports: Arc<ExportLookup>,
     definitions: Arc<Definitions>,
     storage: VirtualStorage,
-    /// By the export from which each was made.
-    known: Mutex<LruCache<(Box<str>, Box<str>), KnownSlice>>,
+    known: Mutex<LruCache<SliceKey, KnownSlice>>,
 }
 
+/// Logical cluster and name of an endpoint slice.
+type SliceKey = (Box<str>, Box<str>);
+
+/// An endpoint slice, and the export from which it was made.
 struct KnownSlice {
     export: Arc<PublishedExport>,
     slice: Arc<CachedSlice>,
@@ -44,7 +47,7 @@ impl CachedSlices for SliceAccess {
     fn slice(&self, cluster: &Scope, name: &str) -> Result<Option<Arc<CachedSlice>>, Status> {
         let Some(published) = self.storage.lookup().slice(cluster.as_str(), name)? else { return Ok(None) };
         let export = published.export;
-        let key: (Box<str>, Box<str>) = (cluster.as_str().into(), name.into());
+        let key: SliceKey = (cluster.as_str().into(), name.into());
         if let Some(known) = self.known.lock().get(&key)
             && (Arc::ptr_eq(&known.export, &export) || known.export == export)
         {
