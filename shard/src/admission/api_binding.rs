@@ -78,6 +78,10 @@ impl ShardAdmission {
             namespace: None,
             name: Some(export),
         };
+        // The export may have appeared after the mutation.
+        if !has_label(object, &cluster, export) {
+            return Err(refused());
+        }
         let permitted = self.authorizer()?.permits_deep(write.user, &cluster, &bind).await;
         if permitted { Ok(()) } else { Err(refused()) }
     }
@@ -94,5 +98,34 @@ impl ShardAdmission {
         let path = path.unwrap_or(write.scope.as_str());
         let export = self.exports.find(path, reference["name"].as_str().unwrap_or_default())?;
         Ok(export.map(|export| export.cluster.clone()))
+    }
+}
+
+/// Whether a binding has the label of its export, by which controllers find it. The mutation sets the label if it finds the export;
+/// otherwise the label is missing, or is one that the client made up.
+fn has_label(binding: &Value, cluster: &str, export: &str) -> bool {
+    binding["metadata"]["labels"][label::EXPORT] == fairlead_names::export_hash(cluster, export)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_has_the_label_of_its_export_only() {
+        let labelled = |hash: Option<String>| match hash {
+            Some(hash) => json!({"metadata": {"name": "b", "labels": {label::EXPORT: hash}}}),
+            None => json!({"metadata": {"name": "b"}}),
+        };
+        let hash = fairlead_names::export_hash;
+        for (label, expected) in [
+            (Some(hash("provider", "e")), true),
+            (Some(hash("provider", "f")), false),
+            (Some(hash("other", "e")), false),
+            (Some("made-up".to_owned()), false),
+            (None, false),
+        ] {
+            assert_eq!(has_label(&labelled(label.clone()), "provider", "e"), expected, "{label:?}");
+        }
     }
 }
