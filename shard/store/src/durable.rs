@@ -10,6 +10,7 @@ mod journal;
 mod journal_path;
 mod layout;
 mod open;
+mod packing;
 mod recovery;
 mod ring;
 mod sweep;

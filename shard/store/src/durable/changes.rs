@@ -6,6 +6,7 @@ use std::ops::Bound;
 use redb::ReadOnlyTable;
 
 use super::layout::{HistoryKey, StoredValue, read_error};
+use super::packing;
 use super::view::{View, current_bounds, record};
 use crate::error::ReadError;
 use crate::follow::{Changes, Event};
@@ -48,9 +49,9 @@ impl View {
             let Some(rest) = budget.checked_sub(1) else { return Ok(false) };
             *budget = rest;
             let (key, stored) = row.map_err(read_error)?;
-            let (created, modified, _) = stored.value();
-            if created == modified && modified > after.0 {
-                events.push(created_event(record(key.value(), stored.value()).to_record()));
+            let row = stored.value();
+            if packing::created(row).0 == row.1 && row.1 > after.0 {
+                events.push(created_event(record(key.value(), row)?));
             }
         }
         Ok(true)
@@ -82,7 +83,7 @@ impl View {
                 continue;
             }
             too_old = 0;
-            let version = record(key, stored.value()).to_record();
+            let version = record(key, stored.value())?;
             if let Some(previous) = replaced.take() {
                 events.push(self.replacement(previous, Some(&version))?);
             }

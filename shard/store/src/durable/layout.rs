@@ -17,13 +17,14 @@ use redb::{ReadableTable, TableDefinition};
 
 use crate::error::{Cause, ReadError};
 
-/// The newest format that this code reads, and the one that it writes. Files of format 1 have no journal.
-pub(super) const FORMAT: u64 = 2;
+/// The newest format that this code reads, and the one that it writes. Files of format 1 have no journal, those of format 2 no
+/// [compressed](super::packing) values.
+pub(super) const FORMAT: u64 = 3;
 
 /// The oldest format that this code reads.
 pub(super) const OLDEST_FORMAT: u64 = 1;
 
-/// (created, modified, value).
+/// (created, modified, value), as [`packing`](super::packing) reads it.
 pub(super) type StoredValue = (u64, u64, &'static [u8]);
 
 /// (key, superseding revision).

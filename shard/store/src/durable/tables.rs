@@ -4,6 +4,7 @@ use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::layout::{CURRENT, EventKind, HISTORY, HistoryKey, LOG, LogEntry, LogKey, META, StoredValue};
+use super::packing::{self, pack};
 use crate::follow::{Batch, Event};
 use crate::mutation::{Change, Mutation};
 use crate::record::{Record, Revision};
@@ -73,12 +74,12 @@ impl<'transaction> Tables<'transaction> {
         let Some(row) = self.current.get(&key[..])? else {
             return Ok(None);
         };
-        let (created, modified, value) = row.value();
+        let row = row.value();
         Ok(Some(Record {
             key: key.clone(),
-            value: Bytes::copy_from_slice(value),
-            created: Revision(created),
-            modified: Revision(modified),
+            value: packing::value(row)?,
+            created: packing::created(row),
+            modified: Revision(row.1),
         }))
     }
 
@@ -89,18 +90,16 @@ impl<'transaction> Tables<'transaction> {
             (Some(_), Some(_)) => EventKind::Updated,
             (Some(_), None) => EventKind::Deleted,
         };
-        if let Some(previous) = &event.previous {
-            let superseded = (previous.created.0, previous.modified.0, &previous.value[..]);
-            self.history.insert((key, revision.0), superseded)?;
-        }
-        match &event.value {
+        let mut packed = Vec::new();
+        let superseded = match &event.value {
             Some(value) => {
                 let created = event.previous.as_ref().map_or(revision, |previous| previous.created);
-                self.current.insert(key, (created.0, revision.0, &value[..]))?;
+                self.current.insert(key, pack(created, revision, value, &mut packed))?
             }
-            None => {
-                self.current.remove(key)?;
-            }
+            None => self.current.remove(key)?,
+        };
+        if let Some(superseded) = superseded {
+            self.history.insert((key, revision.0), superseded.value())?;
         }
         self.log.insert((revision.0, index), (kind as u8, key))?;
         Ok(())

@@ -12,6 +12,7 @@ use super::layout::{
     CURRENT, EventKind, HISTORY, HistoryKey, LOG, LogEntry, LogKey, META, StoredValue, corrupt, meta,
     read_error, read_meta,
 };
+use super::packing::{self, Row, Unpacker};
 use crate::error::ReadError;
 use crate::follow::{Batch, Event};
 use crate::record::{Range, Record, RecordRef, Revision};
@@ -91,7 +92,7 @@ impl View {
 
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
         let row = self.current.get(key).map_err(read_error)?;
-        Ok(row.map(|row| record(key, row.value()).to_record()))
+        row.map(|row| record(key, row.value())).transpose()
     }
 
     pub(super) fn scan(
@@ -118,9 +119,10 @@ impl View {
         range: &Range,
         visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
+        let mut unpacker = Unpacker::default();
         for row in self.current.range::<&[u8]>(current_bounds(range)).map_err(read_error)? {
             let (key, stored) = row.map_err(read_error)?;
-            if visit(record(key.value(), stored.value())).is_break() {
+            if visit(unpacker.record(key.value(), stored.value()).map_err(read_error)?).is_break() {
                 break;
             }
         }
@@ -140,6 +142,7 @@ impl View {
         let mut unchanged =
             rows.filter(|row| row.as_ref().map_or(true, |(_, stored)| stored.value().1 <= at.0));
         let mut superseded = SupersededRows::new(&self.history, range, at)?;
+        let mut unpacker = Unpacker::default();
         let (mut left, mut right) = (unchanged.next().transpose().map_err(read_error)?, superseded.next()?);
         loop {
             let left_first = match (&left, &right) {
@@ -148,11 +151,12 @@ impl View {
                 (None, Some(_)) => false,
                 (Some((left, _)), Some((right, _))) => left.value() < right.value().0,
             };
-            let flow = match (&left, &right) {
-                (Some((key, stored)), _) if left_first => visit(record(key.value(), stored.value())),
-                (_, Some((key, stored))) => visit(record(key.value().0, stored.value())),
+            let record = match (&left, &right) {
+                (Some((key, stored)), _) if left_first => unpacker.record(key.value(), stored.value()),
+                (_, Some((key, stored))) => unpacker.record(key.value().0, stored.value()),
                 _ => return Ok(()),
             };
+            let flow = visit(record.map_err(read_error)?);
             if flow.is_break() {
                 return Ok(());
             }
@@ -196,7 +200,7 @@ impl View {
             EventKind::Created => None,
             EventKind::Updated | EventKind::Deleted => {
                 let row = self.history.get((key, revision.0)).map_err(read_error)?.ok_or_else(missing)?;
-                Some(record(key, row.value()).to_record())
+                Some(record(key, row.value())?)
             }
         };
         let value = match kind {
@@ -211,21 +215,20 @@ impl View {
 
     /// The value that `modified` wrote to `key`, in the current rows or in the history.
     fn value_of(&self, key: &[u8], modified: Revision) -> Result<Option<Bytes>, ReadError> {
-        let written =
-            |(_, at, value): (u64, u64, &[u8])| (at == modified.0).then(|| Bytes::copy_from_slice(value));
+        let written = |row: Row<'_>| (row.1 == modified.0).then(|| packing::value(row).map_err(read_error));
         let current = self.current.get(key).map_err(read_error)?;
         if let Some(value) = current.and_then(|row| written(row.value())) {
-            return Ok(Some(value));
+            return value.map(Some);
         }
         let later = (key, modified.0.saturating_add(1))..=(key, u64::MAX);
         let first = self.history.range::<(&[u8], u64)>(later).map_err(read_error)?.next();
         let first = first.transpose().map_err(read_error)?;
-        Ok(first.and_then(|(_, row)| written(row.value())))
+        first.and_then(|(_, row)| written(row.value())).transpose()
     }
 }
 
-pub(super) fn record<'a>(key: &'a [u8], (created, modified, value): (u64, u64, &'a [u8])) -> RecordRef<'a> {
-    RecordRef { key, value, created: Revision(created), modified: Revision(modified) }
+pub(super) fn record(key: &[u8], row: Row<'_>) -> Result<Record, ReadError> {
+    packing::record(key, row).map_err(read_error)
 }
 
 pub(super) fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {

@@ -91,13 +91,13 @@ fn a_newer_format_is_refused_and_not_touched() {
     with_some_content(&path);
     let database = Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("format", 3).unwrap();
+    transaction.open_table(META).unwrap().insert("format", 4).unwrap();
     transaction.commit().unwrap();
     drop(database);
 
     let before = std::fs::read(&path).unwrap();
     let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::NewerFormat { found: 3, supported: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 4, supported: 3, .. }), "{error}");
     assert!(before == std::fs::read(&path).unwrap(), "the file has changed");
 }
 
@@ -332,23 +332,35 @@ fn the_journal_of_another_time_is_not_replayed() {
 
 /// A file of the first format has no row for a journal.
 #[test]
-fn a_file_of_the_first_format_is_continued() {
+fn files_of_earlier_formats_are_continued_in_the_newest_one() {
     const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("store.redb");
-    with_some_content(&path);
-    let database = Database::open(&path).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
-        let mut meta = transaction.open_table(META).unwrap();
-        meta.insert("format", 1).unwrap();
-        meta.remove("journal").unwrap();
+    for format in [1, 2] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.redb");
+        with_some_content(&path);
+        let database = Database::open(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut meta = transaction.open_table(META).unwrap();
+            meta.insert("format", format).unwrap();
+            if format == 1 {
+                meta.remove("journal").unwrap();
+            }
+        }
+        transaction.commit().unwrap();
+        drop(database);
+        let large = "a".repeat(10_000);
+        let store = open(&path).unwrap();
+        assert_eq!(store.revision(), Revision(50));
+        runtime().block_on(async { put(&store, "next", &large).await });
+        drop(store);
+        let store = open(&path).unwrap();
+        assert_eq!(store.revision(), Revision(51));
+        assert_eq!(store.get(b"next").unwrap().unwrap().value, large);
+        drop(store);
+        let database = Database::open(&path).unwrap();
+        let found = database.begin_read().unwrap();
+        let found = found.open_table(META).unwrap().get("format").unwrap().unwrap().value();
+        assert_eq!(found, 3, "an earlier program must refuse the file from now on");
     }
-    transaction.commit().unwrap();
-    drop(database);
-    let store = open(&path).unwrap();
-    assert_eq!(store.revision(), Revision(50));
-    runtime().block_on(async { put(&store, "next", "1").await });
-    drop(store);
-    assert_eq!(open(&path).unwrap().revision(), Revision(51));
 }
