@@ -61,7 +61,7 @@ pub(crate) fn decide_names(
     let mut locks = holder.as_ref().map_or_else(ResourceLocks::default, |(_, tree)| ResourceLocks::of(tree));
     let siblings = siblings(objects, scope, name)?;
     let bound = bound_names(objects, definitions, scope, group, &locks)?;
-    let others = siblings.iter().map(|sibling| &sibling.accepted).chain(&bound);
+    let others = siblings.iter().map(|sibling| &sibling.accepted).chain(bound.iter().map(|names| &**names));
     let names = accepted_names(requested, &accepted, is_established, others);
     let mut mutations: Vec<Mutation> = siblings.into_iter().map(|sibling| sibling.fence).collect();
     // System logical clusters have no LogicalCluster and no bindings.
@@ -169,11 +169,11 @@ fn bound_names(
     scope: &Scope,
     group: &str,
     locks: &ResourceLocks,
-) -> Result<Vec<CrdNames>, Status> {
+) -> Result<Vec<Arc<CrdNames>>, Status> {
     let mut names = Vec::new();
     for (resource, binding) in locks.bound_in(group) {
         if let Some(exported) = definitions.exported(&resource) {
-            names.push(names_of(&exported));
+            names.push(Arc::new(names_of(&exported)));
             continue;
         }
         let Some(stored) = objects.get(&API_BINDINGS, &CUSTOM, scope, None, binding)? else { continue };

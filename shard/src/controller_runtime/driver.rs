@@ -1,7 +1,10 @@
 //! Runs controllers: feeds keys from events into a queue, and runs workers on the queue.
 
+use core::future::poll_fn;
 use core::hash::Hash;
+use core::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fairlead_apiserver::ScopeSelector;
@@ -35,11 +38,12 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C:
         tokio::select! {
             biased;
             () = shutdown.draining() => break,
-            Some((key, next)) = working.next(), if !working.is_empty() => queue.done(key, next),
+            Some((key, next, busy)) = working.next(), if !working.is_empty() => queue.done(key, next, busy),
             key = queue.take(), if working.len() < C::WORKERS => {
                 let controller = controller.clone();
                 working.push(async move {
-                    let next = match controller.reconcile(&key).await {
+                    let (result, busy) = timed(controller.reconcile(&key)).await;
+                    let next = match result {
                         Ok(next) => next,
                         Err(status) => {
                             // Conflicts between writers are expected and not logged.
@@ -49,15 +53,31 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C:
                             ReconcileOutcome::Retry
                         }
                     };
-                    (key, next)
+                    (key, next, busy)
                 });
+                // A reconciliation computes for up to some milliseconds. Requests that arrived meanwhile come first.
+                tokio::task::yield_now().await;
             }
         }
     }
     // Drain: running reconciliations finish, no other ones start.
-    while let Some((key, next)) = working.next().await {
-        queue.done(key, next);
+    while let Some((key, next, busy)) = working.next().await {
+        queue.done(key, next, busy);
     }
+}
+
+/// The result of a future, and the time that it computed, without that in which it waited.
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let mut future = pin!(future);
+    let mut busy = Duration::ZERO;
+    let result = poll_fn(|context| {
+        let begin = Instant::now();
+        let polled = future.as_mut().poll(context);
+        busy += begin.elapsed();
+        polled
+    });
+    let result = result.await;
+    (result, busy)
 }
 
 /// Passes events of a resource, in all logical clusters, to `keys` until the process drains. If the subscription falls

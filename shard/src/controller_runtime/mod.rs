@@ -2,6 +2,7 @@
 //!
 //! The runtime does not depend on any controller or resource.
 
+mod bulk;
 mod driver;
 mod queue;
 

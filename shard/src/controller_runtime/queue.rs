@@ -2,6 +2,9 @@
 //!
 //! Keys belong to groups, such as logical clusters, which take turns: thousands of keys of one group delay the next key of
 //! another one by one key. By default all keys are of one group.
+//!
+//! Keys that one change queues for many objects are *bulk*: they wait for the others, and are paced, so that they take half of a
+//! core at most ([`bulk`](super::bulk)).
 
 use core::hash::Hash;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +14,8 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+
+use super::bulk::{Bulk, NextBulk};
 
 /// The pause after the first failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -25,6 +30,7 @@ pub(crate) struct Queue<K> {
 
 struct State<K> {
     ready: ReadyKeys<K>,
+    bulk: Bulk<K>,
     queued: FxHashSet<K>,
     processing: FxHashSet<K>,
     /// Keys that were added while they are processed.
@@ -58,6 +64,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Self {
             state: Mutex::new(State {
                 ready: ReadyKeys { group_of, turns: VecDeque::new(), keys: FxHashMap::default() },
+                bulk: Bulk::default(),
                 queued: FxHashSet::default(),
                 processing: FxHashSet::default(),
                 requeued: FxHashSet::default(),
@@ -81,7 +88,23 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             if !state.queued.insert(key.clone()) {
                 return;
             }
+            state.bulk.remove(&key);
             state.ready.push_back(key);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Adds keys that one change concerns, unless they are queued already. They wait for other keys, and are paced.
+    pub(crate) fn add_bulk(&self, keys: impl IntoIterator<Item = K>) {
+        {
+            let mut state = self.state.lock();
+            for key in keys {
+                if state.processing.contains(&key) {
+                    state.requeued.insert(key);
+                } else if !state.queued.contains(&key) {
+                    state.bulk.add(key);
+                }
+            }
         }
         self.changed.notify_one();
     }
@@ -107,17 +130,19 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         loop {
             let until = {
                 let mut state = self.state.lock();
-                state.release_due(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.queued.remove(&key);
+                let now = Instant::now();
+                state.release_due(now);
+                let (key, paced) = state.next(now);
+                if let Some(key) = key {
                     state.processing.insert(key.clone());
-                    if !state.ready.is_empty() {
+                    if !state.ready.is_empty() || !state.bulk.is_empty() {
                         // Another worker may be waiting for the rest.
                         self.changed.notify_one();
                     }
                     return key;
                 }
-                state.delayed.first_key_value().map(|((at, _), _)| *at)
+                let delayed = state.delayed.first_key_value().map(|((at, _), _)| *at);
+                delayed.into_iter().chain(paced).min()
             };
             match until {
                 Some(until) => {
@@ -131,11 +156,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Returns a key that [`take`](Self::take) has handed out.
-    pub(crate) fn done(&self, key: K, next: ReconcileOutcome) {
+    /// Returns a key that [`take`](Self::take) has handed out. `busy` is the time that its reconciliation computed.
+    pub(crate) fn done(&self, key: K, next: ReconcileOutcome, busy: Duration) {
         {
             let mut state = self.state.lock();
             state.processing.remove(&key);
+            state.bulk.done(&key, busy, Instant::now());
             if next != ReconcileOutcome::Retry {
                 state.failures.remove(&key);
             }
@@ -145,7 +171,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 }
             } else {
                 let pause = match next {
-                    ReconcileOutcome::Done => return,
+                    ReconcileOutcome::Done => {
+                        if !state.bulk.is_empty() {
+                            self.changed.notify_one();
+                        }
+                        return;
+                    }
                     ReconcileOutcome::RequeueAfter(pause) => pause,
                     ReconcileOutcome::Retry => {
                         let failures = state.failures.entry(key.clone()).or_default();
@@ -167,7 +198,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Number of keys that are ready or being processed. Costs a step per group.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.processing.len()
+        state.ready.len() + state.bulk.len() + state.processing.len()
     }
 }
 
@@ -212,6 +243,25 @@ impl<K> ReadyKeys<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
+    /// The next key; without one, the time at which a bulk key may be taken.
+    fn next(&mut self, now: Instant) -> (Option<K>, Option<Instant>) {
+        if self.bulk.is_overdue()
+            && let NextBulk::Key(key) = self.bulk.take(now)
+        {
+            return (Some(key), None);
+        }
+        if let Some(key) = self.ready.pop_front() {
+            self.queued.remove(&key);
+            self.bulk.passed();
+            return (Some(key), None);
+        }
+        match self.bulk.take(now) {
+            NextBulk::Key(key) => (Some(key), None),
+            NextBulk::At(time) => (None, Some(time)),
+            NextBulk::None => (None, None),
+        }
+    }
+
     fn release_due(&mut self, now: Instant) {
         while let Some(((at, _), _)) = self.delayed.first_key_value()
             && *at <= now
@@ -221,6 +271,7 @@ impl<K: Clone + Eq + Hash> State<K> {
                 if self.processing.contains(&key) {
                     self.requeued.insert(key);
                 } else if self.queued.insert(key.clone()) {
+                    self.bulk.remove(&key);
                     self.ready.push_back(key);
                 }
             }
@@ -243,7 +294,7 @@ mod tests {
         queue.add_later("b", Duration::from_secs(1));
         assert_eq!(queue.take().await, "b");
         assert_eq!(start.elapsed(), Duration::ZERO);
-        queue.done("b", ReconcileOutcome::Done);
+        queue.done("b", ReconcileOutcome::Done, Duration::ZERO);
         assert_eq!(queue.take().await, "a");
         assert_eq!((start.elapsed(), queue.len()), (Duration::from_secs(2), 1));
     }
@@ -267,10 +318,14 @@ mod tests {
         let queue = Queue::new();
         for seconds in [1, 2, 3] {
             queue.add("a");
-            queue.done(queue.take().await, ReconcileOutcome::RequeueAfter(Duration::from_secs(seconds)));
+            queue.done(
+                queue.take().await,
+                ReconcileOutcome::RequeueAfter(Duration::from_secs(seconds)),
+                Duration::ZERO,
+            );
         }
         let begin = Instant::now();
-        queue.done(queue.take().await, ReconcileOutcome::Done);
+        queue.done(queue.take().await, ReconcileOutcome::Done, Duration::ZERO);
         assert_eq!(begin.elapsed().as_secs(), 3);
         tokio::select! {
             biased;
@@ -288,8 +343,8 @@ mod tests {
         assert_eq!((queue.take().await, queue.take().await), ("a", "b"));
         queue.add("a");
         assert_eq!(queue.len(), 2);
-        queue.done("b", ReconcileOutcome::Done);
-        queue.done("a", ReconcileOutcome::Done);
+        queue.done("b", ReconcileOutcome::Done, Duration::ZERO);
+        queue.done("a", ReconcileOutcome::Done, Duration::ZERO);
         assert_eq!(queue.take().await, "a");
     }
 
@@ -301,10 +356,10 @@ mod tests {
         for _ in 0..4 {
             let key = queue.take().await;
             let failed = Instant::now();
-            queue.done(key, ReconcileOutcome::Retry);
+            queue.done(key, ReconcileOutcome::Retry, Duration::ZERO);
             let key = queue.take().await;
             pauses.push(failed.elapsed().as_millis());
-            queue.done(key, ReconcileOutcome::Retry);
+            queue.done(key, ReconcileOutcome::Retry, Duration::ZERO);
         }
         assert!(pauses.windows(2).all(|pair| pair[0] < pair[1]), "{pauses:?}");
     }

@@ -13,7 +13,7 @@ use fairlead_process::{Shutdown, Tasks};
 use fairlead_store::Range;
 
 use super::aggregation::RoleAggregation;
-use super::binding::{BindingKey, Bindings};
+use super::binding::{AffectedBindings, BindingKey, Bindings};
 use super::bound_conversion::BoundConversions;
 use super::bound_definition::BoundDefinitionCleanup;
 use super::definition::{DefinitionCleanup, DefinitionKey, DefinitionNaming};
@@ -306,7 +306,7 @@ impl ContentControllers {
             let (bindings, replica_queue) =
                 (self.definitions.bindings().clone(), binding_queue.queue.clone());
             let replicated = move |cluster: &str| {
-                bindings.of_exports_in(cluster).into_iter().for_each(|key| replica_queue.add(key));
+                replica_queue.add_bulk(bindings.of_exports_in(cluster));
             };
             self.global.on_change(resource.clone(), Box::new(replicated));
         }
@@ -398,7 +398,10 @@ struct BindingQueue {
 
 impl BindingQueue {
     fn add_for(&self, event: &ObjectEvent) {
-        self.controller.keys_of(event).into_iter().for_each(|key| self.queue.add(key));
+        match self.controller.keys_of(event) {
+            AffectedBindings::Few(keys) => keys.into_iter().for_each(|key| self.queue.add(key)),
+            AffectedBindings::OfExports(keys) => self.queue.add_bulk(keys),
+        }
     }
 
     fn add_unsettled(&self) {

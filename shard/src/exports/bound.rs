@@ -95,10 +95,19 @@ pub(crate) fn record_resources<'s>(
         Some(Value::Array(bound)) => bound,
         _ => Vec::new(),
     };
-    for schema in schemas {
-        let known = bound.iter_mut().find(|one| {
+    for (near, schema) in schemas.into_iter().enumerate() {
+        let is_of = |one: &Value| {
             one["resource"] == *schema.resource && one["group"].as_str().unwrap_or_default() == &*schema.group
-        });
+        };
+        // Bindings have their resources mostly in the order of their export.
+        let at = match bound.get(near) {
+            Some(one) if is_of(one) => Some(near),
+            _ => bound.iter().position(is_of),
+        };
+        let known = at.and_then(|at| bound.get_mut(at));
+        if known.as_deref().is_some_and(|known| is_recorded(known, export, schema)) {
+            continue;
+        }
         let mut versions: Vec<&str> = Vec::new();
         if schema.is_stored {
             versions.push(&schema.storage_version);
@@ -123,6 +132,20 @@ pub(crate) fn record_resources<'s>(
     if !bound.is_empty() {
         binding["status"]["boundResources"] = bound.into();
     }
+}
+
+/// Whether a bound resource is what it becomes when it is bound to a schema.
+fn is_recorded(bound: &Value, export: &PublishedExport, schema: &PublishedSchema) -> bool {
+    let recorded = &bound["schema"];
+    let versions = bound["storageVersions"].as_array();
+    recorded["UID"] == *schema.uid
+        && recorded["name"] == *schema.name
+        && recorded["identityHash"].as_str() == export.identity.as_deref()
+        && if schema.is_stored {
+            versions.is_some_and(|versions| versions.iter().any(|one| *one == *schema.storage_version))
+        } else {
+            versions.is_none()
+        }
 }
 
 /// Sets the conditions of permission claims of a binding that accepts none and has none in force. The controller of permission claims

@@ -28,6 +28,8 @@ pub(crate) struct ExportLookup {
     paths: Arc<PathIndex>,
     global: Arc<GlobalView>,
     cached: Arc<ClusterCache<ClusterExports>>,
+    /// Replicas by path, under one key.
+    replicated: Arc<ClusterCache<ReplicatedPaths>>,
     identities: Arc<IdentityIndex>,
     /// Root's exports, for a shard that has no replicas of them yet.
     root: RwLock<RootExports>,
@@ -35,6 +37,9 @@ pub(crate) struct ExportLookup {
 
 /// The exports of one logical cluster, by name.
 type ClusterExports = FxHashMap<Box<str>, Arc<PublishedExport>>;
+
+/// The names and logical clusters of exports of other shards, by the path of their workspace.
+type ReplicatedPaths = FxHashMap<Box<str>, Vec<(Box<str>, Box<str>)>>;
 
 impl ExportLookup {
     /// A look-up that follows the hub and the replicas of other shards.
@@ -57,9 +62,12 @@ impl ExportLookup {
             );
             global.on_change(resource.clone(), Box::new(move |cluster| replicated.invalidate(cluster)));
         }
+        let replicated = Arc::new(ClusterCache::new(NonZeroUsize::MIN));
+        let paths_of_replicas = Arc::clone(&replicated);
+        global.on_change(API_EXPORTS.clone(), Box::new(move |_| paths_of_replicas.invalidate("")));
         let identities = IdentityIndex::follow(&objects, hub)?;
         let root = RwLock::default();
-        Ok(Arc::new(Self { objects, clusters, paths, global, cached, identities, root }))
+        Ok(Arc::new(Self { objects, clusters, paths, global, cached, replicated, identities, root }))
     }
 
     /// Sets root's exports as this shard knows them before it has replicas.
@@ -73,7 +81,7 @@ impl ExportLookup {
     /// # Errors
     /// 500 if the store cannot be read.
     pub(crate) fn find(&self, path: &str, name: &str) -> Result<Option<Arc<PublishedExport>>, Status> {
-        let Some(cluster) = self.cluster_of(path, name) else { return Ok(None) };
+        let Some(cluster) = self.cluster_of(path, name)? else { return Ok(None) };
         self.in_cluster(&cluster, name)
     }
 
@@ -88,6 +96,14 @@ impl ExportLookup {
     ) -> Result<Option<Arc<PublishedExport>>, Status> {
         let exports = self.cached.get(cluster, |_| self.read(cluster).map(Arc::new))?;
         Ok(exports.get(name).cloned())
+    }
+
+    /// Whether an export of a logical cluster has this schema, or lacks one. `true` if the store cannot be read.
+    pub(crate) fn may_use_schema(&self, cluster: &str, schema: &str) -> bool {
+        let Ok(exports) = self.cached.get(cluster, |_| self.read(cluster).map(Arc::new)) else { return true };
+        exports.values().any(|export| {
+            export.missing_schema.is_some() || export.schemas.iter().any(|known| *known.name == *schema)
+        })
     }
 
     /// The exports with this identity, by logical cluster and name.
@@ -168,26 +184,38 @@ impl ExportLookup {
     }
 
     /// The logical cluster that a reference to an export means.
-    fn cluster_of(&self, path: &str, name: &str) -> Option<Box<str>> {
+    fn cluster_of(&self, path: &str, name: &str) -> Result<Option<Box<str>>, Status> {
         match ClusterReference::parse(path) {
-            Ok(ClusterReference::Name(cluster)) => Some(cluster.as_str().into()),
+            Ok(ClusterReference::Name(cluster)) => Ok(Some(cluster.as_str().into())),
             Ok(ClusterReference::Path(workspace)) => match self.paths.resolve(&workspace, &self.clusters) {
-                Resolution::Local(cluster) => Some(cluster.as_str().into()),
+                Resolution::Local(cluster) => Ok(Some(cluster.as_str().into())),
                 Resolution::OtherShard | Resolution::Unavailable | Resolution::NotFound => {
                     self.replicated_cluster(path, name)
                 }
             },
-            Ok(ClusterReference::Wildcard) | Err(_) => None,
+            Ok(ClusterReference::Wildcard) | Err(_) => Ok(None),
         }
     }
 
-    fn replicated_cluster(&self, path: &str, name: &str) -> Option<Box<str>> {
-        let replicas = self.global.list(&API_EXPORTS, None);
-        let found = replicas.iter().find(|replica| {
+    /// The logical cluster of an export of another shard. Costs a map look-up, and a visit of all replicas after one has changed.
+    fn replicated_cluster(&self, path: &str, name: &str) -> Result<Option<Box<str>>, Status> {
+        let paths = self.replicated.get("", |_| Ok(Arc::new(self.replicated_paths())))?;
+        let found = paths.get(path).and_then(|exports| exports.iter().find(|(export, _)| **export == *name));
+        Ok(found.map(|(_, cluster)| cluster.clone()))
+    }
+
+    fn replicated_paths(&self) -> ReplicatedPaths {
+        let mut paths = ReplicatedPaths::default();
+        for replica in self.global.list(&API_EXPORTS, None) {
             let metadata = &replica["metadata"];
-            metadata["name"] == name && metadata["annotations"][annotation::PATH] == path
-        })?;
-        found["metadata"]["annotations"][annotation::CLUSTER].as_str().map(Into::into)
+            let text = |key: &str| metadata["annotations"][key].as_str();
+            if let (Some(path), Some(cluster), Some(name)) =
+                (text(annotation::PATH), text(annotation::CLUSTER), metadata["name"].as_str())
+            {
+                paths.entry(path.into()).or_default().push((name.into(), cluster.into()));
+            }
+        }
+        paths
     }
 
     fn read(&self, cluster: &str) -> Result<ClusterExports, Status> {

@@ -33,6 +33,7 @@ pub(super) struct BoundDefinitions {
 #[derive(Default)]
 struct Known {
     by_schema: FxHashMap<Box<str>, FxHashMap<Arc<str>, Weak<BoundDefinition>>>,
+    names: FxHashMap<Box<str>, Arc<CrdNames>>,
     /// Increases with every removal, so that a definition that was read before it is not kept.
     generation: u64,
 }
@@ -103,15 +104,27 @@ impl BoundDefinitions {
         Some((Arc::new(resource), compiled))
     }
 
-    /// The names of a schema, by its UID. `None` if it is not bound on this shard.
+    /// The names of a schema, by its UID. `None` if it is not bound on this shard. Costs a map look-up, and a read of its CRD the first
+    /// time. The names of a schema never change; those of one that was removed may still be returned until the hub has delivered it.
     ///
     /// # Errors
     /// 500 if the store cannot be read.
-    pub(super) fn names(&self, schema: &str) -> Result<Option<CrdNames>, Status> {
+    pub(super) fn names(&self, schema: &str) -> Result<Option<Arc<CrdNames>>, Status> {
+        let generation = {
+            let known = self.known.lock();
+            if let Some(names) = known.names.get(schema) {
+                return Ok(Some(Arc::clone(names)));
+            }
+            known.generation
+        };
         let Some(stored) = self.stored(schema)? else { return Ok(None) };
-        // Without a tree of the whole definition, because a binding asks for the names of all its schemas.
         let definition = serde_json::from_slice::<WireDefinition>(stored.object.as_object().json());
-        Ok(Some(CrdNames::read(&definition.map_err(Status::internal)?.spec.names)))
+        let names = Arc::new(CrdNames::read(&definition.map_err(Status::internal)?.spec.names));
+        let mut known = self.known.lock();
+        if known.generation == generation {
+            known.names.insert(schema.into(), Arc::clone(&names));
+        }
+        Ok(Some(names))
     }
 
     /// An expectation for the commit of a binding to a schema: its CRD is not removed meanwhile. `None` if there is none.
@@ -129,6 +142,7 @@ impl BoundDefinitions {
         let mut known = self.known.lock();
         known.generation += 1;
         known.by_schema.remove(schema);
+        known.names.remove(schema);
         known.by_schema.retain(|_, all| all.values().any(|resource| resource.strong_count() > 0));
     }
 

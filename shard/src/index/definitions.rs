@@ -167,7 +167,7 @@ impl Definitions {
     ///
     /// # Errors
     /// 500 when the store cannot be read.
-    pub(crate) fn bound_names(&self, schema: &str) -> Result<Option<CrdNames>, Status> {
+    pub(crate) fn bound_names(&self, schema: &str) -> Result<Option<Arc<CrdNames>>, Status> {
         self.bound.names(schema)
     }
 

@@ -1,6 +1,7 @@
 //! The decision about a binding that is not being deleted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairlead_api::{
     Condition, Severity, condition_type, conditions_of, is_condition_true, set_condition, set_summary,
@@ -28,14 +29,13 @@ pub(super) struct BindContext<'a> {
     pub(super) others: &'a [&'a Value],
     /// Names that are in use in the logical cluster, by UID of the definition.
     pub(super) holders: Vec<NameHolder>,
-    /// The UIDs of schemas that are no valid CRDs, with the reason.
-    pub(super) invalid: Vec<(Box<str>, String)>,
+    pub(super) invalid: Vec<InvalidSchema>,
 }
 
 /// A CRD or a bound resource of another binding, with its names.
 pub(super) struct NameHolder {
     pub(super) group: String,
-    pub(super) names: CrdNames,
+    pub(super) names: Arc<CrdNames>,
     pub(super) uid: String,
     pub(super) owner: NameOwner,
 }
@@ -48,10 +48,35 @@ pub(super) enum NameOwner {
 
 /// Decides about a binding: it binds the resources of its export that are free. Reasons and messages are those of kcp.
 pub(super) fn bind(old: &Value, context: &BindContext<'_>, now: Timestamp) -> Plan {
-    let mut state = BindingState::of(old, now);
+    let mut state = BindingState::of(old.clone(), now);
     let mut locks = context.locks.clone();
     state.bind(context, &mut locks);
     Plan { binding: Some(state.finish()), locks, next: ReconcileOutcome::Done }
+}
+
+/// Binds a bound binding to the present schemas of its export, whose resources it owns already under the same names.
+pub(super) fn follow(
+    old: Value,
+    export: &PublishedExport,
+    invalid: &[InvalidSchema],
+    now: Timestamp,
+) -> Value {
+    let mut state = BindingState::of(old, now);
+    if state.record_export(export) {
+        let is_invalid = |schema: &&PublishedSchema| invalid.iter().any(|one| one.uid == schema.uid);
+        record_resources(&mut state.binding, export, export.schemas.iter().filter(|one| !is_invalid(one)));
+        match export.schemas.iter().find(is_invalid) {
+            Some(schema) => state.invalid_schema(export, schema, invalid),
+            None => state.bound(),
+        }
+    }
+    state.finish()
+}
+
+/// A schema that is no valid CRD.
+pub(super) struct InvalidSchema {
+    pub(super) uid: Box<str>,
+    pub(super) reason: String,
 }
 
 struct BindingState {
@@ -61,9 +86,8 @@ struct BindingState {
 }
 
 impl BindingState {
-    fn of(old: &Value, now: Timestamp) -> Self {
-        let mut binding = old.clone();
-        let mut conditions = conditions_of(old);
+    fn of(mut binding: Value, now: Timestamp) -> Self {
+        let mut conditions = conditions_of(&binding);
         add_finalizer(&mut binding);
         if binding["status"]["phase"].as_str().is_none_or(str::is_empty) {
             if !binding["status"].is_object() {
@@ -89,34 +113,42 @@ impl BindingState {
         let reference = &self.binding["spec"]["reference"]["export"];
         let path = reference["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(context.cluster);
         let shown = format!("{path}|{}", reference["name"].as_str().unwrap_or_default());
-        record_extra_annotations(&mut self.binding, context.export);
         let Some(export) = context.export else {
+            record_extra_annotations(&mut self.binding, None);
             return self.invalid_export(
                 Severity::Error,
                 "APIExportNotFound",
                 format!("APIExport {shown} not found"),
             );
         };
-        record_claims(&mut self.binding, export);
         if export.identity.is_none() {
+            record_extra_annotations(&mut self.binding, context.export);
+            record_claims(&mut self.binding, export);
             return self.invalid_export(
                 Severity::Warning,
                 "MissingIdentityHash",
                 format!("APIExport {shown} is missing status.identityHash"),
             );
         }
+        if self.record_export(export) {
+            self.bind_resources(export, context, locks);
+        }
+    }
+
+    /// Records the properties of an export that has an identity, and returns whether its resources can be bound.
+    fn record_export(&mut self, export: &PublishedExport) -> bool {
+        record_extra_annotations(&mut self.binding, Some(export));
         record_export(&mut self.binding, export);
-        if let Some(missing) = &export.missing_schema {
-            let message = format!(
-                "Invalid APIExport. Please contact the APIExport owner to resolve: APIResourceSchema {missing:?} not found"
-            );
-            return self.invalid_export(Severity::Error, "InternalError", message);
+        let contact = "Invalid APIExport. Please contact the APIExport owner to resolve";
+        let problem = match &export.missing_schema {
+            Some(missing) => Some(format!("{contact}: APIResourceSchema {missing:?} not found")),
+            None => export.schemas.iter().any(|schema| schema.lacks_conversion).then(|| contact.to_owned()),
+        };
+        let is_valid = problem.is_none();
+        if let Some(message) = problem {
+            self.invalid_export(Severity::Error, "InternalError", message);
         }
-        if export.schemas.iter().any(|schema| schema.lacks_conversion) {
-            let message = "Invalid APIExport. Please contact the APIExport owner to resolve";
-            return self.invalid_export(Severity::Error, "InternalError", message.to_owned());
-        }
-        self.bind_resources(export, context, locks);
+        is_valid
     }
 
     fn bind_resources(
@@ -138,25 +170,23 @@ impl BindingState {
             let lock = ResourceLock { binding: Some(name.clone()), ..ResourceLock::default() };
             locks.0.insert(schema.lock_name(), lock);
         }
-        for schema in free {
-            if let Some(conflict) = naming_conflict(schema, &context.holders) {
-                return self.not_bound("NamingConflicts", &format!("Unable to bind APIs: {conflict}"));
-            }
-            if let Some((_, reason)) = context.invalid.iter().find(|(uid, _)| *uid == schema.uid) {
-                let message =
-                    format!("APIResourceSchema {}|{} is invalid: {reason}", export.cluster, schema.name);
-                return self.not_bound("APIResourceSchemaInvalid", &message);
-            }
-            record_resources(&mut self.binding, export, [schema]);
+        let conflict = |schema: &PublishedSchema| naming_conflict(schema, &context.holders);
+        let is_invalid = |schema: &PublishedSchema| context.invalid.iter().any(|one| one.uid == schema.uid);
+        let unfit = free.iter().position(|schema| conflict(schema).is_some() || is_invalid(schema));
+        let (fit, unfit) = free.split_at(unfit.unwrap_or(free.len()));
+        record_resources(&mut self.binding, export, fit.iter().copied());
+        if let Some(schema) = unfit.first() {
+            return match conflict(schema) {
+                Some(conflict) => {
+                    self.not_bound("NamingConflicts", &format!("Unable to bind APIs: {conflict}"))
+                }
+                None => self.invalid_schema(export, schema, &context.invalid),
+            };
         }
-        let met = |kind| Condition::met(kind);
-        set_condition(&mut self.conditions, met(condition_type::API_EXPORT_VALID), self.now);
         if skipped.is_empty() {
-            set_condition(&mut self.conditions, met(condition_type::INITIAL_BINDING_COMPLETED), self.now);
-            set_condition(&mut self.conditions, met(condition_type::BINDING_UP_TO_DATE), self.now);
-            self.binding["status"]["phase"] = "Bound".into();
-            return;
+            return self.bound();
         }
+        set_condition(&mut self.conditions, Condition::met(condition_type::API_EXPORT_VALID), self.now);
         // As Go prints a map of structs.
         let holders: Vec<String> =
             skipped.iter().map(|(resource, holder)| format!("{resource}:{{{holder}}}")).collect();
@@ -165,6 +195,34 @@ impl BindingState {
             holders.join(" ")
         );
         self.not_bound("NamingConflicts", &message);
+    }
+
+    /// Marks the binding as bound to all resources of its export.
+    fn bound(&mut self) {
+        for kind in [
+            condition_type::API_EXPORT_VALID,
+            condition_type::INITIAL_BINDING_COMPLETED,
+            condition_type::BINDING_UP_TO_DATE,
+        ] {
+            set_condition(&mut self.conditions, Condition::met(kind), self.now);
+        }
+        self.binding["status"]["phase"] = "Bound".into();
+    }
+
+    fn invalid_schema(
+        &mut self,
+        export: &PublishedExport,
+        schema: &PublishedSchema,
+        invalid: &[InvalidSchema],
+    ) {
+        let reason = invalid.iter().find(|one| one.uid == schema.uid).map(|one| &*one.reason);
+        let message = format!(
+            "APIResourceSchema {}|{} is invalid: {}",
+            export.cluster,
+            schema.name,
+            reason.unwrap_or_default()
+        );
+        self.not_bound("APIResourceSchemaInvalid", &message);
     }
 
     fn invalid_export(&mut self, severity: Severity, reason: &str, message: String) {

@@ -20,11 +20,11 @@ use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_schema::FieldPath;
 use fairlead_schema::crd::{CrdNames, CrdSpec, has_condition};
-use fairlead_store::Range;
+use fairlead_store::{Mutation, Range};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use self::bind::{BindContext, NameHolder, NameOwner, bind};
+use self::bind::{BindContext, InvalidSchema, NameHolder, NameOwner, bind, follow};
 use self::unbind::{adopts, unbind};
 use super::deletion::{Sweep, commit, visit_resource};
 use crate::bootstrap::with_established_status;
@@ -50,6 +50,41 @@ pub(crate) struct Bindings {
     pub(crate) exports: Arc<ExportLookup>,
 }
 
+/// The bindings to reconcile after an event.
+pub(crate) enum AffectedBindings {
+    /// Bindings of one logical cluster, for which a client may wait.
+    Few(Vec<BindingKey>),
+    /// Bindings to exports, of any number of logical clusters.
+    OfExports(Vec<BindingKey>),
+}
+
+/// What a binding needs of its controller.
+enum Need {
+    /// It is settled.
+    Nothing,
+    /// Its export, or a schema of it, was known and is missing only because it is on another shard whose replicas this shard has not
+    /// read yet since its start.
+    Replicas,
+    /// Its export has new schemas, claims or annotations, and resources of the same names as before. No conflict of names can begin,
+    /// and the locks stay, so that no other object has to be read.
+    Schemas(Arc<PublishedExport>),
+    /// A decision that depends on its logical cluster.
+    Decision,
+}
+
+/// The CRD of a schema that a binding may be bound to now.
+struct NeededDefinition {
+    schema: Box<str>,
+    requirement: Requirement,
+}
+
+/// What the commit of the binding has to do for a CRD.
+enum Requirement {
+    Create(Value),
+    /// The CRD is not removed meanwhile.
+    Exists(Mutation),
+}
+
 /// The change to a binding, in the same commit as the sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
@@ -61,22 +96,27 @@ struct Plan {
 
 impl Bindings {
     /// The bindings to reconcile after an event: of an APIBinding, the binding itself; after the removal of an APIBinding or a CRD, all
-    /// that may have waited for a resource; of an export or a schema, all bindings to exports of its logical cluster.
-    pub(crate) fn keys_of(&self, event: &ObjectEvent) -> Vec<BindingKey> {
-        if event.resource == *API_EXPORTS || event.resource == *API_RESOURCE_SCHEMAS {
-            return self.definitions.bindings().of_exports_in(&event.scope);
+    /// that may have waited for a resource; of an export or one of its schemas, all bindings to exports of its logical cluster.
+    pub(crate) fn keys_of(&self, event: &ObjectEvent) -> AffectedBindings {
+        let is_schema = event.resource == *API_RESOURCE_SCHEMAS;
+        if is_schema && !self.exports.may_use_schema(&event.scope, &event.name) {
+            return AffectedBindings::Few(Vec::new());
+        }
+        if is_schema || event.resource == *API_EXPORTS {
+            return AffectedBindings::OfExports(self.definitions.bindings().of_exports_in(&event.scope));
         }
         let is_binding = event.resource == *API_BINDINGS;
         if !event.is_deletion() {
             let is_relevant = is_binding && !self.is_settled(&event.scope, event.object().json());
             let own = is_relevant.then(|| ((*event.scope).into(), event.name.clone()));
-            return own.into_iter().collect();
+            return AffectedBindings::Few(own.into_iter().collect());
         }
         if !is_binding && event.resource != *CUSTOM_RESOURCE_DEFINITIONS {
-            return Vec::new();
+            return AffectedBindings::Few(Vec::new());
         }
         let bindings = self.definitions.bindings().of_cluster(&event.scope);
-        bindings.iter().map(|binding| ((*event.scope).into(), binding.name.clone())).collect()
+        let keys = bindings.iter().map(|binding| ((*event.scope).into(), binding.name.clone()));
+        AffectedBindings::Few(keys.collect())
     }
 
     /// The bindings of all logical clusters that need a reconciliation.
@@ -98,43 +138,72 @@ impl Bindings {
         keys
     }
 
-    /// Whether a binding is bound to the current resources and claims of its export, says so, has the export's annotations, and is not
-    /// being deleted. Bindings are created in this state with a workspace, and mostly stay in it.
     fn is_settled(&self, cluster: &str, json: &[u8]) -> bool {
-        let Ok(binding) = PartialBinding::decode(json) else { return false };
-        if binding.is_deleted || binding.phase != "Bound" {
-            return false;
-        }
-        let says = |kind| binding.is_condition_true(kind);
-        if !says(condition_type::API_EXPORT_VALID) || !says(condition_type::BINDING_UP_TO_DATE) {
-            return false;
-        }
-        let path = if binding.export_path.is_empty() { cluster } else { &binding.export_path };
-        let Ok(Some(export)) = self.exports.find(path, &binding.export_name) else { return false };
-        let Some(identity) = &export.identity else { return false };
-        let is_bound = |schema: &PublishedSchema| {
-            let bound = binding.resources.iter().find(|bound| bound.schema == *schema.uid);
-            !schema.lacks_conversion && bound.is_some_and(|bound| bound.identity == **identity)
-        };
-        export.missing_schema.is_none()
-            && export.schemas.iter().all(is_bound)
-            && binding.export_cluster == *export.cluster
-            && has_claims(&binding, &export)
-            && has_extra_annotations(&binding, &export)
+        matches!(self.need_of(cluster, json), Ok(Need::Nothing))
     }
 
-    /// Whether the export of a binding, or one of its schemas, was known and is missing only because it is on another shard whose
-    /// replicas this shard has not read yet since its start.
-    fn waits_for_replicas(&self, cluster: &str, json: &[u8]) -> bool {
-        let Ok(binding) = PartialBinding::decode(json) else { return false };
-        let exporter = &binding.export_cluster;
-        if binding.is_deleted || exporter.is_empty() || !self.exports.is_unread(exporter) {
-            return false;
+    fn need_of(&self, cluster: &str, json: &[u8]) -> Result<Need, Status> {
+        let Ok(binding) = PartialBinding::decode(json) else { return Ok(Need::Decision) };
+        if binding.is_deleted {
+            return Ok(Need::Decision);
         }
         let path = if binding.export_path.is_empty() { cluster } else { &binding.export_path };
-        let found = self.exports.find(path, &binding.export_name);
-        !matches!(found, Ok(Some(export)) if export.missing_schema.is_none())
+        let export = self.exports.find(path, &binding.export_name)?;
+        let Some(export) = export.filter(|export| export.missing_schema.is_none()) else {
+            let exporter = &binding.export_cluster;
+            let is_unread = !exporter.is_empty() && self.exports.is_unread(exporter);
+            return Ok(if is_unread { Need::Replicas } else { Need::Decision });
+        };
+        if is_current(&binding, &export) {
+            return Ok(Need::Nothing);
+        }
+        Ok(if self.keeps_names(&binding, &export)? { Need::Schemas(export) } else { Need::Decision })
     }
+
+    /// Whether a bound binding has all resources of its export already, under the names that they have now.
+    fn keeps_names(&self, binding: &PartialBinding<'_>, export: &PublishedExport) -> Result<bool, Status> {
+        let Some(identity) = export.identity.as_deref().filter(|_| binding.phase == "Bound") else {
+            return Ok(false);
+        };
+        for (at, schema) in export.schemas.iter().enumerate() {
+            let bound = find_near(&binding.resources, at, |bound| {
+                bound.resource == *schema.resource
+                    && bound.group == *schema.group
+                    && bound.identity == *identity
+            });
+            let Some(bound) = bound else { return Ok(false) };
+            if bound.schema != *schema.uid
+                && self.definitions.bound_names(&bound.schema)?.is_none_or(|names| *names != schema.names)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a binding is bound to the current resources and claims of its export, says so, and has the export's annotations. Bindings are
+/// created in this state with a workspace, and mostly stay in it.
+fn is_current(binding: &PartialBinding<'_>, export: &PublishedExport) -> bool {
+    let says = |kind| binding.is_condition_true(kind);
+    let Some(identity) = &export.identity else { return false };
+    let is_bound = |(at, schema): (usize, &PublishedSchema)| {
+        let bound = find_near(&binding.resources, at, |bound| bound.schema == *schema.uid);
+        !schema.lacks_conversion && bound.is_some_and(|bound| bound.identity == **identity)
+    };
+    binding.phase == "Bound"
+        && says(condition_type::API_EXPORT_VALID)
+        && says(condition_type::BINDING_UP_TO_DATE)
+        && export.schemas.iter().enumerate().all(is_bound)
+        && binding.export_cluster == *export.cluster
+        && has_claims(binding, export)
+        && has_extra_annotations(binding, export)
+}
+
+/// The item that matches. Bindings have their resources mostly in the order of their export, so the one at the same place is tried first.
+fn find_near<T>(items: &[T], at: usize, matches: impl Fn(&T) -> bool) -> Option<&T> {
+    let near = items.get(at).filter(|item| matches(item));
+    near.or_else(|| items.iter().find(|item| matches(item)))
 }
 
 /// Whether the status of a binding has the claims of its export.
@@ -167,18 +236,41 @@ impl Controller for Bindings {
         // A change of an export or of a replica queues all its bindings, of which mostly none has to change.
         let own = self.objects.get(&API_BINDINGS, &CUSTOM, &scope, None, name)?;
         let Some(own) = own else { return Ok(ReconcileOutcome::Done) };
-        let json = own.object.as_object().json();
-        if self.is_settled(cluster, json) {
-            return Ok(ReconcileOutcome::Done);
+        match self.need_of(cluster, own.object.as_object().json())? {
+            Need::Nothing => Ok(ReconcileOutcome::Done),
+            Need::Replicas => Ok(ReconcileOutcome::Retry),
+            Need::Schemas(export) => self.follow_schemas(&own, &export).await,
+            Need::Decision => self.decide(&scope, name).await,
         }
-        if self.waits_for_replicas(cluster, json) {
-            return Ok(ReconcileOutcome::Retry);
-        }
-        let bindings = self.list(&scope)?;
+    }
+}
+
+impl Bindings {
+    async fn follow_schemas(
+        &self,
+        own: &StoredObject,
+        export: &PublishedExport,
+    ) -> Result<ReconcileOutcome, Status> {
+        let binding = self.objects.tree(own)?;
+        let before: Vec<String> = bound_schemas(&binding).map(ToOwned::to_owned).collect();
+        let mut invalid = Vec::new();
+        let needed = self.needed_definitions(export, &before, &mut invalid)?;
+        let new = follow(binding, export, &invalid, Timestamp::now());
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        Self::require_definitions(&new, &before, needed, &mut writes)?;
+        let resource = writes.resource_of(&new)?;
+        writes.replace(&resource, own, new)?;
+        let is_written = commit(writes).await?.is_some();
+        Ok(if is_written { ReconcileOutcome::Done } else { ReconcileOutcome::Retry })
+    }
+
+    async fn decide(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
+        let cluster = scope.as_str();
+        let bindings = self.list(scope)?;
         let Some((stored, binding)) = bindings.iter().find(|(_, one)| name_of(one) == Some(name)) else {
             return Ok(ReconcileOutcome::Done);
         };
-        let lock_holder = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
+        let lock_holder = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, scope, None, LOGICAL_CLUSTER_NAME)?;
         let Some(lock_holder) = lock_holder else { return Ok(ReconcileOutcome::Done) };
         let logical_cluster = self.objects.tree(&lock_holder)?;
         let locks = ResourceLocks::of(&logical_cluster);
@@ -186,28 +278,27 @@ impl Controller for Bindings {
         let mut writes = Writes::new(&self.objects, &self.definitions);
         let plan = if binding["metadata"]["deletionTimestamp"].is_null() {
             let export = self.export_of(cluster, binding)?;
+            let before: Vec<String> = bound_schemas(binding).map(ToOwned::to_owned).collect();
             let mut context = BindContext {
                 cluster,
                 export: export.as_deref(),
                 locks,
                 others: &others,
-                holders: self.name_holders(&scope, &others)?,
+                holders: self.name_holders(scope, &others)?,
                 invalid: Vec::new(),
             };
-            let before: Vec<&str> = bound_schemas(binding).collect();
-            let missing = self.missing_definitions(export.as_deref(), &before, &mut context)?;
+            let needed = match &export {
+                Some(export) => self.needed_definitions(export, &before, &mut context.invalid)?,
+                None => Vec::new(),
+            };
             let plan = bind(binding, &context, Timestamp::now());
-            let new = plan.binding.iter().flat_map(bound_schemas).filter(|schema| !before.contains(schema));
-            for schema in new {
-                match missing.iter().find(|(uid, _)| **uid == *schema) {
-                    Some((_, definition)) => writes.create(BOUND_CRDS, definition.clone())?,
-                    None => writes.extend(self.definitions.bound_fence(schema)?),
-                }
+            if let Some(new) = &plan.binding {
+                Self::require_definitions(new, &before, needed, &mut writes)?;
             }
             plan
         } else {
             let mut sweep = Sweep::default();
-            self.sweep(&scope, binding, &others, &mut sweep).await?;
+            self.sweep(scope, binding, &others, &mut sweep).await?;
             let plan = unbind(binding, locks, &sweep, Timestamp::now());
             writes.extend(sweep.into_mutations());
             plan
@@ -224,9 +315,24 @@ impl Controller for Bindings {
         writes.replace_or_fence(&resource, &lock_holder, new)?;
         Ok(if commit(writes).await?.is_some() { plan.next } else { ReconcileOutcome::Retry })
     }
-}
 
-impl Bindings {
+    /// Adds the CRDs of the schemas that a binding is bound to now and was not before to the writes, or the expectation that they exist.
+    fn require_definitions(
+        binding: &Value,
+        before: &[String],
+        mut needed: Vec<NeededDefinition>,
+        writes: &mut Writes<'_>,
+    ) -> Result<(), Status> {
+        for schema in bound_schemas(binding).filter(|schema| !before.iter().any(|uid| uid == schema)) {
+            let Some(at) = needed.iter().position(|one| *one.schema == *schema) else { continue };
+            match needed.swap_remove(at).requirement {
+                Requirement::Create(definition) => writes.create(BOUND_CRDS, definition)?,
+                Requirement::Exists(fence) => writes.extend([fence]),
+            }
+        }
+        Ok(())
+    }
+
     fn list(&self, scope: &Scope) -> Result<Vec<(StoredObject, Value)>, Status> {
         let all = self.objects.list(&API_BINDINGS, &CUSTOM, &ScopeSelector::One(scope.clone()), None)?;
         all.into_iter().map(|stored| self.objects.tree(&stored).map(|tree| (stored, tree))).collect()
@@ -264,7 +370,7 @@ impl Bindings {
             let crd = self.objects.tree(&stored)?;
             holders.push(NameHolder {
                 group: text(&crd["spec"]["group"]),
-                names: CrdNames::read(&crd["status"]["acceptedNames"]),
+                names: Arc::new(CrdNames::read(&crd["status"]["acceptedNames"])),
                 uid: text(&crd["metadata"]["uid"]),
                 owner: NameOwner::Definition {
                     name: text(&crd["metadata"]["name"]),
@@ -276,25 +382,31 @@ impl Bindings {
         Ok(holders)
     }
 
-    /// The CRDs of an export's schemas that this shard does not have yet, by UID. `bound` are the schemas that the binding has, and which
-    /// therefore are there. Schemas that are no valid CRDs are added to the context.
-    fn missing_definitions(
+    /// The CRDs of an export's schemas. `bound` are the schemas that the binding has, and which therefore are there. Schemas that are no
+    /// valid CRDs are added to `invalid`. Root's own schemas need no CRD.
+    fn needed_definitions(
         &self,
-        export: Option<&PublishedExport>,
-        bound: &[&str],
-        context: &mut BindContext<'_>,
-    ) -> Result<Vec<(Box<str>, Value)>, Status> {
-        let mut missing = Vec::new();
-        for schema in export.into_iter().flat_map(|export| &export.schemas) {
-            let Some(export) = export else { continue };
-            if bound.contains(&&*schema.uid) || self.definitions.bound_names(&schema.uid)?.is_some() {
+        export: &PublishedExport,
+        bound: &[String],
+        invalid: &mut Vec<InvalidSchema>,
+    ) -> Result<Vec<NeededDefinition>, Status> {
+        let mut needed = Vec::new();
+        let mut add = |schema: &PublishedSchema, requirement| {
+            needed.push(NeededDefinition { schema: schema.uid.clone(), requirement });
+        };
+        for schema in &export.schemas {
+            if bound.iter().any(|uid| **uid == *schema.uid) {
+                continue;
+            }
+            if let Some(fence) = self.definitions.bound_fence(&schema.uid)? {
+                add(schema, Requirement::Exists(fence));
                 continue;
             }
             let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };
             let mut definition = match fairlead_api::bound_crd(&object, &export.cluster) {
                 Ok(definition) => definition,
                 Err(error) => {
-                    context.invalid.push((schema.uid.clone(), error.to_string()));
+                    invalid.push(InvalidSchema { uid: schema.uid.clone(), reason: error.to_string() });
                     continue;
                 }
             };
@@ -302,18 +414,19 @@ impl Bindings {
             match CrdSpec::parse_spec(&definition["spec"], &FieldPath::new("spec")) {
                 Ok(_) => {
                     set_rules(&mut definition, conversion.as_deref());
-                    missing.push((schema.uid.clone(), with_established_status(definition)));
+                    add(schema, Requirement::Create(with_established_status(definition)));
                 }
                 Err(errors) => {
                     let causes: Vec<String> = errors
                         .iter()
                         .map(|error| format!("{}: {}", error.path.as_str(), error.message))
                         .collect();
-                    context.invalid.push((schema.uid.clone(), format!("[{}]", causes.join(" "))));
+                    let reason = format!("[{}]", causes.join(" "));
+                    invalid.push(InvalidSchema { uid: schema.uid.clone(), reason });
                 }
             }
         }
-        Ok(missing)
+        Ok(needed)
     }
 
     /// Collects the objects of the bound resources, unless another binding adopts them.

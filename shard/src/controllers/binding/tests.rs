@@ -105,8 +105,10 @@ async fn a_binding_has_the_extra_annotations_of_its_export() {
 async fn a_bound_binding_keeps_its_status_until_the_replicas_of_its_export_are_read() {
     let shard = Shard::start().await;
     let mut bound = binding_to("mine", "elsewhere", "things");
-    let waits =
-        |binding: &Value| controller(&shard).waits_for_replicas("abc", binding.to_string().as_bytes());
+    let waits = |binding: &Value| {
+        let need = controller(&shard).need_of("abc", binding.to_string().as_bytes());
+        matches!(need, Ok(Need::Replicas))
+    };
     assert!(!waits(&bound), "an export that was never found");
     bound["status"] = json!({"phase": "Bound", "apiExportClusterName": "elsewhere"});
     assert!(waits(&bound));
@@ -262,7 +264,7 @@ async fn names_in_use_are_not_bound() {
         let mut context = context(Some(export));
         context.holders.push(NameHolder {
             group: "tenancy.kcp.io".to_owned(),
-            names,
+            names: names.into(),
             uid: "u".to_owned(),
             owner,
         });
@@ -322,6 +324,45 @@ async fn a_workspace_binds_the_export_of_another_one() {
     assert!(shard.keys("consumer").iter().all(|key| !key.contains("/things/")));
     shard.settle().await;
     assert_eq!(shard.definitions.bindings().newest_schema(&identity, &name), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_schema_needs_no_decision_about_names_if_it_keeps_them() {
+    let shard = Shard::start().await;
+    shard.workspace("provider").await;
+    shard.workspace("consumer").await;
+    shard.create("provider", SCHEMAS, schema("v1", "first")).await.unwrap();
+    shard.create("provider", EXPORTS, export("things", &["v1"])).await.unwrap();
+    shard.create("consumer", BINDINGS, binding_to("mine", "provider", "things")).await.unwrap();
+    let read = || shard.get("consumer", BINDINGS, None, "mine").unwrap();
+    shard.until("it is bound", || read()["status"]["phase"] == "Bound").await;
+    shard.settle().await;
+    let controller = controller(&shard);
+    let published = shard.exports.find("provider", "things").unwrap().unwrap();
+    let second = PublishedSchema { uid: "second".into(), ..published.schemas[0].clone() };
+    let with = |schemas: &[&PublishedSchema]| PublishedExport {
+        schemas: schemas.iter().map(|schema| PublishedSchema::clone(schema)).collect(),
+        ..(*published).clone()
+    };
+    let mut other_kind = second.clone();
+    other_kind.names.kind = "Other".to_owned();
+    let other_resource = PublishedSchema { resource: "others".into(), ..second.clone() };
+    let unknown_identity = PublishedExport { identity: Some("other".into()), ..with(&[&second]) };
+    let (bound, mut waiting) = (read(), read());
+    waiting["status"]["phase"] = "Binding".into();
+    for (what, binding, export, keeps) in [
+        ("the same schema", &bound, with(&[&published.schemas[0]]), true),
+        ("another schema of the same names", &bound, with(&[&second]), true),
+        ("fewer resources", &bound, with(&[]), true),
+        ("another kind", &bound, with(&[&other_kind]), false),
+        ("another resource", &bound, with(&[&second, &other_resource]), false),
+        ("another identity", &bound, unknown_identity, false),
+        ("a binding that was never bound", &waiting, with(&[&second]), false),
+    ] {
+        let json = binding.to_string();
+        let binding = PartialBinding::decode(json.as_bytes()).unwrap();
+        assert_eq!(controller.keeps_names(&binding, &export).unwrap(), keeps, "{what}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -404,8 +445,10 @@ async fn a_second_binding_waits_for_the_removal_of_the_first() {
     assert_eq!(shard.get("abc", BINDINGS, None, &first), None);
     let locks = ResourceLocks::of(&shard.logical_cluster("abc").unwrap());
     assert_eq!(locks.0["workspaces.tenancy.kcp.io"].binding.as_deref(), Some("second"));
-    let catalog = shard.get("abc", WORKSPACES, None, "kept");
-    assert!(catalog.is_some(), "objects of an export that another binding refers to are kept");
+    let is_stored = shard.keys("abc").iter().any(|key| key.ends_with("/kept"));
+    assert!(is_stored, "objects of an export that another binding refers to are kept");
+    shard.settle().await;
+    assert!(shard.get("abc", WORKSPACES, None, "kept").is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -479,7 +522,7 @@ fn context(export: Option<&PublishedExport>) -> BindContext<'_> {
 fn definition(name: &str) -> NameHolder {
     NameHolder {
         group: "example.com".to_owned(),
-        names: CrdNames::default(),
+        names: Arc::default(),
         uid: "u".to_owned(),
         owner: NameOwner::Definition { name: name.to_owned(), is_established: true },
     }
