@@ -5,13 +5,12 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListCursor, OpenWatch, Registry, StoredObject, Target, WatchEnd,
-    WriteResult,
+    ListCursor, OpenWatch, Registry, StoredObject, Target, WatchEnd, WriteResult,
 };
-use fairlead_apiserver::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
+use fairlead_apiserver::request::{ListOptions, RequestFlags, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, Decision, RequestedSelectors, ScopeSelector};
 use fairlead_authn::UserInfo;
-use fairlead_process::{GroupResource, Reloadable, Status, StatusCause};
+use fairlead_process::{Reloadable, Status, StatusCause};
 use fairlead_store::Revision;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -314,11 +313,11 @@ impl Registry for Reviews {
         _name: &str,
         _at_least: Option<Revision>,
     ) -> Result<StoredObject, Status> {
-        Err(not_stored(target))
+        Err(target.method_not_allowed())
     }
 
     async fn list(&self, target: &Target, _options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        Err(not_stored(target))
+        Err(target.method_not_allowed())
     }
 
     async fn watch(
@@ -327,39 +326,6 @@ impl Registry for Reviews {
         _options: &ListOptions,
         _until: WatchEnd,
     ) -> Result<OpenWatch, Status> {
-        Err(not_stored(target))
+        Err(target.method_not_allowed())
     }
-
-    async fn update(
-        &self,
-        target: &Target,
-        _name: &str,
-        _change: &Change<'_>,
-        _options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        Err(not_stored(target))
-    }
-
-    async fn delete(
-        &self,
-        target: &Target,
-        _name: &str,
-        _options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status> {
-        Err(not_stored(target))
-    }
-
-    async fn delete_collection(
-        &self,
-        target: &Target,
-        _selection: &ListOptions,
-        _options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status> {
-        Err(not_stored(target))
-    }
-}
-
-fn not_stored(target: &Target) -> Status {
-    let name = &target.resource.name;
-    Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), target.verb.as_str())
 }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ListEnd, ListedObject, OpenWatch, Registry,
-    ServedResource, StoredObject, Target, Visitor, WatchEnd, WriteResult,
+    ListCursor, ListEnd, ListedObject, OpenWatch, Registry, ServedResource, StoredObject, Target, Visitor,
+    WatchEnd,
 };
-use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
+use fairlead_apiserver::request::ListOptions;
 use fairlead_apiserver::{Scope, ScopeSelector};
-use fairlead_process::{GroupResource, Status};
+use fairlead_process::Status;
 use fairlead_store::Revision;
-use serde_json::Value;
 
 use super::changes::SourceChanges;
 use super::copies::{PublishedCopies, Reader};
@@ -147,43 +146,6 @@ impl Registry for CopyRegistry {
         watch.ended = Some(open.ended(&self.storage));
         Ok(watch)
     }
-
-    async fn create(
-        &self,
-        target: &Target,
-        _object: Value,
-        _options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn update(
-        &self,
-        target: &Target,
-        _name: &str,
-        _change: &Change<'_>,
-        _options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn delete(
-        &self,
-        target: &Target,
-        _name: &str,
-        _options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn delete_collection(
-        &self,
-        target: &Target,
-        _selection: &ListOptions,
-        _options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status> {
-        Err(read_only(target))
-    }
 }
 
 /// A list of copies that show the logical cluster of the request.
@@ -208,9 +170,4 @@ impl ListCursor for ShownCursor {
             visit(ListedObject { scope: consumer.as_str(), ..listed })
         })
     }
-}
-
-fn read_only(target: &Target) -> Status {
-    let name = &target.resource.name;
-    Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), target.verb.as_str())
 }

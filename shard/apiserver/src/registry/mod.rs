@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_authn::Identity;
-use fairlead_process::Status;
+use fairlead_process::{GroupResource, Status};
 use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Revision;
 use serde_json::Value;
@@ -73,7 +73,7 @@ pub(crate) use read::group_resource;
 pub(crate) use selection::EventState;
 
 /// Carries out requests on one or more resources. Discovery, tables and watches are common to all
-/// implementations.
+/// implementations. A registry refuses the writes that it does not implement.
 #[async_trait]
 pub trait Registry: Send + Sync {
     /// Reads an object.
@@ -111,9 +111,11 @@ pub trait Registry: Send + Sync {
     async fn create(
         &self,
         target: &Target,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status>;
+        _object: Value,
+        _options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        Err(target.method_not_allowed())
+    }
 
     /// Updates one object: `change` gets the current state (in the requested version) and returns the new
     /// one. It may be called several times.
@@ -123,13 +125,14 @@ pub trait Registry: Send + Sync {
     async fn update(
         &self,
         target: &Target,
-        name: &str,
-        change: &Change<'_>,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status>;
+        _name: &str,
+        _change: &Change<'_>,
+        _options: &WriteOptions,
+    ) -> Result<WriteResult, Status> {
+        Err(target.method_not_allowed())
+    }
 
-    /// Applies a configuration to one object, or creates it (server-side apply). Registries of objects that are not stored
-    /// refuse it.
+    /// Applies a configuration to one object, or creates it (server-side apply).
     ///
     /// # Errors
     /// Any refusal; 409 for fields that other managers own.
@@ -140,7 +143,7 @@ pub trait Registry: Send + Sync {
         _configuration: &AppliedConfiguration<'_>,
         _options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
-        Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()))
+        Err(target.method_not_allowed())
     }
 
     /// Deletes one object, or marks it for deletion.
@@ -150,9 +153,11 @@ pub trait Registry: Send + Sync {
     async fn delete(
         &self,
         target: &Target,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status>;
+        _name: &str,
+        _options: &DeleteOptions,
+    ) -> Result<DeleteResult, Status> {
+        Err(target.method_not_allowed())
+    }
 
     /// Deletes all selected objects and returns their last state.
     ///
@@ -161,9 +166,11 @@ pub trait Registry: Send + Sync {
     async fn delete_collection(
         &self,
         target: &Target,
-        selection: &ListOptions,
-        options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status>;
+        _selection: &ListOptions,
+        _options: &DeleteOptions,
+    ) -> Result<DeletedCollection, Status> {
+        Err(target.method_not_allowed())
+    }
 }
 
 /// The objects that a deletecollection has found.
@@ -213,13 +220,13 @@ impl Target {
     /// # Errors
     /// 405 for a wildcard.
     pub fn scope(&self) -> Result<&Scope, Status> {
-        self.scopes.one().ok_or_else(|| {
-            let name = &self.resource.name;
-            Status::method_not_allowed(
-                fairlead_process::GroupResource::new(&name.group, &name.resource),
-                self.verb.as_str(),
-            )
-        })
+        self.scopes.one().ok_or_else(|| self.method_not_allowed())
+    }
+
+    /// 405: the registry does not carry out the verb.
+    pub fn method_not_allowed(&self) -> Status {
+        let name = &self.resource.name;
+        Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), self.verb.as_str())
     }
 }
 

@@ -8,15 +8,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fairlead_apiserver::hub::Backlog;
 use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListCursor, ListEnd, ListedObject, OpenWatch, Registry,
-    Selection, ServedResource, StoredObject, Target, Visitor, WatchEnd, WriteResult,
+    ListCursor, ListEnd, ListedObject, OpenWatch, Registry, Selection, ServedResource, StoredObject, Target,
+    Visitor, WatchEnd,
 };
-use fairlead_apiserver::request::{
-    DeleteOptions, InitialEvents, LabelSelector, LabelTerm, ListOptions, Operator, WriteOptions,
-};
+use fairlead_apiserver::request::{InitialEvents, LabelSelector, LabelTerm, ListOptions, Operator};
 use fairlead_process::{GroupResource, Status};
 use fairlead_store::Revision;
-use serde_json::Value;
 
 use super::source::BoundSchemas;
 
@@ -101,43 +98,6 @@ impl Registry for SchemaRegistry {
         };
         Ok(OpenWatch { initial, backlog: Backlog::default(), selection: Some(Box::new(silent)), ..inner })
     }
-
-    async fn create(
-        &self,
-        target: &Target,
-        _object: Value,
-        _options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn update(
-        &self,
-        target: &Target,
-        _name: &str,
-        _change: &Change<'_>,
-        _options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn delete(
-        &self,
-        target: &Target,
-        _name: &str,
-        _options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status> {
-        Err(read_only(target))
-    }
-
-    async fn delete_collection(
-        &self,
-        target: &Target,
-        _selection: &ListOptions,
-        _options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status> {
-        Err(read_only(target))
-    }
 }
 
 /// A list of objects that are in memory.
@@ -174,10 +134,6 @@ fn nothing() -> LabelSelector {
         operator: Operator::In,
         values: BTreeSet::new(),
     }])
-}
-
-fn read_only(target: &Target) -> Status {
-    Status::method_not_allowed(group_resource(target), target.verb.as_str())
 }
 
 fn group_resource(target: &Target) -> GroupResource<'_> {
