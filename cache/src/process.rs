@@ -6,12 +6,11 @@ use std::sync::Arc;
 use fairlead_apiserver::serve;
 use fairlead_authn::TrustPurpose;
 use fairlead_certs::{Host, create_private_folder, write_serving_chain};
+use fairlead_config::CacheConfig;
 use fairlead_config::flags::{CacheArguments, CacheFlags, FlagError};
-use fairlead_config::{CacheConfig, ConfigError};
 use fairlead_process::{
-    AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError,
-    Reloads, ServerMetrics, ServerOptions, Shutdown, Status, TaskFailed, Tasks, TlsSource, check_open_files,
-    init_logging, signals,
+    AllowedPeers, BoundServer, FatalError, Health, Metrics, ProcessError, Reloads, ServerMetrics,
+    ServerOptions, Shutdown, Status, Tasks, TlsSource, check_open_files, init_logging, signals,
 };
 use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
@@ -30,9 +29,9 @@ pub fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
-        parsed => fairlead_process::run(|| match parsed? {
+        parsed => fairlead_process::run(|| match parsed.map_err(StartError::Flags)? {
             CacheArguments::Flags(flags) => {
-                create_files(&flags)?;
+                create_files(&flags).map_err(StartError::Files)?;
                 start(flags.config, &flags.warnings)
             }
             CacheArguments::File(file) => start(fairlead_config::load(&file)?, &[]),
@@ -42,7 +41,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Creates the root directory, and the certificate that no flag names, if they do not exist yet.
-fn create_files(flags: &CacheFlags) -> Result<(), StartError> {
+fn create_files(flags: &CacheFlags) -> Result<(), fairlead_certs::Error> {
     create_private_folder(&flags.root_directory)?;
     if let Some(folder) = flags.config.store.path.parent() {
         create_private_folder(folder)?;
@@ -56,52 +55,42 @@ fn create_files(flags: &CacheFlags) -> Result<(), StartError> {
     if !flags.config.serving.address.ip().is_unspecified() && !hosts.contains(&address) {
         hosts.push(address);
     }
-    Ok(write_serving_chain(&files.certificate, &files.private_key, &hosts)?)
+    write_serving_chain(&files.certificate, &files.private_key, &hosts)
 }
 
 /// Reasons for which the process cannot start or must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration cannot be used.
+    /// A reason that other processes have, too.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Process(ProcessError),
     /// The command line cannot be used.
     #[error(transparent)]
-    Flags(#[from] FlagError),
+    Flags(FlagError),
     /// The root directory cannot be used.
     #[error("the root directory cannot be used")]
-    Files(#[from] fairlead_certs::Error),
-    /// Logging cannot be set up.
-    #[error(transparent)]
-    Logging(#[from] LoggingError),
-    /// The program declares a metric twice.
-    #[error(transparent)]
-    Metrics(#[from] MetricsError),
-    /// A certificate or authority cannot be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    Files(#[source] fairlead_certs::Error),
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
-    Store(#[from] OpenError),
+    Store(#[source] OpenError),
     /// The store cannot be prepared.
     #[error("the store cannot be prepared")]
     Prepare(#[source] Status),
-    /// The address cannot be listened on.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The system refuses threads or signal handlers.
-    #[error("the process cannot be set up")]
-    System(#[source] std::io::Error),
-    /// A background task failed.
-    #[error(transparent)]
-    Task(#[from] TaskFailed),
+}
+
+impl<E> From<E> for StartError
+where
+    ProcessError: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self::Process(error.into())
+    }
 }
 
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Config(error) => FatalError::hint(error),
-            Self::Bind(error) => error.hint(),
+            Self::Process(error) => error.hint(),
             Self::Flags(_) => Some("`fairlead-cache-server --help` lists all flags".to_owned()),
             Self::Store(OpenError::Corrupt { .. }) => Some(
                 "a new cache is filled by the shards within seconds: move the file away to start with an empty one"
@@ -109,13 +98,8 @@ impl FatalError for StartError {
             ),
             Self::Store(OpenError::InUse { .. }) => Some("is another cache server running?".to_owned()),
             Self::Files(_)
-            | Self::Logging(_)
-            | Self::Metrics(_)
-            | Self::Load(_)
             | Self::Store(OpenError::NewerFormat { .. } | OpenError::Io { .. })
-            | Self::Prepare(_)
-            | Self::System(_)
-            | Self::Task(_) => None,
+            | Self::Prepare(_) => None,
         }
     }
 }
@@ -130,7 +114,7 @@ fn start(config: CacheConfig, warnings: &[String]) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::System)?;
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ProcessError::System)?;
     runtime.block_on(serve_until_signal(config))
 }
 
@@ -139,13 +123,13 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let reloads = Reloads::new(&metrics)?;
     let shutdown = Shutdown::new(&config.drain);
     let tasks = Tasks::new(shutdown.clone());
-    let handled = signals(&shutdown, reloads.trigger()).map_err(StartError::System)?;
+    let handled = signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?;
     let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
     let tls = tls.watch("serving certificate", &reloads)?;
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
     let access = CacheAccess::of_certificates(authorities, &config);
-    let store = open_store(&config)?;
+    let store = open_store(&config).map_err(StartError::Store)?;
     // Bind the port after the store is open: clients that connect do not wait for its verification.
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();

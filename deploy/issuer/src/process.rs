@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use fairlead_config::{ConfigError, IssuerConfig, SlowClientsConfig};
+use fairlead_config::{IssuerConfig, SlowClientsConfig};
 use fairlead_process::{
-    ALL_PROBES, AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics,
-    MetricsError, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource,
-    check_open_files, init_logging, signals,
+    ALL_PROBES, AllowedPeers, BoundServer, FatalError, Health, Metrics, ProcessError, Reloads, ServerMetrics,
+    ServerOptions, Shutdown, Tasks, TlsSource, check_open_files, init_logging, signals,
 };
 
 use crate::key::{KeyError, SigningKey};
@@ -39,37 +38,27 @@ pub fn main() -> ExitCode {
 /// Errors that end the process.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration cannot be used.
+    /// A reason that other processes have, too.
     #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Logging cannot be set up.
-    #[error(transparent)]
-    Logging(#[from] LoggingError),
-    /// The program declares a metric twice.
-    #[error(transparent)]
-    Metrics(#[from] MetricsError),
-    /// A certificate, or the users, cannot be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    Process(ProcessError),
     /// The signing key is missing or unusable.
     #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The address cannot be listened on.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The system refuses threads or signal handlers.
-    #[error("the process cannot be set up")]
-    System(#[source] std::io::Error),
-    /// A background task failed.
-    #[error(transparent)]
-    Task(#[from] TaskFailed),
+    Key(KeyError),
+}
+
+impl<E> From<E> for StartError
+where
+    ProcessError: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self::Process(error.into())
+    }
 }
 
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Config(error) => FatalError::hint(error),
-            Self::Bind(error) => error.hint(),
+            Self::Process(error) => error.hint(),
             Self::Key(KeyError::Exposed { file, .. }) => Some(format!(
                 "run chmod 600 {}, or remove the file; a new key is generated then",
                 file.display()
@@ -78,12 +67,7 @@ impl FatalError for StartError {
                 "move the file away; a new key is generated then, and tokens of the old one become invalid"
                     .to_owned(),
             ),
-            Self::Logging(_)
-            | Self::Metrics(_)
-            | Self::Load(_)
-            | Self::Key(KeyError::Io { .. } | KeyError::Generate(_))
-            | Self::System(_)
-            | Self::Task(_) => None,
+            Self::Key(KeyError::Io { .. } | KeyError::Generate(_)) => None,
         }
     }
 }
@@ -97,7 +81,7 @@ fn start(config: &Path) -> Result<(), StartError> {
     }
     // One thread is enough for a few sign-ins.
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ProcessError::System)?;
     runtime.block_on(serve_until_signal(config))
 }
 
@@ -106,11 +90,11 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
     let reloads = Reloads::new(&metrics)?;
     let shutdown = Shutdown::new(&config.drain);
     let tasks = Tasks::new(shutdown.clone());
-    let handled = signals(&shutdown, reloads.trigger()).map_err(StartError::System)?;
+    let handled = signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?;
     let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
     let file = config.users.to_path_buf();
     let users = reloads.register("users", [file.clone()], move || Users::load(&file))?;
-    let key = SigningKey::load_or_create(&config.signing_key)?;
+    let key = SigningKey::load_or_create(&config.signing_key).map_err(StartError::Key)?;
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();

@@ -25,8 +25,9 @@ use fairlead_client::{Backoff, Client, ClientOptions, Kubeconfig, UnverifiedTls}
 use fairlead_config::VirtualWorkspacesConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
-    ALL_PROBES, AllowedPeers, BoundServer, Health, LoadError, Metrics, Probe, Reloads, RequestBody,
-    ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files, init_logging, signals,
+    ALL_PROBES, AllowedPeers, BoundServer, Health, LoadError, Metrics, Probe, ProcessError, Reloads,
+    RequestBody, ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files, init_logging,
+    signals,
 };
 use fairlead_store::{MemoryStore, Revision, Store};
 use http::Request;
@@ -121,7 +122,7 @@ impl VirtualServer {
     pub async fn replicate(&self, group_version: &str, plural: &str) -> Result<Replica, ServerError> {
         let api = if group_version.contains('/') { "apis" } else { "api" };
         let path = format!("/{api}/{group_version}");
-        let found: DiscoveredResources = self.client.get_json(&path).await?;
+        let found: DiscoveredResources = self.client.get_json(&path).await.map_err(ServerError::Client)?;
         let discovered = found.resources.into_iter().find(|resource| resource.name == plural);
         let discovered = discovered.ok_or_else(|| ServerError::NoResource {
             server: self.client.endpoint().to_string(),
@@ -204,7 +205,7 @@ impl VirtualServer {
         mount: Mount,
     ) -> Result<(), ServerError> {
         let Self { config, metrics, reloads, shutdown, tasks, health, objects, hub, client: _ } = self;
-        let handled = signals(&shutdown, reloads.trigger()).map_err(ServerError::System)?;
+        let handled = signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?;
         let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
         let options = ServerOptions {
             name: "virtual-workspaces".to_owned(),
@@ -256,7 +257,8 @@ impl VirtualServer {
                 &trust.uid_headers,
                 &trust.group_headers,
                 &trust.extra_header_prefixes,
-            )?;
+            )
+            .map_err(ServerError::Header)?;
             let allowed = trust.request_header_allowed_names.clone();
             chain = chain.with(RequestHeaderAuthenticator::new(authorities.clone(), allowed, names));
         }

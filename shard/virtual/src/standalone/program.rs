@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use fairlead_config::VirtualWorkspacesConfig;
 use fairlead_config::flags::{VirtualWorkspacesArguments, VirtualWorkspacesFlags};
+use fairlead_process::ProcessError;
 
 use super::{ServerError, VirtualServer};
 
@@ -17,7 +18,7 @@ pub fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
-        parsed => fairlead_process::run(|| match parsed? {
+        parsed => fairlead_process::run(|| match parsed.map_err(ServerError::Flags)? {
             VirtualWorkspacesArguments::Flags(flags) => start(flags.config, &flags.warnings),
             VirtualWorkspacesArguments::File(file) => start(fairlead_config::load(&file)?, &[]),
             VirtualWorkspacesArguments::Text(_) => Ok(()),
@@ -27,7 +28,7 @@ pub fn main() -> ExitCode {
 
 fn start(config: VirtualWorkspacesConfig, warnings: &[String]) -> Result<(), ServerError> {
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServerError::System)?;
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ProcessError::System)?;
     runtime.block_on(async {
         let server = VirtualServer::new(config)?;
         for warning in warnings {
