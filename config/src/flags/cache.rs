@@ -16,7 +16,7 @@ use crate::units::Timespan;
 const FLAGS: FlagSet = FlagSet {
     program: "fairlead-cache-server",
     about: "Serves the objects that all shards share: with the flags of kcp's cache-server, or with --config and nothing else.",
-    groups: &[CACHE, groups::LISTENER, groups::STORE, groups::LOGS],
+    groups: &[CACHE, groups::LISTENER, groups::TLS, groups::STORE, groups::LOGS],
 };
 
 const CACHE: &[Flag] = &[

@@ -6,7 +6,7 @@
 mod authentication;
 mod cache;
 mod flag;
-mod groups;
+pub mod groups;
 mod serving;
 mod shard;
 pub mod values;

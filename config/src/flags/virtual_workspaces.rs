@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction};
 
-use super::flag::Kind::{Duration, Float, List, Number, Switch, Text};
+use super::flag::Kind::{Duration, Switch, Text};
 use super::flag::Support::{Ignored, NoEffect, Supported};
-use super::flag::{Flag, Kind, flag};
+use super::flag::{Flag, flag};
 use super::{FlagError, FlagSet, GivenFlags, ParsedLine, checked, groups};
 use crate::shared::{ConnectionLimits, DrainConfig};
 use crate::units::Timespan;
@@ -16,7 +16,16 @@ use crate::virtual_workspaces::VirtualWorkspacesConfig;
 const FLAGS: FlagSet = FlagSet {
     program: "fairlead-virtual-workspaces",
     about: "Serves the virtual workspaces of a shard: with the flags of kcp's virtual-workspaces, or with --config and nothing else.",
-    groups: &[SHARD, groups::LISTENER, AUTHENTICATION, AUDIT, groups::LOGS],
+    groups: &[
+        SHARD,
+        groups::LISTENER,
+        groups::TLS,
+        groups::TRUST,
+        AUTHENTICATION,
+        AUDIT,
+        DEPRECATED_AUDIT,
+        groups::LOGS,
+    ],
 };
 
 /// The shard behind the virtual workspaces.
@@ -36,13 +45,6 @@ const SHARD: &[Flag] = &[
 ];
 
 const AUTHENTICATION: &[Flag] = &[
-    flag("client-ca-file", Text, Supported, "Authorities of client certificates"),
-    flag("requestheader-client-ca-file", Text, Supported, "Authorities of proxies with identity headers"),
-    flag("requestheader-allowed-names", List, Supported, "Common names of those proxies; empty means any"),
-    flag("requestheader-username-headers", List, Supported, "Headers with the user's name"),
-    flag("requestheader-uid-headers", List, Supported, "Headers with the user's UID"),
-    flag("requestheader-group-headers", List, Supported, "Headers with the user's groups"),
-    flag("requestheader-extra-headers-prefix", List, Supported, "Prefixes of headers with extra attributes"),
     flag(
         "authentication-kubeconfig",
         Text,
@@ -55,41 +57,11 @@ const AUTHENTICATION: &[Flag] = &[
 ];
 
 /// The audit log. Requests are in that of the shard, with the program's user as the one who impersonates the client.
-const AUDIT: &[Flag] = &[
-    of_audit("audit-policy-file", Text),
-    of_audit("audit-log-path", Text),
-    of_audit("audit-log-format", Text),
-    of_audit("audit-log-mode", Text),
-    of_audit("audit-log-maxage", Number),
-    of_audit("audit-log-maxbackup", Number),
-    of_audit("audit-log-maxsize", Number),
-    of_audit("audit-log-compress", Switch),
-    of_audit("audit-log-version", Text),
-    of_audit("audit-log-batch-buffer-size", Number),
-    of_audit("audit-log-batch-max-size", Number),
-    of_audit("audit-log-batch-max-wait", Duration),
-    of_audit("audit-log-batch-throttle-enable", Switch),
-    of_audit("audit-log-batch-throttle-qps", Float),
-    of_audit("audit-log-batch-throttle-burst", Number),
-    of_audit("audit-log-truncate-enabled", Switch),
-    of_audit("audit-log-truncate-max-batch-size", Number),
-    of_audit("audit-log-truncate-max-event-size", Number),
-    of_audit("audit-webhook-config-file", Text),
-    of_audit("audit-webhook-mode", Text),
-    of_audit("audit-webhook-initial-backoff", Duration),
-    of_audit("audit-webhook-batch-initial-backoff", Duration),
-    of_audit("audit-webhook-version", Text),
-    of_audit("audit-webhook-batch-buffer-size", Number),
-    of_audit("audit-webhook-batch-max-size", Number),
-    of_audit("audit-webhook-batch-max-wait", Duration),
-    of_audit("audit-webhook-batch-throttle-enable", Switch),
-    of_audit("audit-webhook-batch-throttle-qps", Float),
-    of_audit("audit-webhook-batch-throttle-burst", Number),
-    of_audit("audit-webhook-truncate-enabled", Switch),
-    of_audit("audit-webhook-truncate-max-batch-size", Number),
-    of_audit("audit-webhook-truncate-max-event-size", Number),
-];
+const AUDIT: &[Flag] = &ignored(groups::AUDIT);
 
+/// The flag that kcp's program has in addition, an earlier name of another one.
+const DEPRECATED_AUDIT: &[Flag] =
+    &ignored([flag("audit-webhook-batch-initial-backoff", Duration, Ignored, "")]);
 /// The port of kcp's program.
 const PORT: u16 = 6444;
 
@@ -143,8 +115,15 @@ impl VirtualWorkspacesFlags {
     }
 }
 
-const fn of_audit(name: &'static str, kind: Kind) -> Flag {
-    flag(name, kind, Ignored, "Audit log, which the shard has")
+/// Flags of the audit log without an effect.
+const fn ignored<const N: usize>(mut flags: [Flag; N]) -> [Flag; N] {
+    let mut index = 0;
+    while index < N {
+        flags[index].support = Ignored;
+        flags[index].help = "Audit log, which the shard has";
+        index += 1;
+    }
+    flags
 }
 
 fn flags(given: &GivenFlags) -> Result<VirtualWorkspacesFlags, FlagError> {
