@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction};
-
 use super::flag::Kind::{Duration, List, Number, Switch, Text};
 use super::flag::Support::{Ignored, Supported};
 use super::flag::{Flag, flag};
-use super::{FlagError, FlagSet, GivenFlags, ParsedLine, SelfSignedFiles, checked, groups};
+use super::{Arguments, FlagError, FlagSet, GivenFlags, SelfSignedFiles, checked, groups};
 use crate::cache::CacheConfig;
 use crate::shared::{ConnectionLimits, DrainConfig};
 use crate::units::Timespan;
@@ -45,15 +43,7 @@ pub struct CacheFlags {
 }
 
 /// The result of parsing a command line.
-#[derive(Debug)]
-pub enum CacheArguments {
-    /// The flags.
-    Flags(Box<CacheFlags>),
-    /// No flags: a configuration file.
-    File(PathBuf),
-    /// Help or the version was requested: the text to print.
-    Text(String),
-}
+pub type CacheArguments = Arguments<CacheFlags>;
 
 impl CacheFlags {
     /// Parses the arguments that follow the program's name. Relative paths start from the working directory.
@@ -64,21 +54,7 @@ impl CacheFlags {
         version: &'static str,
         arguments: impl IntoIterator<Item = String>,
     ) -> Result<CacheArguments, FlagError> {
-        let file =
-            Arg::new("config").long("config").num_args(1).action(ArgAction::Append).value_name("FILE").help(
-                "Configuration file, in place of all flags; `fairlead config defaults cache` prints one",
-            );
-        let given = match FLAGS.parse(FLAGS.command(version).arg(file), arguments)? {
-            ParsedLine::Text(text) => return Ok(CacheArguments::Text(text)),
-            ParsedLine::Flags(given) => given,
-        };
-        match given.argument("config").map(PathBuf::from) {
-            None => flags(&given).map(Box::new).map(CacheArguments::Flags),
-            Some(file) => match given.first() {
-                Some(flag) => Err(FlagError::Mixed(flag)),
-                None => Ok(CacheArguments::File(file)),
-            },
-        }
+        FLAGS.arguments(version, "cache", arguments, flags)
     }
 }
 
@@ -87,8 +63,6 @@ fn flags(given: &GivenFlags) -> Result<CacheFlags, FlagError> {
     let root_directory = given.path("root-directory").unwrap_or_else(|| ".kcp-cache".into());
     let certificates = given.path("cert-dir").unwrap_or_else(|| root_directory.clone());
     let (serving, self_signed) = given.serving(6443, &certificates)?;
-    let streams = given.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
-    let limits = ConnectionLimits::default();
     let default = CacheConfig::default();
     let config = CacheConfig {
         serving,
@@ -97,11 +71,7 @@ fn flags(given: &GivenFlags) -> Result<CacheFlags, FlagError> {
         always_allow_paths: given.list_or("authorization-always-allow-paths", default.always_allow_paths),
         store: given.store(&root_directory)?,
         synthetic_delay: given.duration("synthetic-delay").unwrap_or(default.synthetic_delay),
-        limits: ConnectionLimits {
-            max_streams_per_connection: streams
-                .map_or(limits.max_streams_per_connection, |streams| streams.min(1000) as u32),
-            ..limits
-        },
+        limits: given.connection_limits(ConnectionLimits::default()),
         drain: DrainConfig { window: SHORT_DRAIN, ..DrainConfig::default() },
         log: given.log("fairlead_cache")?,
         ..CacheConfig::default()

@@ -3,6 +3,7 @@
 //! All flags of these programs are accepted, in the syntax of Go's flag libraries. Valid flags without effect in Fairlead
 //! are named in one warning. A value that is invalid in kcp is refused, whether or not the flag has an effect here.
 
+mod arguments;
 mod authentication;
 mod cache;
 mod flag;
@@ -25,6 +26,7 @@ use crate::shared::LogConfig;
 use crate::units::Timespan;
 use crate::values::LogFormat;
 
+pub use arguments::Arguments;
 pub use cache::{CacheArguments, CacheFlags};
 pub use flag::{Flag, Kind, Support, flag};
 pub use serving::SelfSignedFiles;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::{FlagError, GivenFlags, values};
-use crate::shared::{NamedCertificateConfig, ServerTlsConfig, ServingConfig};
+use crate::shared::{ConnectionLimits, NamedCertificateConfig, ServerTlsConfig, ServingConfig};
 use crate::values::TlsVersion;
 
 /// TLS versions that Go supports and that are insecure.
@@ -55,6 +55,14 @@ impl GivenFlags {
             private_key: private_key.into(),
         };
         Ok((serving, created))
+    }
+
+    /// The limits of connections, with the number of streams of the flag if it is given, at most 1000.
+    pub fn connection_limits(&self, default: ConnectionLimits) -> ConnectionLimits {
+        let given = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
+        let streams = given.map(|streams| streams.min(1000) as u32);
+        let max_streams_per_connection = streams.unwrap_or(default.max_streams_per_connection);
+        ConnectionLimits { max_streams_per_connection, ..default }
     }
 
     /// TLS versions, cipher suites and further certificates.

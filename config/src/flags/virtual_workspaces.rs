@@ -1,13 +1,11 @@
 //! The command line of kcp's `virtual-workspaces`, turned into the settings of a server of virtual workspaces.
 
-use std::path::{Path, PathBuf};
-
-use clap::{Arg, ArgAction};
+use std::path::Path;
 
 use super::flag::Kind::{Duration, Switch, Text};
 use super::flag::Support::{Ignored, NoEffect, Supported};
 use super::flag::{Flag, flag};
-use super::{FlagError, FlagSet, GivenFlags, ParsedLine, checked, groups};
+use super::{Arguments, FlagError, FlagSet, GivenFlags, checked, groups};
 use crate::shared::{ConnectionLimits, DrainConfig};
 use crate::units::Timespan;
 use crate::virtual_workspaces::VirtualWorkspacesConfig;
@@ -78,15 +76,7 @@ pub struct VirtualWorkspacesFlags {
 }
 
 /// The result of parsing a command line.
-#[derive(Debug)]
-pub enum VirtualWorkspacesArguments {
-    /// The flags.
-    Flags(Box<VirtualWorkspacesFlags>),
-    /// No flags: a configuration file.
-    File(PathBuf),
-    /// Help or the version was requested: the text to print.
-    Text(String),
-}
+pub type VirtualWorkspacesArguments = Arguments<VirtualWorkspacesFlags>;
 
 impl VirtualWorkspacesFlags {
     /// Parses the arguments that follow the program's name. Relative paths start from the working directory.
@@ -97,21 +87,7 @@ impl VirtualWorkspacesFlags {
         version: &'static str,
         arguments: impl IntoIterator<Item = String>,
     ) -> Result<VirtualWorkspacesArguments, FlagError> {
-        let file = Arg::new("config").long("config").num_args(1).action(ArgAction::Append);
-        let file = file.value_name("FILE").help(
-            "Configuration file, in place of all flags; `fairlead config defaults virtual-workspaces` prints one",
-        );
-        let given = match FLAGS.parse(FLAGS.command(version).arg(file), arguments)? {
-            ParsedLine::Text(text) => return Ok(VirtualWorkspacesArguments::Text(text)),
-            ParsedLine::Flags(given) => given,
-        };
-        match given.argument("config").map(PathBuf::from) {
-            None => flags(&given).map(Box::new).map(VirtualWorkspacesArguments::Flags),
-            Some(file) => match given.first() {
-                Some(flag) => Err(FlagError::Mixed(flag)),
-                None => Ok(VirtualWorkspacesArguments::File(file)),
-            },
-        }
+        FLAGS.arguments(version, "virtual-workspaces", arguments, flags)
     }
 }
 
@@ -131,9 +107,7 @@ fn flags(given: &GivenFlags) -> Result<VirtualWorkspacesFlags, FlagError> {
     let certificates = given.path("cert-dir").unwrap_or_else(|| Path::new(".kcp").to_owned());
     // As in kcp, the certificate has to exist.
     let (serving, _) = given.serving(PORT, &certificates)?;
-    let streams = given.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
     let default = VirtualWorkspacesConfig::default();
-    let limits = ConnectionLimits::default();
     let config = VirtualWorkspacesConfig {
         serving,
         tls: given.tls()?,
@@ -143,11 +117,7 @@ fn flags(given: &GivenFlags) -> Result<VirtualWorkspacesFlags, FlagError> {
         token_cache_ttl: given
             .duration("authentication-token-webhook-cache-ttl")
             .unwrap_or(default.token_cache_ttl),
-        limits: ConnectionLimits {
-            max_streams_per_connection: streams
-                .map_or(limits.max_streams_per_connection, |streams| streams.min(1000) as u32),
-            ..limits
-        },
+        limits: given.connection_limits(ConnectionLimits::default()),
         drain: DrainConfig { window: SHORT_DRAIN, ..DrainConfig::default() },
         log: given.log("fairlead_virtual")?,
         ..default

@@ -90,8 +90,6 @@ impl ShardLine {
         }
         let batteries = self.batteries()?;
         let (service_accounts, service_account_key) = self.service_accounts(&root_directory)?;
-        let streams = given.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
-        let limits = ConnectionLimits::default();
         let default = ShardConfig::default();
         let config = ShardConfig {
             name,
@@ -120,11 +118,7 @@ impl ShardLine {
             object_limits: self.object_limits(default.object_limits)?,
             event_ttl: given.duration("event-ttl").unwrap_or(default.event_ttl),
             batteries,
-            limits: ConnectionLimits {
-                max_streams_per_connection: streams
-                    .map_or(limits.max_streams_per_connection, |streams| streams.min(1000) as u32),
-                ..limits
-            },
+            limits: given.connection_limits(ConnectionLimits::default()),
             drain: self.drain(),
             log: given.log("fairlead_shard")?,
             ..ShardConfig::default()

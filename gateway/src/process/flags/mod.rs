@@ -117,7 +117,6 @@ impl ParsedFlags {
             tls: self.tls()?,
             ..ListenerConfig::default()
         };
-        let streams = given.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
         let delay =
             if kcp_compatibility.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
         let config = GatewayConfig {
@@ -140,10 +139,10 @@ impl ParsedFlags {
             },
             cors_allowed_origins: self.origins()?,
             kcp_compatibility,
-            limits: ConnectionLimits {
-                max_streams_per_connection: streams.map_or(100, |streams| streams.min(1000) as u32),
+            limits: given.connection_limits(ConnectionLimits {
+                max_streams_per_connection: 100,
                 ..ConnectionLimits::default()
-            },
+            }),
             drain: DrainConfig { delay, window: Timespan::from_secs(60) },
             log: given.log("fairlead_gateway")?,
             ..GatewayConfig::default()
