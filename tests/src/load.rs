@@ -1,6 +1,7 @@
 //! Load on a running system, and its cost. The system is known by paths of a kubeconfig and process IDs only.
 
 mod apiserver;
+mod command_line;
 mod delivery;
 mod fsync;
 mod gets;
@@ -15,6 +16,7 @@ mod watches;
 mod workspaces;
 
 pub use apiserver::{Measurement, ServerKind};
+pub use command_line::GoalArguments;
 pub use delivery::{DeliveryLoad, measure_delivery};
 pub use fsync::measure_fsync;
 pub use gets::{GetLoad, measure_gets};

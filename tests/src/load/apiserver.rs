@@ -14,6 +14,9 @@ mod workspaces;
 
 use std::path::Path;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 pub use server::Kind as ServerKind;
 
 use super::LoadError;
@@ -52,7 +55,7 @@ pub enum Measurement {
 
 impl Measurement {
     /// All measurements in the order of the table.
-    pub const ALL: [Self; 12] = [
+    const ALL: [Self; 12] = [
         Self::Get,
         Self::Create,
         Self::List,
@@ -122,5 +125,15 @@ impl Measurement {
         // A failed removal leaves a folder that the next run replaces.
         let _ = std::fs::remove_dir_all(&folder);
         figures
+    }
+}
+
+impl ValueEnum for Measurement {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }

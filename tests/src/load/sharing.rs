@@ -13,6 +13,9 @@ mod view;
 
 use std::path::Path;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 use super::LoadError;
 use super::report::Figure;
 use super::run::{Scale, Size};
@@ -37,11 +40,10 @@ pub enum SharingMeasurement {
 
 impl SharingMeasurement {
     /// All measurements in the order of the table.
-    pub const ALL: [Self; 6] =
-        [Self::Memory, Self::Bind, Self::Delivery, Self::List, Self::Idle, Self::Change];
+    const ALL: [Self; 6] = [Self::Memory, Self::Bind, Self::Delivery, Self::List, Self::Idle, Self::Change];
 
     /// The name on the command line.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Bind => "bind",
@@ -50,6 +52,16 @@ impl SharingMeasurement {
             Self::Idle => "idle",
             Self::Change => "change",
         }
+    }
+}
+
+impl ValueEnum for SharingMeasurement {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }
 
