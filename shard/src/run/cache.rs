@@ -14,9 +14,10 @@ use fairlead_store::Store;
 use http::request::Parts;
 use sha2::{Digest, Sha256};
 
+use super::ShardError;
 use super::assembly::ShardParts;
 use super::authenticators::TokenUser;
-use super::{ShardError, client_of};
+use super::clients::client_of;
 use crate::host::Authenticators;
 
 /// The token by which a shard reaches the cache server in its own process. It is new at each start and never stored.

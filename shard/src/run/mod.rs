@@ -5,10 +5,13 @@ mod assembly;
 mod audit;
 mod authenticators;
 mod cache;
+mod clients;
+mod controllers;
+mod start;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
@@ -16,7 +19,6 @@ use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
 use fairlead_apiserver::serve::{Mount, compact_periodically, serve};
 use fairlead_cache::EmbeddedCache;
-use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
@@ -253,14 +255,4 @@ async fn open(config: &ShardConfig) -> Result<Arc<RedbStore>, ShardError> {
         Ok(store) => Ok(Arc::new(store?)),
         Err(panicked) => Err(ShardError::Bootstrap(panicked.to_string())),
     }
-}
-
-/// Creates a client from a context of a kubeconfig, or from its current context if it has none with this name.
-fn client_of(path: &Path, context: &str) -> Result<Client, ShardError> {
-    let unusable = |reason: String| ShardError::Kubeconfig { path: path.to_path_buf(), reason };
-    let kubeconfig = Kubeconfig::load(path).map_err(|error| unusable(error.to_string()))?;
-    let context = kubeconfig.resolve(Some(context)).or_else(|_| kubeconfig.resolve(None));
-    let context = context.map_err(|error| unusable(error.to_string()))?;
-    Client::from_context(&context, UnverifiedTls::Refuse, ClientOptions::default())
-        .map_err(|error| unusable(error.to_string()))
 }
