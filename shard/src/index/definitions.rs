@@ -1,36 +1,35 @@
 //! The resources that a logical cluster serves: built-in ones, kcp's own, bound ones, and its CRDs.
 
+mod cluster;
+
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
-use fairlead_api::PartialBinding;
 use fairlead_apiserver::hub::{Hub, InvalidatedWatches, ObjectChange, ObjectEvent};
-use fairlead_apiserver::registry::{
-    Catalog, CatalogKey, ObjectStore, Registry, ServedResource, StoredObject,
-};
+use fairlead_apiserver::registry::{Catalog, CatalogKey, ObjectStore, Registry, ServedResource};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{RequestedResource, Scope, ScopeSelector};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use fairlead_schema::FieldError;
-use fairlead_schema::crd::{CrdNames, has_condition};
-use fairlead_schema::names::NameRule;
-use fairlead_store::{Expect, Mutation, Revision};
+use fairlead_schema::crd::CrdNames;
+use fairlead_store::{Expect, Mutation};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use super::bindings::BindingIndex;
-use super::bound_definitions::{BoundDefinition, BoundDefinitions};
+use super::bound_definitions::BoundDefinitions;
 use super::cluster_cache::ClusterCache;
-use super::compiled::{CompiledDefinition, CompiledDefinitions};
+use super::compiled::CompiledDefinitions;
 use super::contents::{ContentIndex, StoredResource};
 use super::defined_resources::DefinedResources;
-use super::resources::{Definition, own_resource};
+use super::resources::own_resource;
 use super::virtual_storage::virtual_resource;
 use crate::bound_conversion::changes_rules;
-use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
+use crate::names::{API_BINDINGS, BOUND_CRDS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
 use crate::permission_claims::PermissionClaims;
+use cluster::{BoundExport, ClusterDefinitions};
 
 /// Number of logical clusters whose catalogs are cached.
 const CACHED_CLUSTERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
@@ -361,137 +360,6 @@ impl Definitions {
             self.catalogs.invalidate_all();
         }
     }
-
-    fn cluster_definitions(&self, scope: &Scope) -> Result<Arc<ClusterDefinitions>, Status> {
-        let derive = |previous: Option<&ClusterDefinitions>| self.derive(scope, previous).map(Arc::new);
-        self.catalogs.get(scope.as_str(), derive)
-    }
-
-    fn derive(
-        &self,
-        scope: &Scope,
-        previous: Option<&ClusterDefinitions>,
-    ) -> Result<ClusterDefinitions, Status> {
-        let mut resources: Vec<Arc<ServedResource>> =
-            self.built_in.iter().chain(&self.system).cloned().collect();
-        let one = ScopeSelector::One(scope.clone());
-        let mut bound = Vec::new();
-        for stored in self.objects.list(&API_BINDINGS, &CUSTOM, &one, None)? {
-            let (binding, revision) = (stored.object, stored.revision);
-            let Ok(binding) = PartialBinding::decode(binding.as_object().json()) else { continue };
-            let owner = Arc::new(BindingOfResource {
-                name: binding.name.into_owned(),
-                revision,
-                export: Arc::new(BoundExport {
-                    cluster: binding.export_cluster.into_owned(),
-                    name: binding.export_name.into_owned(),
-                }),
-            });
-            for schema in binding.resources {
-                let name = ResourceName::new(&schema.group, &schema.resource);
-                if resources.iter().any(|resource| resource.name == name) {
-                    continue;
-                }
-                let Some(mut resource) = self.bound_resource(&name, &schema.schema, &schema.identity)? else {
-                    tracing::warn!(cluster = scope.as_str(), %name, "a bound resource has no definition on this shard");
-                    continue;
-                };
-                if schema.is_virtual {
-                    let Some(served) = self.with_virtual_storage(&resource.served) else { continue };
-                    resource.served = served;
-                }
-                // A binding that is being deleted permits no creates.
-                if binding.is_deleted {
-                    resource.served = Arc::new(resource.served.without(Verb::Create));
-                }
-                resources.push(resource.served.clone());
-                bound.push(BoundResource {
-                    served: resource.served,
-                    _definition: resource.definition,
-                    binding: Arc::clone(&owner),
-                });
-            }
-        }
-        let mut locals = Vec::new();
-        if scope.as_str() != SYSTEM_CRDS && scope.as_str() != crate::names::BOUND_CRDS {
-            for stored in self.objects.list(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &one, None)? {
-                let known = previous.and_then(|previous| previous.local_at(stored.revision));
-                let local = match known {
-                    Some(known) => known.clone(),
-                    None => self.local(&stored)?,
-                };
-                if let Some((resource, _)) = &local.served
-                    && !resources.iter().any(|other| other.name == resource.name)
-                {
-                    resources.push(resource.clone());
-                }
-                locals.push(local);
-            }
-        }
-        let key =
-            |resource: &Arc<ServedResource>| (resource.name.group.clone(), resource.name.resource.clone());
-        resources[self.built_in.len()..].sort_by_cached_key(key);
-        locals.sort_unstable_by_key(|local| local.revision);
-        Ok(ClusterDefinitions { catalog: self.share(Catalog::new(resources)), locals, bound })
-    }
-
-    /// The resource of a bound schema: one that root exports, or one of a bound CRD. `None` if there is no CRD.
-    fn bound_resource(
-        &self,
-        name: &ResourceName,
-        schema: &str,
-        identity: &str,
-    ) -> Result<Option<ResolvedBinding>, Status> {
-        let exported = self.exported.load();
-        let identity: Arc<str> = identity.into();
-        let origin = Origin::Identity(Arc::clone(&identity));
-        let own = exported.iter().flat_map(|all| all.iter());
-        if let Some(own) = own.into_iter().find(|own| own.name == *name && own.origin == origin) {
-            return Ok(Some(ResolvedBinding { served: Arc::clone(own), definition: None }));
-        }
-        let bound = self.bound.get(schema, &identity, &self.compiled)?;
-        Ok(bound.map(|bound| ResolvedBinding { served: Arc::clone(&bound.0), definition: Some(bound) }))
-    }
-
-    /// Returns the catalog with the same content if there is one: many logical clusters serve the same resources and
-    /// share a catalog.
-    fn share(&self, catalog: Catalog) -> Arc<Catalog> {
-        let mut shared = self.shared.lock();
-        if let Some(existing) = shared.get(&catalog.key()).and_then(Weak::upgrade) {
-            return existing;
-        }
-        shared.retain(|_, catalog| catalog.strong_count() > 0);
-        let catalog = Arc::new(catalog);
-        shared.insert(catalog.key(), Arc::downgrade(&catalog));
-        catalog
-    }
-
-    /// The resource of a stored CRD, if it is established.
-    fn local(&self, stored: &StoredObject) -> Result<LocalResource, Status> {
-        let definition = self.objects.tree(stored)?;
-        let served = if has_condition(&definition, "Established") {
-            let annotations = &definition["metadata"]["annotations"];
-            let names_are_path_segments =
-                annotations[fairlead_api::annotation::VALIDATE_NAME] == "path-segment";
-            let local = Definition {
-                cluster: stored.scope.as_str(),
-                origin: Origin::Custom,
-                spec: &definition["spec"],
-                rules: None,
-                name_rule: match names_are_path_segments {
-                    true => NameRule::PathSegment,
-                    false => NameRule::Dns1123Subdomain,
-                },
-                is_terminating: has_condition(&definition, "Terminating"),
-            };
-            local
-                .resource(&self.compiled, self.registry.clone())
-                .map(|(resource, compiled)| (Arc::new(resource), compiled))
-        } else {
-            None
-        };
-        Ok(LocalResource { revision: stored.revision, served })
-    }
 }
 
 /// The name of the CRD that defines a resource, `<plural>.<group>`, with `core` for the core group.
@@ -520,70 +388,6 @@ impl From<Vec<FieldError>> for DefinitionsError {
 fn unavailable(name: &ResourceName) -> Status {
     let resource = GroupResource::new(&name.group, &name.resource);
     Status::service_unavailable(format!("{resource} is currently unavailable"), 1)
-}
-
-/// The definitions of one logical cluster.
-struct ClusterDefinitions {
-    catalog: Arc<Catalog>,
-    /// Its CRDs by revision, so that only a changed one is compiled again.
-    locals: Vec<LocalResource>,
-    bound: Vec<BoundResource>,
-}
-
-/// A resource of an APIBinding. Holds the definition, which all logical clusters that bind the schema share.
-struct BoundResource {
-    served: Arc<ServedResource>,
-    _definition: Option<Arc<BoundDefinition>>,
-    binding: Arc<BindingOfResource>,
-}
-
-/// The APIBinding of a bound resource, at one revision.
-struct BindingOfResource {
-    name: String,
-    revision: Revision,
-    export: Arc<BoundExport>,
-}
-
-struct ResolvedBinding {
-    served: Arc<ServedResource>,
-    /// `None` for a resource that root exports.
-    definition: Option<Arc<BoundDefinition>>,
-}
-
-/// The export of a bound resource.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct BoundExport {
-    /// Its logical cluster.
-    pub(crate) cluster: String,
-    pub(crate) name: String,
-}
-
-/// A CRD at one revision, and its resource if it is established. Holds the compiled definition, which all logical clusters with the
-/// same `spec` share.
-#[derive(Clone)]
-struct LocalResource {
-    revision: Revision,
-    served: Option<(Arc<ServedResource>, Arc<CompiledDefinition>)>,
-}
-
-impl ClusterDefinitions {
-    /// The CRD of a resource, if it is established.
-    fn local_of(&self, name: &ResourceName) -> Option<(&LocalResource, &ServedResource)> {
-        self.locals.iter().find_map(|local| {
-            let (served, _) = local.served.as_ref().filter(|(served, _)| served.name == *name)?;
-            Some((local, &**served))
-        })
-    }
-
-    /// The CRD that was written at a revision. Several CRDs of one commit have the same revision, and are compiled again.
-    fn local_at(&self, revision: Revision) -> Option<&LocalResource> {
-        let first = self.locals.partition_point(|local| local.revision < revision);
-        match self.locals.get(first..)? {
-            [local, next, ..] if local.revision == revision && next.revision != revision => Some(local),
-            [local] if local.revision == revision => Some(local),
-            _ => None,
-        }
-    }
 }
 
 /// The watches that a change of a CRD ends: those of its resource, if it has another definition now. As in Kubernetes, watches
