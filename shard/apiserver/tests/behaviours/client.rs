@@ -17,6 +17,8 @@ pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 pub(crate) const GADGETS: &str = "/apis/example.com/v1/gadgets";
 pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+/// The headers of a body in JSON.
+pub(crate) const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// A server with a namespace `default` in the logical cluster `c`, and its client.
@@ -115,12 +117,12 @@ impl Server {
 
     /// Posts an object, with the type of the path if it has none; [`send`](Self::send) sends what it gets.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> TestResponse {
-        self.send("POST", path, &[("content-type", "application/json")], typed(path, body)).await
+        self.send("POST", path, JSON, typed(path, body)).await
     }
 
     /// As [`post`](Self::post).
     pub(crate) async fn put(&self, path: &str, body: &Value) -> TestResponse {
-        self.send("PUT", path, &[("content-type", "application/json")], typed(path, body)).await
+        self.send("PUT", path, JSON, typed(path, body)).await
     }
 
     pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> TestResponse {
