@@ -137,15 +137,6 @@ impl Host for CacheHost {
         Err(Status::new(403, StatusReason::Forbidden, message))
     }
 
-    fn restrict_impersonated(
-        &self,
-        _client: &UserInfo,
-        impersonated: UserInfo,
-        _scopes: Option<&ScopeSelector>,
-    ) -> Result<UserInfo, Status> {
-        Ok(impersonated)
-    }
-
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         if request.scopes.is_some() {
             return None;

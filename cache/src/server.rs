@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::serve::Mount;
-use fairlead_apiserver::{Admission, AdmissionRequest, ApiServer, RequestMetrics, serve};
+use fairlead_apiserver::{Admission, ApiServer, RequestMetrics, serve};
 use fairlead_names::KeyCodec;
 use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
-use fairlead_store::{FollowError, Mutation, Store};
-use serde_json::Value;
+use fairlead_store::{FollowError, Store};
 
 use crate::bootstrap::write_definitions;
 use crate::cached_resources::CachedResources;
@@ -128,23 +126,4 @@ async fn api_server(
 /// No admission: the shards that write the copies have already run it.
 struct NoAdmission;
 
-#[async_trait]
-impl Admission for NoAdmission {
-    async fn mutate(
-        &self,
-        _write: &AdmissionRequest<'_>,
-        _object: &mut Value,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Ok(Vec::new())
-    }
-
-    async fn validate(
-        &self,
-        _write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Ok(Vec::new())
-    }
-}
+impl Admission for NoAdmission {}

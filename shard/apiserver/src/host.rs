@@ -41,16 +41,18 @@ pub trait Host: Send + Sync + 'static {
     /// The refusal.
     fn check_impersonation(&self, client: &UserInfo, groups: &[String]) -> Result<(), Status>;
 
-    /// Restricts the user whom a client impersonates.
+    /// Restricts the user whom a client may impersonate. The default does not, as in Kubernetes.
     ///
     /// # Errors
     /// The refusal.
     fn restrict_impersonated(
         &self,
-        client: &UserInfo,
+        _client: &UserInfo,
         impersonated: UserInfo,
-        scopes: Option<&ScopeSelector>,
-    ) -> Result<UserInfo, Status>;
+        _scopes: Option<&ScopeSelector>,
+    ) -> Result<UserInfo, Status> {
+        Ok(impersonated)
+    }
 
     /// Serves paths of the host itself (`/metrics`, `/services/…`), after authentication and before
     /// authorization. `None`: the request is not for the host and continues.

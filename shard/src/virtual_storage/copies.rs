@@ -8,13 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use fairlead_api::annotation;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::object::{EncodedObject, ObjectMetaRef};
-use fairlead_apiserver::registry::{
-    Admission, AdmissionRequest, ObjectStore, Registry, StoreRegistry, is_built_in,
-};
+use fairlead_apiserver::registry::{ObjectStore, ReadOnly, Registry, StoreRegistry, is_built_in};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_client::Client;
 use fairlead_names::{KeyCodec, Origin};
@@ -317,30 +314,6 @@ impl PublishedCopies {
         if let Err(error) = self.objects.store().commit(mutations).await {
             tracing::error!(%error, "copies cannot be stored");
         }
-    }
-}
-
-/// The registry is only read.
-struct ReadOnly;
-
-#[async_trait]
-impl Admission for ReadOnly {
-    async fn mutate(
-        &self,
-        _write: &AdmissionRequest<'_>,
-        _object: &mut Value,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Err(Status::internal("copies are not written by requests"))
-    }
-
-    async fn validate(
-        &self,
-        _write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Err(Status::internal("copies are not written by requests"))
     }
 }
 

@@ -265,15 +265,6 @@ impl Host for TestHost {
         Ok(())
     }
 
-    fn restrict_impersonated(
-        &self,
-        _client: &UserInfo,
-        impersonated: UserInfo,
-        _scopes: Option<&ScopeSelector>,
-    ) -> Result<UserInfo, Status> {
-        Ok(impersonated)
-    }
-
     async fn intercept(&self, _request: InterceptedRequest<'_>) -> Option<Response> {
         None
     }
@@ -459,15 +450,6 @@ impl Admission for Unrestricted {
         _old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
         self.0.lock().push(write.user.clone());
-        Ok(Vec::new())
-    }
-
-    async fn validate(
-        &self,
-        _write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
         Ok(Vec::new())
     }
 }

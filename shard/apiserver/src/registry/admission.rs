@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairlead_authn::UserInfo;
-use fairlead_process::Status;
+use fairlead_process::{GroupResource, Status};
 use fairlead_schema::crd::ScalePaths;
 use fairlead_store::Mutation;
 use serde_json::Value;
@@ -18,27 +18,61 @@ use crate::scope::Scope;
 pub trait Admission: Send + Sync {
     /// Changes the object. Its `metadata.managedFields`, if there are any afterwards, replace those that the write leaves.
     /// Returns mutations of other objects for the same commit: changes that belong to the write, and
-    /// fences on what the changes depend on.
+    /// fences on what the changes depend on. The default changes nothing.
     ///
     /// # Errors
     /// The refusal.
     async fn mutate(
         &self,
-        write: &AdmissionRequest<'_>,
-        object: &mut Value,
-        old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status>;
+        _write: &AdmissionRequest<'_>,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(Vec::new())
+    }
 
-    /// Refuses the write, or returns mutations of other objects for the same commit. `object` is `None` for a delete.
+    /// Refuses the write, or returns mutations of other objects for the same commit. `object` is `None` for a delete. The default
+    /// refuses nothing.
     ///
     /// # Errors
     /// The refusal.
     async fn validate(
         &self,
+        _write: &AdmissionRequest<'_>,
+        _object: Option<&Value>,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(Vec::new())
+    }
+}
+
+/// Refuses every write. For resources without a verb for one, of which a view might have some.
+pub struct ReadOnly;
+
+#[async_trait]
+impl Admission for ReadOnly {
+    async fn mutate(
+        &self,
         write: &AdmissionRequest<'_>,
-        object: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status>;
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Err(read_only(write))
+    }
+
+    async fn validate(
+        &self,
+        write: &AdmissionRequest<'_>,
+        _object: Option<&Value>,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Err(read_only(write))
+    }
+}
+
+fn read_only(write: &AdmissionRequest<'_>) -> Status {
+    let name = &write.resource.name;
+    Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), "write")
 }
 
 impl<'r> AdmissionRequest<'r> {

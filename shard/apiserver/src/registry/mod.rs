@@ -43,7 +43,7 @@ use crate::request::{DeleteOptions, ListOptions, RequestFlags, WriteOptions};
 use crate::resource::{SCALE, Verb};
 use crate::scope::{Scope, ScopeSelector};
 
-pub use admission::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields};
+pub use admission::{Admission, AdmissionOptions, AdmissionRequest, ReadOnly, ReviewedManagedFields};
 pub use builtin::{built_in_resources, is_built_in};
 pub use conversion_webhook::{ConversionCache, ConversionWebhook};
 pub use cursor::ListCursor;

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use fairlead_names::{Origin, ResourceName};
-use fairlead_process::{GroupResource, Status};
+use fairlead_process::Status;
 use fairlead_schema::names::NameRule;
 use fairlead_store::{Expect, Mutation};
 use serde::Deserialize;
@@ -14,8 +13,7 @@ use serde_json::{Value, json};
 
 use super::objects::read_status;
 use super::{
-    Admission, AdmissionRequest, Conversion, ObjectStore, ServedKey, ServedResource, ServedVersion,
-    StoreRegistry, Versions,
+    Conversion, ObjectStore, ReadOnly, ServedKey, ServedResource, ServedVersion, StoreRegistry, Versions,
 };
 use crate::hub::Hub;
 use crate::resource::{CustomStrategy, PrinterColumns, Shape, Verb, Verbs};
@@ -168,35 +166,6 @@ fn served(discovered: &DiscoveredResource, group_version: &str, registry: StoreR
         verbs: Verbs::of(&[Verb::Get, Verb::List, Verb::Watch]),
         registry: Arc::new(registry),
     }
-}
-
-/// Refuses every write: a replica has no verb for one, but a view of it might.
-struct ReadOnly;
-
-#[async_trait]
-impl Admission for ReadOnly {
-    async fn mutate(
-        &self,
-        write: &AdmissionRequest<'_>,
-        _object: &mut Value,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Err(read_only(write))
-    }
-
-    async fn validate(
-        &self,
-        write: &AdmissionRequest<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-    ) -> Result<Vec<Mutation>, Status> {
-        Err(read_only(write))
-    }
-}
-
-fn read_only(write: &AdmissionRequest<'_>) -> Status {
-    let name = &write.resource.name;
-    Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), "write")
 }
 
 #[cfg(test)]

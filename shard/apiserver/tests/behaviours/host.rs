@@ -129,15 +129,6 @@ impl Host for TestHost {
         Ok(())
     }
 
-    fn restrict_impersonated(
-        &self,
-        _client: &UserInfo,
-        impersonated: UserInfo,
-        _scopes: Option<&ScopeSelector>,
-    ) -> Result<UserInfo, Status> {
-        Ok(impersonated)
-    }
-
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let metrics = request.path.text() == "/metrics";
         metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))

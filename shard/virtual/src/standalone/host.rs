@@ -61,15 +61,6 @@ impl Host for RootHost {
         Err(Status::forbidden(GroupResource::default(), "", reason))
     }
 
-    fn restrict_impersonated(
-        &self,
-        _client: &UserInfo,
-        impersonated: UserInfo,
-        _scopes: Option<&ScopeSelector>,
-    ) -> Result<UserInfo, Status> {
-        Ok(impersonated)
-    }
-
     async fn intercept(&self, request: InterceptedRequest<'_>) -> Option<Response> {
         let path = request.path.text();
         if request.scopes.is_some() || path != "/metrics" {
