@@ -5,8 +5,7 @@ use std::sync::Arc;
 use fairlead_apiserver::DynamicAdmission;
 use fairlead_apiserver::audit::{AuditMetrics, AuditWorker};
 use fairlead_apiserver::hub::Hub;
-use fairlead_apiserver::registry::built_in_resources;
-use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
+use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry, built_in_resources};
 use fairlead_apiserver::{ApiServer, RequestMetrics};
 use fairlead_config::ShardConfig;
 use fairlead_process::{Metrics, Reloadable, Reloads};
@@ -24,7 +23,7 @@ use crate::host::{
 };
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::quota::UsageTracker;
-use crate::service_accounts::{AccountLookup, ServiceAccountRegistry, TokenIssuer};
+use crate::service_accounts::{AccountLookup, ServiceAccountTokens, TokenIssuer};
 use crate::virtual_storage::{NewMirrors, PublishedCopies, SourceLookup, VirtualStorage};
 use crate::virtual_workspaces::ShardAccess;
 use crate::workspace_authentication::WorkspaceAuthenticators;
@@ -99,25 +98,19 @@ impl ShardParts {
             global.clone(),
             usage.clone(),
         ));
-        let registry: Arc<dyn Registry> =
-            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
+        let registry = || StoreRegistry::new(objects.clone(), hub.clone(), admission.clone());
+        let stored: Arc<dyn Registry> = Arc::new(registry());
+        let tokens = Arc::new(ServiceAccountTokens { objects: objects.clone(), issuer: issuer.clone() });
+        let service_accounts: Arc<dyn Registry> = Arc::new(registry().with_subresources(tokens));
         let reviews = Reviews::new();
-        let service_accounts: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
-            stored: registry.clone(),
-            objects: objects.clone(),
-            admission: admission.clone(),
-            issuer: issuer.clone(),
-        });
-        let stored = registry.clone();
-        let review_registry = reviews.clone();
-        let built_in = built_in_resources(move |kind| {
+        let built_in = built_in_resources(|kind| {
             Some(match kind.kind {
                 "ServiceAccount" => service_accounts.clone(),
                 _ if kind.is_stored() => stored.clone(),
-                _ => review_registry.clone(),
+                _ => reviews.clone(),
             })
         });
-        let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
+        let definitions = Definitions::follow(objects.clone(), hub, stored, built_in)?;
         usage.set_definitions(definitions.clone());
         let (copies, new_mirrors) = PublishedCopies::new();
         let lookup = SourceLookup {

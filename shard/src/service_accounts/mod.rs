@@ -6,9 +6,9 @@
 mod issuer;
 mod legacy_token;
 mod lookup;
-mod registry;
 mod token_request;
+mod tokens;
 
 pub(crate) use issuer::TokenIssuer;
 pub(crate) use lookup::AccountLookup;
-pub(crate) use registry::ServiceAccountRegistry;
+pub(crate) use tokens::ServiceAccountTokens;

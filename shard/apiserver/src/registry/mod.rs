@@ -173,6 +173,16 @@ pub trait Registry: Send + Sync {
     }
 }
 
+/// Carries out creates of the subresources of one or more resources.
+#[async_trait]
+pub trait SubresourceCreator: Send + Sync {
+    /// Returns the response, or `None` for a subresource that cannot be created.
+    ///
+    /// # Errors
+    /// Any refusal.
+    async fn create(&self, create: &SubresourceCreate<'_>, object: Value) -> Result<Option<Value>, Status>;
+}
+
 /// The objects that a deletecollection has found.
 #[derive(Debug)]
 pub struct DeletedCollection {

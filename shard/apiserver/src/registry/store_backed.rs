@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_process::{Status, StatusReason};
+use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::Value;
 
 use super::admission::Admission;
 use super::{
     AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore, OpenWatch,
-    Proposal, Registry, StoredObject, Target, WatchEnd, WriteResult,
+    Proposal, Registry, StoredObject, SubresourceCreator, Target, WatchEnd, WriteResult,
 };
 use crate::hub::Hub;
 use crate::request::{DeleteOptions, ListOptions, WriteOptions};
@@ -21,6 +21,7 @@ pub struct StoreRegistry {
     pub(super) hub: Hub,
     pub(super) admission: Arc<dyn Admission>,
     pub(super) authority: Authority,
+    pub(super) subresources: Option<Arc<dyn SubresourceCreator>>,
 }
 
 /// The authority for an object's identity (UID, creation time, generation).
@@ -36,12 +37,17 @@ pub(super) enum Authority {
 impl StoreRegistry {
     /// A registry whose server is the origin of its objects.
     pub fn new(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
-        Self { objects, hub, admission, authority: Authority::Origin }
+        Self { objects, hub, admission, authority: Authority::Origin, subresources: None }
     }
 
     /// A registry of replicas.
     pub fn replica(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
-        Self { objects, hub, admission, authority: Authority::Replica }
+        Self { objects, hub, admission, authority: Authority::Replica, subresources: None }
+    }
+
+    /// The same registry with subresources that are created without being stored.
+    pub fn with_subresources(self, subresources: Arc<dyn SubresourceCreator>) -> Self {
+        Self { subresources: Some(subresources), ..self }
     }
 }
 
@@ -103,10 +109,7 @@ impl Registry for StoreRegistry {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         if let Some(subresource) = &target.subresource {
-            // Subresources such as tokens and evictions are not objects of the resource.
-            let resource = &target.resource.name.resource;
-            let message = format!("creating {resource}/{subresource} is not supported yet");
-            return Err(Status::new(501, StatusReason::Unknown, message));
+            return self.create_subresource(target, subresource, object, options).await;
         }
         let written = self.write_new(target, object, options).await?;
         self.written_in_version(target, written).await

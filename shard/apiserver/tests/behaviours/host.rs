@@ -8,14 +8,11 @@ use bytes::Bytes;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::object::ScopeAnnotations;
 use fairlead_apiserver::registry::{
-    Catalog, Conversion, SelectableField, ServedKey, ServedResource, ServedVersion, Subresource, Versions,
-    built_in_resources, is_built_in,
+    Catalog, Conversion, NamespaceLifecycle, ObjectStore, Registry, SelectableField, ServedKey,
+    ServedResource, ServedVersion, StoreRegistry, Subresource, SubresourceCreate, SubresourceCreator,
+    Versions, built_in_resources, is_built_in,
 };
-use fairlead_apiserver::registry::{
-    Change, DeleteResult, DeletedCollection, ListCursor, NamespaceLifecycle, ObjectStore, OpenWatch,
-    Registry, StoreRegistry, StoredObject, SubresourceCreate, Target, WatchEnd, WriteResult,
-};
-use fairlead_apiserver::request::{DeleteOptions, ListOptions, RequestPath, WriteOptions};
+use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Column, Columns, CustomStrategy, Shape, Verb, Verbs};
 use fairlead_apiserver::{
     Action, Admission, AdmissionHost, AdmissionRequest, ApiServer, Attributes, Authorization,
@@ -27,7 +24,7 @@ use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_process::{Metrics, Status};
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{CompileOptions, FieldPath, JsonPath, Schema};
-use fairlead_store::{FollowError, MemoryStore, Mutation, Revision, Store};
+use fairlead_store::{FollowError, MemoryStore, Mutation, Store};
 use http::HeaderMap;
 use http::request::Parts;
 use serde_json::{Value, json};
@@ -72,11 +69,9 @@ pub(crate) fn assemble_with(
     let dynamic = DynamicAdmission::follow(objects.clone(), &hub).unwrap();
     let admission =
         Arc::new(NamespaceAdmission(NamespaceLifecycle::new(objects.clone()), Arc::clone(&dynamic)));
-    let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission.clone()));
-    let tokens: Arc<dyn Registry> = Arc::new(TokenRegistry { stored: Arc::clone(&registry), admission });
-    let mut resources = built_in_resources(|kind| {
-        Some(Arc::clone(if kind.kind == "ServiceAccount" { &tokens } else { &registry }))
-    });
+    let registry = StoreRegistry::new(objects, hub.clone(), admission);
+    let registry: Arc<dyn Registry> = Arc::new(registry.with_subresources(Arc::new(TokenRequests)));
+    let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(Arc::clone(&registry))));
     resources.extend(resources_of_test(Arc::clone(&registry)).into_iter().map(Arc::new));
@@ -246,77 +241,22 @@ impl Admission for NamespaceAdmission {
     }
 }
 
-/// Service accounts. The response to a token request for `bot` is the request as admission leaves it.
-struct TokenRegistry {
-    stored: Arc<dyn Registry>,
-    admission: Arc<dyn Admission>,
-}
+/// The response to a token request for the service account `bot` is the request as admission leaves it.
+struct TokenRequests;
 
 #[async_trait]
-impl Registry for TokenRegistry {
+impl SubresourceCreator for TokenRequests {
     async fn create(
         &self,
-        target: &Target,
+        create: &SubresourceCreate<'_>,
         mut object: Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        if target.subresource.is_none() || target.name.as_deref() != Some("bot") {
-            return self.stored.create(target, object, options).await;
+    ) -> Result<Option<Value>, Status> {
+        if create.target().name.as_deref() != Some("bot") {
+            return Ok(None);
         }
-        let create = SubresourceCreate::new(&*self.admission, ANNOTATIONS, target, options);
         create.mutate(&mut object).await?;
         create.validate(&object).await?;
-        Ok(WriteResult::NotStored(object))
-    }
-
-    async fn get(
-        &self,
-        target: &Target,
-        name: &str,
-        at_least: Option<Revision>,
-    ) -> Result<StoredObject, Status> {
-        self.stored.get(target, name, at_least).await
-    }
-
-    async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        self.stored.list(target, options).await
-    }
-
-    async fn watch(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        until: WatchEnd,
-    ) -> Result<OpenWatch, Status> {
-        self.stored.watch(target, options, until).await
-    }
-
-    async fn update(
-        &self,
-        target: &Target,
-        name: &str,
-        change: &Change<'_>,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        self.stored.update(target, name, change, options).await
-    }
-
-    async fn delete(
-        &self,
-        target: &Target,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status> {
-        self.stored.delete(target, name, options).await
-    }
-
-    async fn delete_collection(
-        &self,
-        target: &Target,
-        selection: &ListOptions,
-        options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status> {
-        self.stored.delete_collection(target, selection, options).await
+        Ok(Some(object))
     }
 }
 

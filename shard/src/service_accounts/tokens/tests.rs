@@ -4,8 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_api::annotation;
 use fairlead_apiserver::hub::{Hub, HubOptions};
-use fairlead_apiserver::registry::{AdmissionRequest, StoreRegistry, built_in_resources, is_built_in};
-use fairlead_apiserver::request::RequestFlags;
+use fairlead_apiserver::registry::{
+    Admission, AdmissionRequest, Registry, StoreRegistry, Target, WriteResult, built_in_resources,
+    is_built_in,
+};
+use fairlead_apiserver::request::{RequestFlags, WriteOptions};
 use fairlead_apiserver::resource::Verb;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_authn::{AuthenticationMethod, Identity, ServiceAccountSigner, UserInfo};
@@ -73,7 +76,6 @@ async fn registry() -> Arc<dyn Registry> {
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let objects = ObjectStore::new(store.clone(), codec, &[annotation::CLUSTER]);
     let hub = Hub::new(store, codec, HubOptions::default());
-    let admission: Arc<dyn Admission> = Arc::new(AudienceAdmission);
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let issuer = TokenIssuer {
         issuers: vec!["https://kcp.default.svc".to_owned()],
@@ -83,12 +85,9 @@ async fn registry() -> Arc<dyn Registry> {
         signer: Some(Arc::new(Reloadable::new(ServiceAccountSigner::from_pem(key.as_bytes()).unwrap()))),
         keys: Arc::new(Reloadable::new(Default::default())),
     };
-    let registry: Arc<dyn Registry> = Arc::new(ServiceAccountRegistry {
-        stored: Arc::new(StoreRegistry::new(objects.clone(), hub, admission.clone())),
-        objects,
-        admission,
-        issuer: Arc::new(issuer),
-    });
+    let registry = StoreRegistry::new(objects.clone(), hub, Arc::new(AudienceAdmission));
+    let tokens = ServiceAccountTokens { objects, issuer: Arc::new(issuer) };
+    let registry: Arc<dyn Registry> = Arc::new(registry.with_subresources(Arc::new(tokens)));
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
     let created = registry.create(&target(&registry, None), account, &WriteOptions::default()).await;
     assert!(matches!(created, Ok(WriteResult::Created(_))), "{:?}", created.err());

@@ -1,15 +1,10 @@
-//! The registry of service accounts: the store's, with the subresource `token`.
+//! The subresource `token` of service accounts.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_apiserver::registry::{
-    Admission, AppliedConfiguration, Change, DeleteResult, DeletedCollection, ListCursor, ObjectStore,
-    OpenWatch, Registry, StoredObject, SubresourceCreate, Target, WatchEnd, WriteResult,
-};
-use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
+use fairlead_apiserver::registry::{ObjectStore, SubresourceCreate, SubresourceCreator};
 use fairlead_process::{GroupResource, Status, StatusReason};
-use fairlead_store::Revision;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -17,34 +12,27 @@ use super::TokenIssuer;
 use super::token_request::{self, TokenRequest, TokenSubject};
 use crate::names::{BUILT_IN, SECRETS, SERVICE_ACCOUNTS};
 
-/// Serves service accounts and issues their tokens.
-pub(crate) struct ServiceAccountRegistry {
-    pub(crate) stored: Arc<dyn Registry>,
+/// Issues the tokens of service accounts.
+pub(crate) struct ServiceAccountTokens {
     pub(crate) objects: ObjectStore,
-    pub(crate) admission: Arc<dyn Admission>,
     pub(crate) issuer: Arc<TokenIssuer>,
 }
 
-impl ServiceAccountRegistry {
+impl ServiceAccountTokens {
     /// Issues a token in the order of Kubernetes: mutating admission, the service account, the fields of the request,
     /// validating admission, the object that the token is bound to.
-    async fn issue(
-        &self,
-        target: &Target,
-        mut request: Value,
-        options: &WriteOptions,
-    ) -> Result<Value, Status> {
+    async fn issue(&self, create: &SubresourceCreate<'_>, mut request: Value) -> Result<Value, Status> {
         let Some(signer) = &self.issuer.signer else {
             let message = "this server has no key that signs tokens of service accounts";
             return Err(Status::new(501, StatusReason::Unknown, message));
         };
+        let target = create.target();
         let scope = target.scope()?;
         let name = target.name.as_deref().unwrap_or_default();
         let Some(namespace) = target.namespace.as_deref() else {
             return Err(Status::bad_request("namespace is required"));
         };
         token_request::set_defaults(&mut request);
-        let create = SubresourceCreate::new(&*self.admission, self.objects.annotations(), target, options);
         create.mutate(&mut request).await?;
         let stored = self.objects.get(&SERVICE_ACCOUNTS, &BUILT_IN, scope, Some(namespace), name)?;
         let stored =
@@ -85,77 +73,12 @@ impl ServiceAccountRegistry {
 }
 
 #[async_trait]
-impl Registry for ServiceAccountRegistry {
-    async fn create(
-        &self,
-        target: &Target,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        match target.subresource.as_deref() {
-            Some("token") => Ok(WriteResult::NotStored(self.issue(target, object, options).await?)),
-            _ => self.stored.create(target, object, options).await,
+impl SubresourceCreator for ServiceAccountTokens {
+    async fn create(&self, create: &SubresourceCreate<'_>, object: Value) -> Result<Option<Value>, Status> {
+        match create.target().subresource.as_deref() {
+            Some("token") => self.issue(create, object).await.map(Some),
+            _ => Ok(None),
         }
-    }
-
-    async fn get(
-        &self,
-        target: &Target,
-        name: &str,
-        at_least: Option<Revision>,
-    ) -> Result<StoredObject, Status> {
-        self.stored.get(target, name, at_least).await
-    }
-
-    async fn list(&self, target: &Target, options: &ListOptions) -> Result<Box<dyn ListCursor>, Status> {
-        self.stored.list(target, options).await
-    }
-
-    async fn watch(
-        &self,
-        target: &Target,
-        options: &ListOptions,
-        until: WatchEnd,
-    ) -> Result<OpenWatch, Status> {
-        self.stored.watch(target, options, until).await
-    }
-
-    async fn update(
-        &self,
-        target: &Target,
-        name: &str,
-        change: &Change<'_>,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        self.stored.update(target, name, change, options).await
-    }
-
-    async fn apply(
-        &self,
-        target: &Target,
-        name: &str,
-        configuration: &AppliedConfiguration<'_>,
-        options: &WriteOptions,
-    ) -> Result<WriteResult, Status> {
-        self.stored.apply(target, name, configuration, options).await
-    }
-
-    async fn delete(
-        &self,
-        target: &Target,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<DeleteResult, Status> {
-        self.stored.delete(target, name, options).await
-    }
-
-    async fn delete_collection(
-        &self,
-        target: &Target,
-        selection: &ListOptions,
-        options: &DeleteOptions,
-    ) -> Result<DeletedCollection, Status> {
-        self.stored.delete_collection(target, selection, options).await
     }
 }
 
