@@ -44,6 +44,6 @@ pub use metrics::RequestMetrics;
 pub use registry::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
-pub use server::{ApiServer, forbidden, forbidden_because};
+pub use server::{ApiServer, ByteBody, forbidden, forbidden_because};
 pub use version::version_document;
 pub use watch::WatchBody;

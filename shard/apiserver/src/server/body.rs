@@ -19,15 +19,22 @@ use crate::resource::{ShapeError, Undecodable};
 /// The largest request body.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
 
+/// The body of a request: bytes in pieces, and an error if the client aborts it.
+pub trait ByteBody:
+    Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + 'static
+{
+}
+
+impl<B> ByteBody for B where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + 'static
+{
+}
+
 /// Reads a body.
 ///
 /// # Errors
 /// 413 when it is larger than [`MAX_BODY`], 400 when the client aborts it.
-pub(super) async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
+pub(super) async fn read<B: ByteBody>(body: B) -> Result<Bytes, Status> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {

@@ -15,13 +15,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::Bytes;
 use fairlead_authn::{Identity, UserInfo};
 use fairlead_names::Origin;
 use fairlead_process::{ConnectionInfo, Status};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
-use http_body::Body;
 use serde_json::json;
 
 use crate::audit::{AuditLog, AuditRecord, RequestFacts};
@@ -45,6 +43,8 @@ use exchange::Exchange;
 use impersonation::impersonate;
 
 pub(crate) use open_api::OpenApi;
+
+pub use body::ByteBody;
 
 /// A Kubernetes API server over a host. Share it with an `Arc`.
 pub struct ApiServer<H> {
@@ -116,32 +116,24 @@ impl<H: Host> ApiServer<H> {
     }
 
     /// Handles a request. A failure is a response, too.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    pub async fn handle<B: ByteBody>(&self, request: Request<B>) -> Response {
         self.handle_assuming(request, None).await
     }
 
     /// Handles a request under another identity than that of its client.
-    pub async fn handle_as<B>(&self, request: Request<B>, assumption: &dyn IdentityAssumption) -> Response
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    pub async fn handle_as<B: ByteBody>(
+        &self,
+        request: Request<B>,
+        assumption: &dyn IdentityAssumption,
+    ) -> Response {
         self.handle_assuming(request, Some(assumption)).await
     }
 
-    async fn handle_assuming<B>(
+    async fn handle_assuming<B: ByteBody>(
         &self,
         request: Request<B>,
         assumption: Option<&dyn IdentityAssumption>,
-    ) -> Response
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Response {
         let finish_context = FinishContext::of(request.headers());
         let (parts, body) = request.into_parts();
         let mut exchange = Exchange::begin(self.audit.is_some());
@@ -167,18 +159,14 @@ impl<H: Host> ApiServer<H> {
         }
     }
 
-    async fn respond<B>(
+    async fn respond<B: ByteBody>(
         &self,
         parts: &Parts,
         body: B,
         finish_context: &FinishContext,
         exchange: &mut Exchange,
         assumption: Option<&dyn IdentityAssumption>,
-    ) -> Result<Response, Refusal>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Refusal> {
         let path =
             RequestPath::parse(parts.uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
         let ScopedPath { scopes, path } = self.host.locate(path, &parts.headers)?;
@@ -274,18 +262,14 @@ impl<H: Host> ApiServer<H> {
     }
 
     /// Carries out a request whose user is known.
-    async fn carry_out<B>(
+    async fn carry_out<B: ByteBody>(
         &self,
         context: &Context<'_>,
         requested: RequestKind,
         action: &Action<'_>,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Refusal>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Refusal> {
         let intercepted = InterceptedRequest {
             method: context.method(),
             scopes: context.scopes,

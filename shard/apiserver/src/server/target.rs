@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
-use http_body::Body;
 
+use super::body::ByteBody;
 use super::{ApiServer, Context};
 use crate::host::{Host, RequestedResource};
 use crate::registry::ServedResource;
@@ -18,17 +18,13 @@ use crate::scope::{Scope, ScopeSelector};
 
 impl<H: Host> ApiServer<H> {
     /// Carries out an authorized resource request.
-    pub(super) async fn resource<B>(
+    pub(super) async fn resource<B: ByteBody>(
         &self,
         context: &Context<'_>,
         wanted: ResourcePath,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         let scopes =
             context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         if matches!(scopes, ScopeSelector::Every { .. }) && !matches!(wanted.verb, Verb::List | Verb::Watch) {

@@ -4,7 +4,6 @@ use core::pin::Pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fairlead_process::{Status, StatusCause, StatusDetails, StatusReason};
 use fairlead_schema::DecodeError;
 use fairlead_schema::builtin::{BuiltinKind, builtin_by_kind};
@@ -14,11 +13,10 @@ use fairlead_schema::patch::{
 };
 use http::StatusCode;
 use http::header::USER_AGENT;
-use http_body::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::body::{self, Document};
+use super::body::{self, ByteBody, Document};
 use super::body_type::ExpectedType;
 use super::read::{list_options, options_status};
 use super::{ApiServer, Context, forbidden_because, negotiation_status};
@@ -31,18 +29,14 @@ use crate::resource::Verb;
 use crate::response::{self, Response};
 
 impl<H: Host> ApiServer<H> {
-    pub(super) async fn create<B>(
+    pub(super) async fn create<B: ByteBody>(
         &self,
         context: &Context<'_>,
         target: &Target,
         name: Option<&str>,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         if name.is_some() && target.subresource.is_none() {
             return Err(super::target::not_allowed(&target.resource, target.verb));
         }
@@ -54,18 +48,14 @@ impl<H: Host> ApiServer<H> {
         self.written(context, target, &written?)
     }
 
-    pub(super) async fn update<B>(
+    pub(super) async fn update<B: ByteBody>(
         &self,
         context: &Context<'_>,
         target: &Target,
         name: &str,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         let options = write_options(context, "UpdateOptions")?;
         let new = read_object(context, target, body, &options, warnings).await?;
         // The registry checks the name only if the object exists.
@@ -89,18 +79,14 @@ impl<H: Host> ApiServer<H> {
         self.written(context, target, &written?)
     }
 
-    pub(super) async fn patch<B>(
+    pub(super) async fn patch<B: ByteBody>(
         &self,
         context: &Context<'_>,
         target: &Target,
         name: &str,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         let kind = PatchKind::of(&context.parts.headers).map_err(|error| negotiation_status(&error))?;
         check_patch_options(context.query, kind).map_err(|error| options_status("PatchOptions", &error))?;
         let options = write_options(context, "PatchOptions")?;
@@ -179,18 +165,14 @@ impl<H: Host> ApiServer<H> {
         Err(forbidden_because(user, &action, authorization.client_reason()))
     }
 
-    pub(super) async fn delete<B>(
+    pub(super) async fn delete<B: ByteBody>(
         &self,
         context: &Context<'_>,
         target: &Target,
         name: &str,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         let options = delete_options(context, target, body).await?;
         let accepted = context.accepted()?;
         let deleted = target.resource.registry.delete(target, name, &options).await;
@@ -216,17 +198,13 @@ impl<H: Host> ApiServer<H> {
         }
     }
 
-    pub(super) async fn delete_collection<B>(
+    pub(super) async fn delete_collection<B: ByteBody>(
         &self,
         context: &Context<'_>,
         target: &Target,
         body: B,
         warnings: &mut Vec<String>,
-    ) -> Result<Response, Status>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
+    ) -> Result<Response, Status> {
         let selection = list_options(context.query, false)?;
         let options = delete_options(context, target, body).await?;
         let accepted = context.accepted()?;
@@ -271,17 +249,13 @@ fn listed(stored: &StoredObject) -> crate::registry::ListedObject<'_> {
 }
 
 /// Reads the object in a request body: checks its kind, prunes and defaults it.
-async fn read_object<B>(
+async fn read_object<B: ByteBody>(
     context: &Context<'_>,
     target: &Target,
     body: B,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
-) -> Result<Value, Status>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
+) -> Result<Value, Status> {
     let expected = ExpectedType::of(target);
     let bytes = body::read(body).await?;
     let own = (&*expected.api_version, &*expected.kind);
@@ -322,11 +296,11 @@ fn user_agent<'r>(context: &Context<'r>) -> &'r str {
     header.and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn delete_options<B>(context: &Context<'_>, target: &Target, body: B) -> Result<DeleteOptions, Status>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: std::error::Error + Send + Sync + 'static,
-{
+async fn delete_options<B: ByteBody>(
+    context: &Context<'_>,
+    target: &Target,
+    body: B,
+) -> Result<DeleteOptions, Status> {
     let bytes = body::read(body).await?;
     let body = match bytes.is_empty() {
         true => Value::Null,
