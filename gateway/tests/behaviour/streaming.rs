@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::world::{Choices, World, request, until};
+use crate::world::{Choices, World, eventually, request, until};
 
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 /// Only to fail instead of hanging.
@@ -252,12 +252,7 @@ async fn connections_without_requests_are_closed() {
     }
     assert!(open() > before);
     watches.clear();
-    let closed = async {
-        while open() > before {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(LIMIT, closed).await.expect("an idle connection stays");
+    eventually("idle connections are closed", async || open() <= before).await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
 }
 
