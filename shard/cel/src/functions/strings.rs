@@ -1,6 +1,7 @@
 //! Functions of strings. Positions are counted in code points.
 
 use crate::failure::Failure;
+use crate::library::quoted;
 use crate::limits::MAX_TEXT_SIZE;
 use crate::value::{List, Outcome, Text, Value};
 use crate::work::Work;
@@ -170,22 +171,5 @@ pub(crate) fn join<'a>(list: &List<'a>, separator: &str, work: &Work) -> Outcome
 
 /// A text as a literal of CEL.
 pub(crate) fn quote(text: &str) -> String {
-    let mut output = String::with_capacity(text.len() + 2);
-    output.push('"');
-    for character in text.chars() {
-        match character {
-            '\u{07}' => output.push_str("\\a"),
-            '\u{08}' => output.push_str("\\b"),
-            '\u{0C}' => output.push_str("\\f"),
-            '\n' => output.push_str("\\n"),
-            '\r' => output.push_str("\\r"),
-            '\t' => output.push_str("\\t"),
-            '\u{0B}' => output.push_str("\\v"),
-            '\\' => output.push_str("\\\\"),
-            '"' => output.push_str("\\\""),
-            other => output.push(other),
-        }
-    }
-    output.push('"');
-    output
+    quoted(text, String::push)
 }

@@ -13,7 +13,7 @@ mod url;
 
 pub(crate) use authorizer::Answer;
 pub use authorizer::{Authorizer, AuthorizerValue, Decision, ResourceAttributes};
-pub(crate) use go_text::quoted_for_go;
+pub(crate) use go_text::{quoted, quoted_for_go};
 pub use named_format::NamedFormat;
 pub use net::Cidr;
 pub(crate) use net::{parse_cidr, parse_ip};
