@@ -7,7 +7,7 @@ use super::fragments::{
     VERSION_PATTERN, binding_reference, binding_status, claim_fields, claim_selector, conditions, endpoints,
     export_reference, export_status, identity, kind, maximal_permission_policy,
 };
-use super::{Column, ResourceDefinition, Scope, Version, apis_v1alpha1};
+use super::{Column, ResourceDefinition, Version, apis_v1alpha1};
 
 const GROUP: &str = "apis.kcp.io";
 
@@ -55,17 +55,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
 }
 
 fn resource(kind: &'static str, plural: &'static str, singular: &'static str) -> ResourceDefinition {
-    ResourceDefinition {
-        group: GROUP,
-        kind,
-        plural,
-        singular,
-        short_names: &[],
-        categories: &["kcp"],
-        scope: Scope::Cluster,
-        versions: Vec::new(),
-        schema_revision: None,
-    }
+    ResourceDefinition::cluster_scoped(GROUP, [kind, plural, singular])
 }
 
 fn binding_columns() -> Vec<Column> {

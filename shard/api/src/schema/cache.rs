@@ -4,7 +4,7 @@ use super::build::{any_object, integer, object, string};
 use super::fragments::{
     GROUP_PATTERN, RESOURCE_PATTERN, conditions, endpoints, export_reference, identity, kind, label_selector,
 };
-use super::{Column, ResourceDefinition, Scope, Version};
+use super::{Column, ResourceDefinition, Version};
 
 pub(super) fn resources() -> Vec<ResourceDefinition> {
     vec![
@@ -36,17 +36,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
 }
 
 fn resource(kind: &'static str, plural: &'static str, singular: &'static str) -> ResourceDefinition {
-    ResourceDefinition {
-        group: "cache.kcp.io",
-        kind,
-        plural,
-        singular,
-        short_names: &[],
-        categories: &["kcp"],
-        scope: Scope::Cluster,
-        versions: Vec::new(),
-        schema_revision: None,
-    }
+    ResourceDefinition::cluster_scoped("cache.kcp.io", [kind, plural, singular])
 }
 
 fn endpoint_slice() -> Version {

@@ -2,7 +2,7 @@
 
 use super::build::{any_object, boolean, int_or_string, list, map_of, object, string};
 use super::fragments::{conditions, initializers, kind, phase, terminators};
-use super::{Column, ResourceDefinition, Scope, Version};
+use super::{Column, ResourceDefinition, Version};
 
 /// `resource.Quantity` of Kubernetes.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
@@ -10,26 +10,17 @@ const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGT
 pub(super) fn resources() -> Vec<ResourceDefinition> {
     vec![
         ResourceDefinition {
-            group: "core.kcp.io",
-            kind: "LogicalCluster",
-            plural: "logicalclusters",
-            singular: "logicalcluster",
-            short_names: &[],
-            categories: &["kcp"],
-            scope: Scope::Cluster,
             versions: vec![logical_cluster()],
             schema_revision: Some("v260522-2bf05df66"),
+            ..ResourceDefinition::cluster_scoped(
+                "core.kcp.io",
+                ["LogicalCluster", "logicalclusters", "logicalcluster"],
+            )
         },
         ResourceDefinition {
-            group: "core.kcp.io",
-            kind: "Shard",
-            plural: "shards",
-            singular: "shard",
-            short_names: &[],
-            categories: &["kcp"],
-            scope: Scope::Cluster,
             versions: vec![shard()],
             schema_revision: Some("v260302-ae9fdd9c1"),
+            ..ResourceDefinition::cluster_scoped("core.kcp.io", ["Shard", "shards", "shard"])
         },
     ]
 }

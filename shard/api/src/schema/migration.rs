@@ -18,15 +18,12 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
             schema_revision: Some("v260702-7381341f5"),
         },
         ResourceDefinition {
-            group: "migration.kcp.io",
-            kind: "LogicalClusterMigration",
-            plural: "logicalclustermigrations",
-            singular: "logicalclustermigration",
-            short_names: &[],
-            categories: &["kcp"],
-            scope: Scope::Cluster,
             versions: vec![migration()],
             schema_revision: Some("v260702-7381341f5"),
+            ..ResourceDefinition::cluster_scoped(
+                "migration.kcp.io",
+                ["LogicalClusterMigration", "logicalclustermigrations", "logicalclustermigration"],
+            )
         },
     ]
 }

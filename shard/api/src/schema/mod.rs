@@ -59,6 +59,24 @@ pub struct ResourceDefinition {
     pub schema_revision: Option<&'static str>,
 }
 
+impl ResourceDefinition {
+    /// A cluster-scoped resource of the category `kcp`, without versions. `names` are kind, plural and singular.
+    fn cluster_scoped(group: &'static str, names: [&'static str; 3]) -> Self {
+        let [kind, plural, singular] = names;
+        Self {
+            group,
+            kind,
+            plural,
+            singular,
+            short_names: &[],
+            categories: &["kcp"],
+            scope: Scope::Cluster,
+            versions: Vec::new(),
+            schema_revision: None,
+        }
+    }
+}
+
 /// A version of a resource.
 #[derive(Clone, Debug)]
 pub struct Version {

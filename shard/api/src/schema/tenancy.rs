@@ -7,7 +7,7 @@ use super::fragments::{
     PATH_PATTERN, WORKSPACE_NAME_PATTERN, conditions, initializers, kind, label_selector, phase, terminators,
     type_reference,
 };
-use super::{Column, ResourceDefinition, Scope, Version, authentication};
+use super::{Column, ResourceDefinition, Version, authentication};
 
 pub(super) fn resources() -> Vec<ResourceDefinition> {
     vec![
@@ -35,17 +35,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
 }
 
 fn resource(kind: &'static str, plural: &'static str, singular: &'static str) -> ResourceDefinition {
-    ResourceDefinition {
-        group: "tenancy.kcp.io",
-        kind,
-        plural,
-        singular,
-        short_names: &[],
-        categories: &["kcp"],
-        scope: Scope::Cluster,
-        versions: Vec::new(),
-        schema_revision: None,
-    }
+    ResourceDefinition::cluster_scoped("tenancy.kcp.io", [kind, plural, singular])
 }
 
 fn object_name() -> Schema {

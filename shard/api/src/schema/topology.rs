@@ -2,7 +2,7 @@
 
 use super::build::{Schema, atomic_list, integer, list, map_of, object, string};
 use super::fragments::{conditions, kind, label_selector};
-use super::{Column, ResourceDefinition, Scope, Version};
+use super::{Column, ResourceDefinition, Version};
 
 const LABEL_VALUE_PATTERN: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 const KEY_MESSAGE: &str = r#"Label key prefixes are optional and limited to 253 characters. They should match "^[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?$". Names are limited to 63 characters and should match "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$". "/" is used as separator."#;
@@ -11,15 +11,9 @@ const OPERATOR_MESSAGE: &str = "There should be at least one value for In and No
 
 pub(super) fn resources() -> Vec<ResourceDefinition> {
     let resource = |kind, plural, singular, version| ResourceDefinition {
-        group: "topology.kcp.io",
-        kind,
-        plural,
-        singular,
-        short_names: &[],
-        categories: &["kcp"],
-        scope: Scope::Cluster,
         versions: vec![version],
         schema_revision: Some("v240903-d6797056a"),
+        ..ResourceDefinition::cluster_scoped("topology.kcp.io", [kind, plural, singular])
     };
     vec![
         resource("Partition", "partitions", "partition", partition()),
