@@ -1,7 +1,7 @@
 //! Admission of APIBindings: sets the label of the export and the finalizer, and checks the permission to bind.
 
 use fairlead_api::{finalizer, label};
-use fairlead_apiserver::{Action, AdmissionRequest};
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::Status;
 use serde_json::{Value, json};
 
@@ -69,21 +69,11 @@ impl ShardAdmission {
             )
         };
         let Some(cluster) = self.export_cluster(write, object)? else { return Err(refused()) };
-        let bind = Action::Resource {
-            verb: "bind",
-            group: "apis.kcp.io",
-            version: "v1alpha2",
-            resource: "apiexports",
-            subresource: None,
-            namespace: None,
-            name: Some(export),
-        };
         // The export may have appeared after the mutation.
         if !has_label(object, &cluster, export) {
             return Err(refused());
         }
-        let permitted = self.authorizer()?.permits_deep(write.user, &cluster, &bind).await;
-        if permitted { Ok(()) } else { Err(refused()) }
+        if self.permits_bind(write.user, &cluster, export).await? { Ok(()) } else { Err(refused()) }
     }
 
     /// The logical cluster of the export that a binding refers to; an empty path means the logical cluster of the binding. `None` if

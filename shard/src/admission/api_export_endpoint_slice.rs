@@ -1,6 +1,6 @@
 //! Admission of APIExportEndpointSlices: checks the permission to bind the export.
 
-use fairlead_apiserver::{Action, AdmissionRequest};
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::Status;
 use serde_json::Value;
 
@@ -33,16 +33,6 @@ impl ShardAdmission {
             path => self.exports.find(path, export)?.map(|export| export.cluster.clone()),
         };
         let Some(cluster): Option<Box<str>> = cluster else { return Err(refused()) };
-        let bind = Action::Resource {
-            verb: "bind",
-            group: "apis.kcp.io",
-            version: "v1alpha2",
-            resource: "apiexports",
-            subresource: None,
-            namespace: None,
-            name: Some(export),
-        };
-        let is_permitted = self.authorizer()?.permits_deep(write.user, &cluster, &bind).await;
-        if is_permitted { Ok(()) } else { Err(refused()) }
+        if self.permits_bind(write.user, &cluster, export).await? { Ok(()) } else { Err(refused()) }
     }
 }

@@ -29,7 +29,8 @@ use async_trait::async_trait;
 use fairlead_api::{annotation, group};
 use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
 use fairlead_apiserver::resource::Verb;
-use fairlead_apiserver::{Admission, AdmissionRequest, DynamicAdmission};
+use fairlead_apiserver::{Action, Admission, AdmissionRequest, DynamicAdmission};
+use fairlead_authn::UserInfo;
 use fairlead_process::{GroupResource, Status, StatusCause};
 use fairlead_schema::FieldError;
 use fairlead_store::Mutation;
@@ -84,6 +85,20 @@ impl ShardAdmission {
         }));
         // The authorizer is set once, at start.
         let _ = self.authorizer.set(authorizer);
+    }
+
+    /// Whether a user may bind an export of a logical cluster.
+    async fn permits_bind(&self, user: &UserInfo, cluster: &str, export: &str) -> Result<bool, Status> {
+        let bind = Action::Resource {
+            verb: "bind",
+            group: "apis.kcp.io",
+            version: "v1alpha2",
+            resource: "apiexports",
+            subresource: None,
+            namespace: None,
+            name: Some(export),
+        };
+        Ok(self.authorizer()?.permits_deep(user, cluster, &bind).await)
     }
 
     fn authorizer(&self) -> Result<&Authorizer, Status> {

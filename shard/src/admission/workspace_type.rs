@@ -1,6 +1,6 @@
 //! Admission of WorkspaceTypes: reserved names, complete references, and the permission to bind default exports.
 
-use fairlead_apiserver::{Action, AdmissionRequest};
+use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::Status;
 use serde_json::Value;
 
@@ -35,22 +35,13 @@ impl ShardAdmission {
         for binding in bindings(object).iter().filter(|binding| !before.contains(binding)) {
             let export = binding["export"].as_str().unwrap_or_default();
             let path = binding["path"].as_str().filter(|path| !path.is_empty());
-            let bind = Action::Resource {
-                verb: "bind",
-                group: "apis.kcp.io",
-                version: "v1alpha2",
-                resource: "apiexports",
-                subresource: None,
-                namespace: None,
-                name: Some(export),
-            };
             // The export need not exist yet.
             let cluster = match path {
                 None => Some(write.scope.as_str().into()),
                 Some(path) => self.exports.workspace(path),
             };
             let is_permitted = match cluster {
-                Some(cluster) => self.authorizer()?.permits_deep(write.user, &cluster, &bind).await,
+                Some(cluster) => self.permits_bind(write.user, &cluster, export).await?,
                 None => false,
             };
             if !is_permitted {
