@@ -5,6 +5,7 @@ mod command_line;
 mod delivery;
 mod fsync;
 mod gets;
+mod kcp;
 mod latency;
 mod proc;
 mod report;

@@ -20,8 +20,7 @@ async fn main() -> ExitCode {
     let Cli { arguments } = Cli::parse();
     raise_file_limit();
     let (directory, scale) = (arguments.directory("bench-apiserver"), arguments.scale());
-    let kcp =
-        std::env::var_os("KCP").filter(|path| !path.is_empty()).map(|path| ServerKind::Kcp(path.into()));
+    let kcp = ServerKind::kcp_from_environment();
     let mut table = GoalTable::default();
     let mut is_complete = true;
     for &measurement in arguments.measurements() {

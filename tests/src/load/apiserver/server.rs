@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use fairlead_client::{Client, Endpoint};
 
+use super::super::kcp::{Kcp, KcpUser};
 use super::super::{LoadError, ObservedProcess, Sample, Target};
-use crate::harness::{HarnessError, Process, Program, Shard, ShardSettings, free_port, ready};
+use crate::harness::{HarnessError, Process, Shard, ShardSettings};
 
 /// The program that is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) struct Server {
 
 enum Running {
     Shard(Box<Shard>),
-    Kcp(Box<Process>),
+    Kcp(Box<Kcp>),
 }
 
 /// Used resources between two samples.
@@ -41,6 +42,11 @@ pub(super) struct Usage {
 pub(super) const ROOT: &str = "/clusters/root";
 
 impl Kind {
+    /// The kcp that the environment variable `KCP` names.
+    pub fn kcp_from_environment() -> Option<Self> {
+        std::env::var_os("KCP").filter(|path| !path.is_empty()).map(|path| Self::Kcp(path.into()))
+    }
+
     /// The name in messages and of folders.
     pub fn name(&self) -> &'static str {
         match self {
@@ -82,29 +88,10 @@ impl Server {
         Ok(Self { process: Running::Shard(Box::new(shard)), target })
     }
 
-    /// The server with kcp's embedded etcd, on the loopback interface.
     async fn start_kcp(program: &Path, folder: &Path) -> Result<Self, LoadError> {
-        let [port, client, peer] = [free_port()?, free_port()?, free_port()?];
-        let program = Program::at(program.to_owned(), "kcp", folder).args([
-            "start".to_owned(),
-            format!("--root-directory={}", folder.join("root").display()),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={port}"),
-            format!("--embedded-etcd-client-port={client}"),
-            format!("--embedded-etcd-peer-port={peer}"),
-        ]);
-        let mut process = program.start()?;
-        let kubeconfig = folder.join("root/admin.kubeconfig");
-        let observed = observed("kcp", &process);
-        let connect = || Target::from_kubeconfig(&kubeconfig, Some("shard-base"), vec![observed.clone()]);
-        process
-            .until(|| async {
-                let target = connect().map_err(|error| error.to_string())?.without_prefix();
-                ready(&target.connection()).await.map_err(|error| error.to_string())
-            })
-            .await?;
-        let target = connect()?.without_prefix();
-        Ok(Self { process: Running::Kcp(Box::new(process)), target })
+        let kcp = Kcp::start(program, folder).await?;
+        let target = kcp.target(KcpUser::ShardAdmin)?;
+        Ok(Self { process: Running::Kcp(Box::new(kcp)), target })
     }
 
     /// Ends the process and starts it again with its data, because processes do not return all freed memory.
@@ -112,7 +99,7 @@ impl Server {
         let client = self.client("");
         let process = match &mut self.process {
             Running::Shard(shard) => &mut shard.process,
-            Running::Kcp(process) => process,
+            Running::Kcp(kcp) => &mut kcp.process,
         };
         process.terminate().await?;
         process.restart().await?;
