@@ -49,6 +49,11 @@ impl Figure {
         Self { conditions: conditions.into(), ..self }
     }
 
+    /// The measured quantity.
+    pub(super) fn quantity(&self) -> &str {
+        &self.quantity
+    }
+
     fn shown(&self) -> String {
         match &self.value {
             Ok(value) => amount(*value, self.unit),
@@ -71,6 +76,16 @@ impl Figure {
             (Ok(_), Goal::AtMost(_) | Goal::AtLeast(_)) => "missed",
             (Err(_), _) | (_, Goal::None) => "-",
         }
+    }
+}
+
+/// The value of another server and its conditions, with the reason where there is no value.
+fn beside(other: Option<&Figure>) -> (String, String) {
+    let absent = "-".to_owned();
+    let Some(figure) = other else { return (absent, String::new()) };
+    match &figure.value {
+        Ok(_) => (figure.shown(), figure.conditions.clone()),
+        Err(reason) => (absent, reason.clone()),
     }
 }
 
@@ -117,10 +132,16 @@ impl fmt::Display for GoalTable {
         let rows = self.rows.iter().map(|(figure, other)| {
             let mut cells =
                 vec![figure.quantity.clone(), figure.shown(), figure.goal(), figure.mark().to_owned()];
+            let mut conditions = figure.conditions.clone();
             if self.has_other {
-                cells.push(other.as_ref().map_or_else(|| "-".to_owned(), Figure::shown));
+                let (value, note) = beside(other.as_ref());
+                cells.push(value);
+                if !note.is_empty() && note != conditions {
+                    let separator = if conditions.is_empty() { "" } else { "; " };
+                    conditions = format!("{conditions}{separator}kcp: {note}");
+                }
             }
-            cells.push(figure.conditions.clone());
+            cells.push(conditions);
             cells
         });
         let mut lines = vec![heading.into_iter().map(str::to_owned).collect::<Vec<_>>()];
@@ -156,7 +177,11 @@ mod tests {
             Figure::absent("CPU per apply", "not served"),
             Figure::new("p99", 1.234, "ms"),
         ];
-        let other = vec![Figure::new("creations", 905.0, "/s")];
+        let other = vec![
+            Figure::new("creations", 905.0, "/s").conditions("400 B"),
+            Figure::new("CPU per get", 100.0, "µs").conditions("400 B"),
+            Figure::absent("p99", "one shard"),
+        ];
         let mut table = GoalTable::default();
         table.extend(ours, Some(other));
         assert!(table.has_missed());
@@ -165,11 +190,12 @@ mod tests {
         assert_eq!(lines.len(), 7);
         assert!(lines.iter().all(|line| line.chars().count() == lines[0].chars().count()), "{text}");
         let cells = |line: usize| lines[line].split('|').map(str::trim).collect::<Vec<_>>();
-        assert_eq!(cells(2), ["", "CPU per get", "25.0 µs", "≤ 25.0 µs", "met", "-", "400 B", ""]);
+        assert_eq!(cells(2), ["", "CPU per get", "25.0 µs", "≤ 25.0 µs", "met", "100 µs", "400 B", ""]);
         assert_eq!(cells(3)[1..6], ["creations", "7999 /s", "≥ 8000 /s", "missed", "905 /s"]);
+        assert_eq!(cells(3)[6], "kcp: 400 B");
         assert_eq!(cells(4)[2..5], ["2.00×", "≤ 2.00×", "met"]);
         assert_eq!(cells(5)[1..5], ["CPU per apply", "not served", "-", "-"]);
-        assert_eq!(cells(6)[2..5], ["1.23 ms", "-", "-"]);
+        assert_eq!(cells(6)[2..7], ["1.23 ms", "-", "-", "-", "kcp: one shard"]);
         let mut alone = GoalTable::default();
         alone.extend(vec![Figure::new("p99", 1.0, "ms")], None);
         assert!(!alone.to_string().contains("kcp") && !alone.has_missed());
