@@ -30,7 +30,8 @@ bench-apiserver: build
 	cargo build --profile dist -p fairlead-shard --bins
 	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-apiserver --dir target/bench-apiserver $(ARGS)
 
-## Measure shared APIs beside their goals, with a shipped gateway, cache server and two shards; needs an idle machine.
+## Measure shared APIs beside their goals, with a shipped gateway, cache server and two shards, and beside a Go kcp (smaller amounts)
+## if KCP names its program; needs an idle machine.
 ## ARGS='--only bind,list' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
 bench-sharing: build
 	cargo build --profile dist -p fairlead-shard -p fairlead-gateway -p fairlead-cache --bins

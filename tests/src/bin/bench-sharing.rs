@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use fairlead_tests::load::{
-    Figure, GoalArguments, GoalTable, SharingMeasurement, measure_sharing, raise_file_limit,
+    GoalArguments, GoalTable, ServerKind, SharingMeasurement, measure_sharing, raise_file_limit,
 };
 
-/// Measures APIs that one workspace publishes and many others bind, in an installation of two shards.
+/// Measures APIs that one workspace publishes and many others bind, in an installation of two shards. Where `$KCP` names a kcp
+/// program, the same is measured with it, with smaller amounts.
 #[derive(Parser)]
 #[command(name = "bench-sharing")]
 struct Cli {
@@ -21,8 +22,9 @@ async fn main() -> ExitCode {
     raise_file_limit();
     let directory = arguments.directory("bench-sharing");
     let mut table = GoalTable::default();
-    let mut report = |figures: Vec<Figure>| table.extend(figures, None);
-    let outcome = measure_sharing(arguments.measurements(), &directory, arguments.scale(), &mut report).await;
+    let kcp = ServerKind::kcp_from_environment();
+    let (measurements, scale) = (arguments.measurements(), arguments.scale());
+    let outcome = measure_sharing(measurements, kcp.as_ref(), &directory, scale, &mut table).await;
     print!("{table}");
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

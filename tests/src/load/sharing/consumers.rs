@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fairlead_client::Client;
+use fairlead_client::{Client, ClientError};
 use serde_json::{Value, json};
 
 use super::super::run::{Until, body, closed_loop, post, retried};
@@ -13,8 +13,6 @@ use super::site::Site;
 
 const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 const ROOT: &str = "/clusters/root";
-/// The pause between two attempts to create an object of a kind that is not served yet.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// Creates universal workspaces `<prefix>-<number>` below root on a shard; returns the paths of their logical clusters, in the order
 /// of their numbers, when all are ready.
@@ -25,16 +23,16 @@ pub(super) async fn workspaces(
     count: usize,
 ) -> Result<Vec<String>, LoadError> {
     let clients = (0..4).map(|_| site.user(ROOT)).collect::<Result<Vec<_>, _>>()?;
-    closed_loop(&clients, 16, Until::Count(count), move |client, number| async move {
+    let mut spec = json!({ "type": { "name": "universal", "path": "root" } });
+    if site.shards().len() > 1 {
+        spec["location"] = json!({ "selector": { "matchLabels": { "name": shard } } });
+    }
+    closed_loop(&clients, 16, Until::Count(count), move |client, number| {
         let object = body(&json!({
             "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
-            "metadata": { "name": format!("{prefix}-{number}") },
-            "spec": {
-                "type": { "name": "universal", "path": "root" },
-                "location": { "selector": { "matchLabels": { "name": shard } } },
-            },
+            "metadata": { "name": format!("{prefix}-{number}") }, "spec": spec,
         }));
-        retried(|| post(&client, WORKSPACES, object.clone())).await
+        async move { retried(|| post(&client, WORKSPACES, object.clone())).await }
     })
     .await?;
     let mut ready = BTreeMap::new();
@@ -66,6 +64,7 @@ pub(super) async fn bind(
 ) -> Result<Latencies, LoadError> {
     let clients = (0..workers).map(|_| site.user("")).collect::<Result<Vec<_>, _>>()?;
     let binding = published.binding();
+    let attempts = Attempts::at(site);
     let consumers: std::sync::Arc<[String]> = consumers.into();
     let outcome = closed_loop(&clients, workers, Until::Count(consumers.len()), {
         let consumers = consumers.clone();
@@ -74,23 +73,42 @@ pub(super) async fn bind(
             async move {
                 let client = client.with_prefix(&consumers[number]);
                 post(&client, BINDINGS, binding).await?;
-                until_created(&client, &body(&object(0, "first", 100))).await
+                attempts.create(&client, &body(&object(0, "first", 100))).await
             }
         }
     });
     Ok(outcome.await?.latencies)
 }
 
-/// Creates an object of the first kind as soon as the kind is served.
-async fn until_created(client: &Client, object: &bytes::Bytes) -> Result<(), LoadError> {
-    const LONGEST: Duration = Duration::from_secs(60);
-    let begin = Instant::now();
-    loop {
-        match post(client, &collection(0), object.clone()).await {
-            Err(error) if error.is_not_found() && begin.elapsed() < LONGEST => {
-                tokio::time::sleep(PAUSE).await;
+/// Attempts to create an object of a kind that is not served yet.
+#[derive(Clone, Copy)]
+struct Attempts {
+    /// The pause between two of them.
+    pause: Duration,
+    /// Whether a response means that the kind is not served yet.
+    is_early: fn(&ClientError) -> bool,
+}
+
+impl Attempts {
+    fn at(site: &Site) -> Self {
+        match site.kcp() {
+            None => Self { pause: Duration::from_millis(2), is_early: ClientError::is_not_found },
+            // It takes seconds, so that more attempts would be load without a better figure. Its responses vary.
+            Some(_) => Self { pause: Duration::from_millis(20), is_early: |error| error.code().is_some() },
+        }
+    }
+
+    /// Creates an object of the first kind as soon as the kind is served.
+    async fn create(self, client: &Client, object: &bytes::Bytes) -> Result<(), LoadError> {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let begin = Instant::now();
+        loop {
+            match post(client, &collection(0), object.clone()).await {
+                Err(error) if (self.is_early)(&error) && begin.elapsed() < LONGEST => {
+                    tokio::time::sleep(self.pause).await;
+                }
+                outcome => return Ok(outcome?),
             }
-            outcome => return Ok(outcome?),
         }
     }
 }

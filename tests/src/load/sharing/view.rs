@@ -11,8 +11,9 @@ use super::super::run::{Size, Until, body, closed_loop, drain, millis, paced, po
 use super::super::watches::open_watches;
 use super::super::{Latencies, LoadError, Target};
 use super::binding::Shared;
+use super::cpu::CpuMeter;
 use super::published::{KINDS, collection, object};
-use super::site::{FAR, NEAR, Site};
+use super::site::{NEAR, Site};
 
 /// The bytes of a field of the listed objects.
 const FIELD: usize = 1_000;
@@ -21,7 +22,7 @@ const FIELD: usize = 1_000;
 pub(super) async fn delivery(site: &Site, shared: &Shared, size: Size) -> Result<Vec<Figure>, LoadError> {
     const RATE: u32 = 100;
     const KIND: usize = 1;
-    let count = size.of(50, 2_000, 3_000);
+    let count = site.amount(size, [50, 2_000, 3_000], [50, 1_000, 1_000]);
     let view = view(site, shared).await?;
     let watches = open_watches(&view, &collection(KIND), 1, 1).await?;
     let (sender, mut arrivals) = mpsc::unbounded_channel();
@@ -73,7 +74,8 @@ pub(super) async fn delivery(site: &Site, shared: &Shared, size: Size) -> Result
     }
     followers.iter().for_each(tokio::task::JoinHandle::abort);
     let conditions = format!(
-        "{count} creates at {RATE}/s through the gateway, in {} workspaces; after the request {}, after the response {}",
+        "{count} creates at {RATE}/s {}, in {} workspaces; after the request {}, after the response {}",
+        site.entry(),
         shared.near.len(),
         after_request.summary(),
         after_response.summary(),
@@ -88,7 +90,7 @@ pub(super) async fn delivery(site: &Site, shared: &Shared, size: Size) -> Result
 pub(super) async fn list(site: &Site, shared: &Shared, size: Size) -> Result<Vec<Figure>, LoadError> {
     const LISTS: usize = 5;
     const KIND: usize = 2;
-    let count = size.of(200, 20_000, 100_000);
+    let count = site.amount(size, [200, 20_000, 100_000], [200, 2_000, 2_000]);
     let clients = (0..4).map(|_| site.direct(NEAR, "")).collect::<Result<Vec<_>, _>>()?;
     let consumers: Arc<[String]> = shared.near.as_slice().into();
     closed_loop(&clients, 32, Until::Count(count), move |client, number| {
@@ -107,11 +109,11 @@ pub(super) async fn list(site: &Site, shared: &Shared, size: Size) -> Result<Vec
     let (mut view_cpu, mut direct_cpu) = (Duration::ZERO, Duration::ZERO);
     let (mut view_bytes, mut direct_bytes) = (0, 0);
     for round in 0..=LISTS {
-        let begin = site.thread_time(NEAR)?;
+        let begin = site.shard().thread_time()?;
         direct_bytes = drain(&direct, &by_identity).await?;
-        let between = site.thread_time(NEAR)?;
+        let between = site.shard().thread_time()?;
         view_bytes = drain(&through_view, &collection(KIND)).await?;
-        let end = site.thread_time(NEAR)?;
+        let end = site.shard().thread_time()?;
         if round > 0 {
             direct_cpu += between.saturating_sub(begin);
             view_cpu += end.saturating_sub(between);
@@ -142,30 +144,25 @@ pub(super) async fn idle(site: &Site, shared: &Shared, size: Size) -> Result<Vec
     }
     // Work after the last writes, such as a checkpoint of the store, is not idle.
     tokio::time::sleep(duration / 4).await;
-    let processes = [NEAR, FAR, "cache", "gateway"];
-    let sample = || processes.iter().map(|name| site.thread_time(name)).collect::<Result<Vec<_>, _>>();
-    let before = sample()?;
+    let mut cpu = CpuMeter::new(site.processes());
+    cpu.begin()?;
     tokio::time::sleep(duration).await;
-    let after = sample()?;
-    let shares: Vec<f64> = before
-        .iter()
-        .zip(&after)
-        .map(|(before, after)| after.saturating_sub(*before).as_secs_f64() / duration.as_secs_f64() * 100.0)
-        .collect();
-    let others = processes.iter().zip(&shares).skip(1).map(|(name, share)| format!("{name} {share:.3} %"));
+    cpu.end()?;
+    let shares: Vec<_> = cpu.shares().map(|(name, share)| format!("{name} {share:.3} %")).collect();
     let conditions = format!(
         "{} bindings, {} watches, {} s; {}",
         shared.near.len(),
         open.len(),
         duration.as_secs(),
-        others.collect::<Vec<_>>().join(", ")
+        shares.join(", ")
     );
-    let figure = Figure::new("idle: CPU of the shard", shares[0], "%");
+    let observed = cpu.shares().next().map_or(f64::NAN, |(_, share)| share);
+    let figure = Figure::new("idle: CPU of the shard", observed, "%");
     Ok(vec![figure.at_most(0.1).conditions(conditions)])
 }
 
 /// The view of the shard of the provider over all logical clusters.
 async fn view(site: &Site, shared: &Shared) -> Result<Target, LoadError> {
-    let url = shared.published.endpoint(&site.url(NEAR)).await?;
+    let url = shared.published.endpoint(&site.url(NEAR)?).await?;
     site.view(&url, "/clusters/*")
 }
