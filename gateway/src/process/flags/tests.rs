@@ -224,7 +224,7 @@ fn a_file_takes_the_place_of_all_flags() {
     }
     for (flag, shown) in [
         ("--help", "--config <FILE>"),
-        ("--help", "older ones are accepted and mean VersionTLS12"),
+        ("--help", "older ones mean VersionTLS12"),
         ("--help", "where index.snapshot is kept"),
         ("--version", env!("CARGO_PKG_VERSION")),
     ] {
