@@ -341,7 +341,7 @@ async fn a_new_schema_needs_no_decision_about_names_if_it_keeps_them() {
     let published = shard.exports.find("provider", "things").unwrap().unwrap();
     let second = PublishedSchema { uid: "second".into(), ..published.schemas[0].clone() };
     let with = |schemas: &[&PublishedSchema]| PublishedExport {
-        schemas: schemas.iter().map(|schema| PublishedSchema::clone(schema)).collect(),
+        schemas: schemas.iter().copied().cloned().collect(),
         ..(*published).clone()
     };
     let mut other_kind = second.clone();

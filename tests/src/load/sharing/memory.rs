@@ -55,13 +55,13 @@ pub(super) async fn binding(site: &Site, size: Size) -> Result<Vec<Figure>, Load
 }
 
 /// The memory after a load.
-struct Kept {
+struct MemoryUse {
     resident: u64,
     /// The live heap of a Go process.
     heap: Option<u64>,
 }
 
-impl Kept {
+impl MemoryUse {
     /// The bytes that are compared.
     fn bytes(&self) -> u64 {
         self.heap.unwrap_or(self.resident)
@@ -74,11 +74,11 @@ impl Kept {
 }
 
 /// The least of several samples beside small requests, because the allocator gives memory back only while its threads work.
-async fn kept_memory(site: &Site, workspace: &str) -> Result<Kept, LoadError> {
+async fn kept_memory(site: &Site, workspace: &str) -> Result<MemoryUse, LoadError> {
     settle().await;
     let clients = (0..4).map(|_| site.direct(NEAR, workspace)).collect::<Result<Vec<_>, _>>()?;
     let rounds = if site.kcp().is_some() { 4 } else { 20 };
-    let mut kept = Kept { resident: u64::MAX, heap: None };
+    let mut kept = MemoryUse { resident: u64::MAX, heap: None };
     for _ in 0..rounds {
         closed_loop(&clients, 8, Until::Count(200), |client, _| async move {
             Ok(client.get("/api/v1/namespaces").await.map(drop)?)
