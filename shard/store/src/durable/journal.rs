@@ -92,11 +92,12 @@ const DELETED: u32 = u32::MAX;
 const GROWTH: u64 = 1 << 20;
 
 impl Journal {
-    /// A journal without records in `file`, whose content has other nonces. The first part of the file is durable.
+    /// A journal with one record without commits in `file`, whose content has other nonces. The first part of the file is durable. The
+    /// record distinguishes the file from one that was exchanged or zeroed.
     pub(super) fn start(file: Box<dyn StorageBackend>, nonce: u64) -> io::Result<Self> {
         let mut journal = Self::at_begin(file, nonce)?;
         journal.grow(GROWTH)?;
-        journal.file.sync_data()?;
+        journal.append(Revision(0), &[])?;
         Ok(journal)
     }
 
@@ -105,15 +106,18 @@ impl Journal {
         Ok(Self { file, nonce, sequence: 0, offset: 0, written, buffer: Vec::new() })
     }
 
-    /// The journal of an earlier process in `file`, and the groups in it.
+    /// The journal of an earlier process in `file`, and the groups in it. After a checkpoint it has no record until the next commit, and
+    /// begins with one of the journal before, whose nonce is `previous`; `None` for a store file that does not say it.
     pub(super) fn recover(
         file: Box<dyn StorageBackend>,
         nonce: u64,
+        previous: Option<u64>,
     ) -> Result<(Self, Vec<JournaledGroup>), JournalError> {
         let mut journal = Self::at_begin(file, nonce)?;
         let mut groups = Vec::new();
         while let Some(record) = journal.read(journal.offset)? {
-            groups.push(decode(&record).ok_or(JournalError::Damaged("a record is malformed"))?);
+            let group = decode(&record).ok_or(JournalError::Damaged("a record is malformed"))?;
+            groups.extend(Some(group).filter(|group| !group.commits.is_empty()));
             journal.advance(HEADER_BYTES + record.len());
         }
         if journal.is_truncated() {
@@ -122,8 +126,15 @@ impl Journal {
         if journal.has_later_record()? {
             return Err(JournalError::Damaged("a record is damaged"));
         }
+        let first = journal.any_header(0)?.map(|header| header.nonce);
+        let is_own = first == Some(nonce) || previous.is_none() || (first.is_some() && first == previous);
+        if !is_own {
+            return Err(JournalError::Damaged("it is of another store or of another time"));
+        }
         if journal.header(journal.offset)?.is_some_and(|header| header.sequence == journal.sequence) {
-            tracing::warn!("the last record of the journal is incomplete, so it was never acknowledged");
+            tracing::warn!(
+                "the last record of the journal is incomplete and left out; it was never acknowledged, unless the file was changed later"
+            );
         }
         Ok((journal, groups))
     }
@@ -156,6 +167,10 @@ impl Journal {
     /// Starts again at the beginning: the store file has everything and names the journal `nonce`.
     pub(super) fn restart(&mut self, nonce: u64) {
         (self.nonce, self.sequence, self.offset) = (nonce, 0, 0);
+    }
+
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce
     }
 
     /// The size of the records, in bytes.
@@ -195,12 +210,17 @@ impl Journal {
 
     /// The header at `offset`, if it is one of this journal.
     fn header(&self, offset: u64) -> io::Result<Option<Header>> {
+        Ok(self.any_header(offset)?.filter(|header| header.nonce == self.nonce))
+    }
+
+    /// The header at `offset`, if it is one of any journal.
+    fn any_header(&self, offset: u64) -> io::Result<Option<Header>> {
         if offset + HEADER_BYTES as u64 > self.written {
             return Ok(None);
         }
         let mut bytes = [0; HEADER_BYTES];
         self.file.read(offset, &mut bytes)?;
-        Ok(Header::parse(&bytes).filter(|header| header.nonce == self.nonce))
+        Ok(Header::parse(&bytes))
     }
 
     /// Whether there is a header with a higher sequence number than the next one, so that the next one was complete once.
@@ -380,7 +400,7 @@ mod tests {
 
         fn recover(&self) -> Result<Vec<u64>, String> {
             let (_, groups) =
-                Journal::recover(Box::new(self.clone()), NONCE).map_err(|error| error.to_string())?;
+                Journal::recover(Box::new(self.clone()), NONCE, None).map_err(|error| error.to_string())?;
             let commits = groups.iter().flat_map(|group| &group.commits);
             Ok(commits.map(|commit| commit.revision.0).collect())
         }
@@ -411,7 +431,7 @@ mod tests {
         journal.append(Revision(3), &[commit(5, 10), commit(6, 0)]).unwrap();
         journal.append(Revision(4), &[commit(7, 3 * GROWTH as usize)]).unwrap();
 
-        let (mut journal, groups) = Journal::recover(Box::new(file.clone()), NONCE).unwrap();
+        let (mut journal, groups) = Journal::recover(Box::new(file.clone()), NONCE, None).unwrap();
         assert_eq!(groups.iter().map(|group| group.compacted.0).collect::<Vec<_>>(), [3, 4]);
         let mutations = &groups[0].commits[0].mutations;
         assert_eq!(
@@ -431,9 +451,9 @@ mod tests {
         }
         journal.restart(NONCE + 1);
         journal.append(Revision(0), &[commit(6, 100)]).unwrap();
-        let (_, groups) = Journal::recover(Box::new(file.clone()), NONCE + 1).unwrap();
+        let (_, groups) = Journal::recover(Box::new(file.clone()), NONCE + 1, None).unwrap();
         assert_eq!(groups.len(), 1);
-        assert_eq!(Journal::recover(Box::new(file), NONCE + 2).unwrap().1.len(), 0);
+        assert_eq!(Journal::recover(Box::new(file), NONCE + 2, None).unwrap().1.len(), 0);
     }
 
     #[test]
@@ -446,7 +466,7 @@ mod tests {
             let last = journal.bytes();
             journal.append(Revision(0), &[commit(2, 1_000)]).unwrap();
             file.write(last + sector * SECTOR, &[0; SECTOR as usize]).unwrap();
-            let (mut journal, groups) = Journal::recover(Box::new(file.clone()), NONCE).unwrap();
+            let (mut journal, groups) = Journal::recover(Box::new(file.clone()), NONCE, None).unwrap();
             assert_eq!(groups.len(), 1, "sector {sector}");
             journal.append(Revision(0), &[commit(2, 1)]).unwrap();
             assert_eq!(file.recover().unwrap(), [1, 2], "sector {sector}");
@@ -480,7 +500,7 @@ mod tests {
         }
         file.write(GROWTH, &[0; 700]).unwrap();
         assert_eq!(file.recover().unwrap(), [1]);
-        let mut journal = Journal::recover(Box::new(file.clone()), NONCE).unwrap().0;
+        let mut journal = Journal::recover(Box::new(file.clone()), NONCE, None).unwrap().0;
         journal.append(Revision(0), &[commit(2, GROWTH as usize)]).unwrap();
         assert_eq!(file.recover().unwrap(), [1, 2]);
     }

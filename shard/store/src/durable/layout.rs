@@ -5,7 +5,7 @@
 //! | `current` | key → created, modified, value: every key that exists |
 //! | `history` | (key, superseding revision) → created, modified, value: the value that this revision replaced or deleted |
 //! | `log` | (revision, index) → kind, key: the events of every revision |
-//! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed |
+//! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed; `previous_journal`: the nonce of the records that are in the journal's file until the first of them |
 //!
 //! A value is stored once: in `current`, and from the revision that supersedes it on in `history`. The record that
 //! event (r, i) made is the one with `modified == r` (in `current`, or the first history row of its key behind r); the
@@ -48,6 +48,7 @@ pub(super) mod meta {
     pub(in super::super) const REVISION: &str = "revision";
     pub(in super::super) const COMPACTED: &str = "compacted";
     pub(in super::super) const JOURNAL: &str = "journal";
+    pub(in super::super) const PREVIOUS_JOURNAL: &str = "previous_journal";
 
     /// The value of `journal` in a file that was closed.
     pub(in super::super) const NO_JOURNAL: u64 = 0;

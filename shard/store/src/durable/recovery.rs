@@ -23,12 +23,12 @@ pub(super) enum RecoveryError {
 ///
 /// The transaction is not durable: the journal stays until the next checkpoint.
 pub(super) fn recover(database: &Database, file: &dyn JournalFile) -> Result<Option<Journal>, RecoveryError> {
-    let Numbers { revision, mut compacted, nonce } = Numbers::read(database)?;
+    let Numbers { revision, mut compacted, nonce, previous } = Numbers::read(database)?;
     if nonce == meta::NO_JOURNAL {
         return Ok(None);
     }
     let file = file.open().map_err(JournalError::from)?.ok_or(RecoveryError::Missing)?;
-    let (journal, groups) = Journal::recover(file, nonce)?;
+    let (journal, groups) = Journal::recover(file, nonce, previous)?;
 
     let mut transaction = database.begin_write().map_err(redb::Error::from)?;
     transaction.set_durability(Durability::None).map_err(redb::Error::from)?;
@@ -72,6 +72,7 @@ struct Numbers {
     revision: Revision,
     compacted: Revision,
     nonce: u64,
+    previous: Option<u64>,
 }
 
 impl Numbers {
@@ -83,6 +84,8 @@ impl Numbers {
             revision: Revision(read_meta(&table, meta::REVISION)?),
             compacted: Revision(read_meta(&table, meta::COMPACTED)?),
             nonce,
+            // Older programs did not write it.
+            previous: table.get(meta::PREVIOUS_JOURNAL)?.map(|row| row.value()),
         })
     }
 }

@@ -257,6 +257,8 @@ impl Writer {
         transaction.set_quick_repair(true);
         set_meta(&transaction, meta::FORMAT, FORMAT)?;
         set_meta(&transaction, meta::JOURNAL, nonce)?;
+        let previous = self.journal.as_ref().map_or(meta::NO_JOURNAL, Journal::nonce);
+        set_meta(&transaction, meta::PREVIOUS_JOURNAL, previous)?;
         transaction.commit()?;
         self.transactions = 0;
         Ok(())

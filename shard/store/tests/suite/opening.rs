@@ -271,7 +271,7 @@ fn a_store_without_its_journal_is_refused_until_the_journal_is_back() {
     assert!(error.to_string().contains("crashed.redb-journal is missing; restore"), "{error}");
 
     let mut damaged = content.clone();
-    damaged[40] ^= 1;
+    damaged[512 + 40] ^= 1;
     std::fs::write(&journal, &damaged).unwrap();
     let error = open(&path).unwrap_err();
     assert!(matches!(&error, OpenError::Corrupt { path, .. } if *path == journal), "{error}");
@@ -328,6 +328,28 @@ fn the_journal_of_another_time_is_not_replayed() {
     runtime().block_on(async { put(&store, "key-0", "newer").await });
     drop(store);
     assert_eq!(open(&path).unwrap().revision(), Revision(7));
+}
+
+#[test]
+fn a_journal_that_was_exchanged_or_overwritten_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (own, other) = (directory.path().join("own"), directory.path().join("other"));
+    std::fs::create_dir(&own).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    let path = copy_of_open_store(&own, 5);
+    let journal = std::fs::read(journal_of(&path)).unwrap();
+    let foreign = std::fs::read(journal_of(&copy_of_open_store(&other, 5))).unwrap();
+    for (what, content) in [
+        ("another store's", foreign),
+        ("zeros", vec![0; journal.len()]),
+        ("garbage", (0..journal.len()).map(|at| (at * 31 % 251) as u8).collect()),
+    ] {
+        std::fs::write(journal_of(&path), content).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("it is of another store or of another time"), "{what}: {error}");
+    }
+    std::fs::write(journal_of(&path), journal).unwrap();
+    assert_eq!(open(&path).unwrap().revision(), Revision(5));
 }
 
 /// A file of the first format has no row for a journal.
