@@ -40,7 +40,7 @@ pub enum JsonPatchError {
     #[error("the patched object would be nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A `test` operation did not hold: 422.
-    #[error("testing value {path} failed")]
+    #[error("testing value {path} failed: test failed")]
     TestFailed {
         /// The JSON pointer of the test.
         path: String,
