@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_api::{
     Condition, Severity, condition_type, conditions_of, is_condition_true, set_condition, set_summary,
@@ -29,7 +30,7 @@ pub(super) struct BindContext<'a> {
     pub(super) others: &'a [&'a Value],
     /// Names that are in use in the logical cluster, by UID of the definition.
     pub(super) holders: Vec<NameHolder>,
-    pub(super) invalid: Vec<InvalidSchema>,
+    pub(super) obstacles: Obstacles,
 }
 
 /// A CRD or a bound resource of another binding, with its names.
@@ -51,32 +52,49 @@ pub(super) fn bind(old: &Value, context: &BindContext<'_>, now: Timestamp) -> Pl
     let mut state = BindingState::of(old.clone(), now);
     let mut locks = context.locks.clone();
     state.bind(context, &mut locks);
-    Plan { binding: Some(state.finish()), locks, next: ReconcileOutcome::Done }
+    Plan { binding: Some(state.finish()), locks, is_released: false, next: context.obstacles.next() }
 }
 
 /// Binds a bound binding to the present schemas of its export, whose resources it owns already under the same names.
-pub(super) fn follow(
-    old: Value,
-    export: &PublishedExport,
-    invalid: &[InvalidSchema],
-    now: Timestamp,
-) -> Value {
+pub(super) fn follow(old: Value, export: &PublishedExport, obstacles: &Obstacles, now: Timestamp) -> Value {
     let mut state = BindingState::of(old, now);
     if state.record_export(export) {
-        let is_invalid = |schema: &&PublishedSchema| invalid.iter().any(|one| one.uid == schema.uid);
-        record_resources(&mut state.binding, export, export.schemas.iter().filter(|one| !is_invalid(one)));
-        match export.schemas.iter().find(is_invalid) {
-            Some(schema) => state.invalid_schema(export, schema, invalid),
-            None => state.bound(),
+        let can_bind = |schema: &&PublishedSchema| obstacles.allow(schema);
+        record_resources(&mut state.binding, export, export.schemas.iter().filter(can_bind));
+        match export.schemas.iter().find_map(|schema| Some((schema, obstacles.reason(schema)?))) {
+            Some((schema, reason)) => state.invalid_schema(export, schema, reason),
+            None if obstacles.deferred.is_empty() => state.bound(),
+            None => {}
         }
     }
     state.finish()
 }
 
-/// A schema that is no valid CRD.
-pub(super) struct InvalidSchema {
-    pub(super) uid: Box<str>,
-    pub(super) reason: String,
+/// Schemas that a binding cannot be bound to in this commit.
+#[derive(Default)]
+pub(super) struct Obstacles {
+    /// The UIDs of schemas that are no valid CRDs, with the reason.
+    pub(super) invalid: Vec<(Box<str>, String)>,
+    /// The UIDs of schemas whose CRDs would exceed the size of a commit. The next commits bind them.
+    pub(super) deferred: Vec<Box<str>>,
+}
+
+impl Obstacles {
+    fn allow(&self, schema: &PublishedSchema) -> bool {
+        self.reason(schema).is_none() && !self.deferred.contains(&schema.uid)
+    }
+
+    fn reason(&self, schema: &PublishedSchema) -> Option<&str> {
+        self.invalid.iter().find(|(uid, _)| *uid == schema.uid).map(|(_, reason)| &**reason)
+    }
+
+    /// What follows when the schemas without obstacles are bound.
+    pub(super) fn next(&self) -> ReconcileOutcome {
+        match self.deferred.is_empty() {
+            true => ReconcileOutcome::Done,
+            false => ReconcileOutcome::RequeueAfter(Duration::ZERO),
+        }
+    }
 }
 
 struct BindingState {
@@ -171,22 +189,28 @@ impl BindingState {
             locks.0.insert(schema.lock_name(), lock);
         }
         let conflict = |schema: &PublishedSchema| naming_conflict(schema, &context.holders);
-        let is_invalid = |schema: &PublishedSchema| context.invalid.iter().any(|one| one.uid == schema.uid);
-        let unfit = free.iter().position(|schema| conflict(schema).is_some() || is_invalid(schema));
+        let obstacles = &context.obstacles;
+        let is_unfit =
+            |schema: &&PublishedSchema| conflict(schema).is_some() || obstacles.reason(schema).is_some();
+        let unfit = free.iter().position(is_unfit);
         let (fit, unfit) = free.split_at(unfit.unwrap_or(free.len()));
-        record_resources(&mut self.binding, export, fit.iter().copied());
+        let now = fit.iter().copied().filter(|schema| obstacles.allow(schema));
+        record_resources(&mut self.binding, export, now);
         if let Some(schema) = unfit.first() {
-            return match conflict(schema) {
-                Some(conflict) => {
+            return match (conflict(schema), obstacles.reason(schema)) {
+                (Some(conflict), _) => {
                     self.not_bound("NamingConflicts", &format!("Unable to bind APIs: {conflict}"))
                 }
-                None => self.invalid_schema(export, schema, &context.invalid),
+                (None, reason) => self.invalid_schema(export, schema, reason.unwrap_or_default()),
             };
         }
-        if skipped.is_empty() {
+        if skipped.is_empty() && obstacles.deferred.is_empty() {
             return self.bound();
         }
         set_condition(&mut self.conditions, Condition::met(condition_type::API_EXPORT_VALID), self.now);
+        if skipped.is_empty() {
+            return;
+        }
         // As Go prints a map of structs.
         let holders: Vec<String> =
             skipped.iter().map(|(resource, holder)| format!("{resource}:{{{holder}}}")).collect();
@@ -209,19 +233,8 @@ impl BindingState {
         self.binding["status"]["phase"] = "Bound".into();
     }
 
-    fn invalid_schema(
-        &mut self,
-        export: &PublishedExport,
-        schema: &PublishedSchema,
-        invalid: &[InvalidSchema],
-    ) {
-        let reason = invalid.iter().find(|one| one.uid == schema.uid).map(|one| &*one.reason);
-        let message = format!(
-            "APIResourceSchema {}|{} is invalid: {}",
-            export.cluster,
-            schema.name,
-            reason.unwrap_or_default()
-        );
+    fn invalid_schema(&mut self, export: &PublishedExport, schema: &PublishedSchema, reason: &str) {
+        let message = format!("APIResourceSchema {}|{} is invalid: {reason}", export.cluster, schema.name);
         self.not_bound("APIResourceSchemaInvalid", &message);
     }
 

@@ -24,8 +24,8 @@ use fairlead_store::{Mutation, Range};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use self::bind::{BindContext, InvalidSchema, NameHolder, NameOwner, bind, follow};
-use self::unbind::{adopts, unbind};
+use self::bind::{BindContext, NameHolder, NameOwner, Obstacles, bind, follow};
+use self::unbind::{Adoption, adopts, inherited, unbind};
 use super::deletion::{Sweep, commit, visit_resource};
 use crate::bootstrap::with_established_status;
 use crate::bound_conversion::set_rules;
@@ -38,6 +38,9 @@ use crate::names::{
 };
 use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
+
+/// The size of the CRDs in one commit from which on the others wait for the next one. A commit has a limit of 16 MiB, a CRD of 3 MiB.
+const MAX_CREATED_BYTES: usize = 4 << 20;
 
 /// Logical cluster and name of an APIBinding.
 pub(crate) type BindingKey = (Box<str>, Box<str>);
@@ -91,6 +94,8 @@ struct Plan {
     /// The desired binding; `None` removes it.
     binding: Option<Value>,
     locks: ResourceLocks,
+    /// Whether the binding gives up its resources in this commit.
+    is_released: bool,
     next: ReconcileOutcome,
 }
 
@@ -253,15 +258,15 @@ impl Bindings {
     ) -> Result<ReconcileOutcome, Status> {
         let binding = self.objects.tree(own)?;
         let before: Vec<String> = bound_schemas(&binding).map(ToOwned::to_owned).collect();
-        let mut invalid = Vec::new();
-        let needed = self.needed_definitions(export, &before, &mut invalid)?;
-        let new = follow(binding, export, &invalid, Timestamp::now());
+        let mut obstacles = Obstacles::default();
+        let needed = self.needed_definitions(export, &before, &mut obstacles)?;
+        let new = follow(binding, export, &obstacles, Timestamp::now());
         let mut writes = Writes::new(&self.objects, &self.definitions);
         Self::require_definitions(&new, &before, needed, &mut writes)?;
         let resource = writes.resource_of(&new)?;
         writes.replace(&resource, own, new)?;
         let is_written = commit(writes).await?.is_some();
-        Ok(if is_written { ReconcileOutcome::Done } else { ReconcileOutcome::Retry })
+        Ok(if is_written { obstacles.next() } else { ReconcileOutcome::Retry })
     }
 
     async fn decide(&self, scope: &Scope, name: &str) -> Result<ReconcileOutcome, Status> {
@@ -285,10 +290,10 @@ impl Bindings {
                 locks,
                 others: &others,
                 holders: self.name_holders(scope, &others)?,
-                invalid: Vec::new(),
+                obstacles: Obstacles::default(),
             };
             let needed = match &export {
-                Some(export) => self.needed_definitions(export, &before, &mut context.invalid)?,
+                Some(export) => self.needed_definitions(export, &before, &mut context.obstacles)?,
                 None => Vec::new(),
             };
             let plan = bind(binding, &context, Timestamp::now());
@@ -298,9 +303,17 @@ impl Bindings {
             plan
         } else {
             let mut sweep = Sweep::default();
-            self.sweep(scope, binding, &others, &mut sweep).await?;
-            let plan = unbind(binding, locks, &sweep, Timestamp::now());
+            let adoptions = self.sweep(scope, binding, &others, &mut sweep).await?;
+            let plan = unbind(binding, locks, &sweep, &adoptions, Timestamp::now());
             writes.extend(sweep.into_mutations());
+            if plan.is_released {
+                for (stored, heir) in &bindings {
+                    if let Some(new) = inherited(heir, &adoptions) {
+                        let resource = writes.resource_of(heir)?;
+                        writes.replace(&resource, stored, new)?;
+                    }
+                }
+            }
             plan
         };
         let resource = writes.resource_of(binding)?;
@@ -382,15 +395,16 @@ impl Bindings {
         Ok(holders)
     }
 
-    /// The CRDs of an export's schemas. `bound` are the schemas that the binding has, and which therefore are there. Schemas that are no
-    /// valid CRDs are added to `invalid`. Root's own schemas need no CRD.
+    /// The CRDs of an export's schemas. `bound` are the schemas that the binding has, and which therefore are there. Schemas that cannot
+    /// be bound now are added to `obstacles`. Root's own schemas need no CRD.
     fn needed_definitions(
         &self,
         export: &PublishedExport,
         bound: &[String],
-        invalid: &mut Vec<InvalidSchema>,
+        obstacles: &mut Obstacles,
     ) -> Result<Vec<NeededDefinition>, Status> {
         let mut needed = Vec::new();
+        let mut created_bytes = 0;
         let mut add = |schema: &PublishedSchema, requirement| {
             needed.push(NeededDefinition { schema: schema.uid.clone(), requirement });
         };
@@ -402,11 +416,15 @@ impl Bindings {
                 add(schema, Requirement::Exists(fence));
                 continue;
             }
+            if created_bytes >= MAX_CREATED_BYTES {
+                obstacles.deferred.push(schema.uid.clone());
+                continue;
+            }
             let Some(object) = self.exports.schema(&export.cluster, &schema.name)? else { continue };
             let mut definition = match fairlead_api::bound_crd(&object, &export.cluster) {
                 Ok(definition) => definition,
                 Err(error) => {
-                    invalid.push(InvalidSchema { uid: schema.uid.clone(), reason: error.to_string() });
+                    obstacles.invalid.push((schema.uid.clone(), error.to_string()));
                     continue;
                 }
             };
@@ -414,6 +432,7 @@ impl Bindings {
             match CrdSpec::parse_spec(&definition["spec"], &FieldPath::new("spec")) {
                 Ok(_) => {
                     set_rules(&mut definition, conversion.as_deref());
+                    created_bytes += definition.to_string().len();
                     add(schema, Requirement::Create(with_established_status(definition)));
                 }
                 Err(errors) => {
@@ -421,26 +440,27 @@ impl Bindings {
                         .iter()
                         .map(|error| format!("{}: {}", error.path.as_str(), error.message))
                         .collect();
-                    let reason = format!("[{}]", causes.join(" "));
-                    invalid.push(InvalidSchema { uid: schema.uid.clone(), reason });
+                    obstacles.invalid.push((schema.uid.clone(), format!("[{}]", causes.join(" "))));
                 }
             }
         }
         Ok(needed)
     }
 
-    /// Collects the objects of the bound resources, unless another binding adopts them.
+    /// Collects the objects of the bound resources, unless another binding adopts them. Returns the adoptions.
     async fn sweep(
         &self,
         scope: &Scope,
         binding: &Value,
         others: &[&Value],
         sweep: &mut Sweep,
-    ) -> Result<(), Status> {
+    ) -> Result<Vec<Adoption>, Status> {
         let mut candidates = Vec::new();
         for other in others.iter().filter(|other| other["metadata"]["deletionTimestamp"].is_null()) {
-            candidates.extend(self.export_of(scope.as_str(), other)?);
+            let export = self.export_of(scope.as_str(), other)?;
+            candidates.extend(export.map(|export| (name_of(other).unwrap_or_default(), export)));
         }
+        let mut adoptions = Vec::new();
         for bound in bound_resources(binding) {
             let (Some(resource), Some(identity)) = (
                 bound["resource"].as_str(),
@@ -448,7 +468,8 @@ impl Bindings {
             ) else {
                 continue;
             };
-            if candidates.iter().any(|export| adopts(export, bound)) {
+            if let Some((heir, _)) = candidates.iter().find(|(_, export)| adopts(export, bound)) {
+                adoptions.push(Adoption { heir: (*heir).into(), bound: bound.clone() });
                 continue;
             }
             let resource = ResourceName::new(bound["group"].as_str().unwrap_or_default(), resource);
@@ -460,10 +481,10 @@ impl Bindings {
             })
             .await?;
             if sweep.is_truncated() {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(adoptions)
     }
 }
 

@@ -452,6 +452,80 @@ async fn a_second_binding_waits_for_the_removal_of_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_objects_of_a_removed_binding_always_have_an_owner() {
+    const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+    let shard = Shard::start().await;
+    shard.workspace("provider").await;
+    shard.workspace("consumer").await;
+    shard.create("provider", SCHEMAS, schema("v1", "first")).await.unwrap();
+    shard.create("provider", EXPORTS, export("things", &["v1"])).await.unwrap();
+    let read = |name: &str| shard.get("consumer", BINDINGS, None, name).unwrap();
+    shard.create("consumer", BINDINGS, binding_to("first", "provider", "things")).await.unwrap();
+    shard.until("it is bound", || read("first")["status"]["phase"] == "Bound").await;
+    shard.create("consumer", BINDINGS, binding_to("second", "provider", "things")).await.unwrap();
+    let conflicts =
+        || condition(&read("second"), condition_type::BINDING_UP_TO_DATE).is_some_and(|one| !one.0);
+    shard.until("it conflicts", conflicts).await;
+    // A CRD waits for the name, too.
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": THINGS},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    shard.create("consumer", DEFINITIONS, definition).await.unwrap();
+    let definition = || shard.get("consumer", DEFINITIONS, None, THINGS).unwrap();
+    assert!(!has_condition(&definition(), "Established"));
+    shard.create("consumer", THINGS, thing("a")).await.unwrap();
+    let things = || shard.keys("consumer").iter().filter(|key| key.contains("/things")).count();
+    let before = things();
+    shard.delete("consumer", BINDINGS, None, "first").await;
+    shard.until("it is removed", || shard.get("consumer", BINDINGS, None, "first").is_none()).await;
+    let locks = || ResourceLocks::of(&shard.logical_cluster("consumer").unwrap());
+    assert_eq!(locks().0[THINGS].binding.as_deref(), Some("second"), "in the commit of the removal");
+    assert_eq!(read("second")["status"]["boundResources"][0]["resource"], "things");
+    assert_eq!(things(), before);
+    shard.settle().await;
+    assert_eq!(read("second")["status"]["phase"], "Bound");
+    shard.delete("consumer", BINDINGS, None, "second").await;
+    shard.until("it is removed, too", || shard.get("consumer", BINDINGS, None, "second").is_none()).await;
+    assert_eq!(things(), before - 1, "the object is removed, the CRD stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn schemas_that_exceed_a_commit_are_bound_in_several() {
+    let shard = Shard::start().await;
+    shard.workspace("provider").await;
+    shard.workspace("consumer").await;
+    let long = "x".repeat(1_300_000);
+    let versions: Vec<String> = (0..16).map(|number| format!("v{number}")).collect();
+    for version in &versions {
+        let mut schema = schema(version, "first");
+        schema["spec"]["versions"][0]["schema"]["description"] = long.clone().into();
+        let (plural, kind) = (format!("things{version}"), format!("Thing{version}"));
+        schema["metadata"]["name"] = format!("{version}.{plural}.example.com").into();
+        schema["spec"]["names"] =
+            json!({"plural": plural, "singular": plural, "kind": kind, "listKind": format!("{kind}List")});
+        shard.create("provider", SCHEMAS, schema).await.unwrap();
+    }
+    let mut export = export("things", &[]);
+    let resources = versions.iter().map(|version| {
+        let name = format!("things{version}");
+        json!({"group": "example.com", "name": name, "schema": format!("{version}.{name}.example.com"),
+               "storage": {"crd": {}}})
+    });
+    export["spec"]["resources"] = resources.collect();
+    shard.create("provider", EXPORTS, export).await.unwrap();
+    shard.create("consumer", BINDINGS, binding_to("mine", "provider", "things")).await.unwrap();
+    let read = || shard.get("consumer", BINDINGS, None, "mine").unwrap();
+    shard.until("it is bound", || read()["status"]["phase"] == "Bound").await;
+    assert_eq!(bound_resources(&read()).count(), versions.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn deleting_a_binding_removes_its_objects_and_locks() {
     let shard = Shard::start().await;
     shard.workspace("abc").await;
@@ -514,7 +588,7 @@ fn context(export: Option<&PublishedExport>) -> BindContext<'_> {
         locks: ResourceLocks::default(),
         others: &[],
         holders: Vec::new(),
-        invalid: Vec::new(),
+        obstacles: Obstacles::default(),
     }
 }
 
