@@ -30,6 +30,7 @@ use http::{HeaderMap, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
 
+use super::host::rejected;
 use crate::host::is_master;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -85,10 +86,7 @@ impl Forwarder {
             Outcome::Identified(identity) => identity,
             // The shard decides what it permits to anonymous clients.
             Outcome::Anonymous => Identity::anonymous(),
-            Outcome::Rejected(rejection) => {
-                tracing::debug!(%rejection, "a credential was rejected");
-                return Err(Status::unauthorized());
-            }
+            Outcome::Rejected(rejection) => return Err(rejected(&rejection)),
         };
         assert_user(&mut parts.headers, identity.user())?;
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);

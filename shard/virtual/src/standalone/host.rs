@@ -10,7 +10,7 @@ use fairlead_apiserver::{
     Action, Attributes, Authorization, AuthorizationFuture, Host, InterceptedRequest, RequestedResource,
     Response, Scope, ScopeSelector, ScopedPath, content, failure, forbidden, serve, version_document,
 };
-use fairlead_authn::{Chain, Identity, Outcome, UserInfo};
+use fairlead_authn::{Chain, Identity, Outcome, Rejection, UserInfo};
 use fairlead_process::{GroupResource, METRICS_CONTENT_TYPE, Metrics, Status};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -20,6 +20,15 @@ use crate::host::is_master;
 /// The build part of `gitVersion` in `/version`.
 const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
 const AUTHORIZER: &str = "AlwaysAllowGroups";
+
+/// The response to a credential that is not accepted: 503 if it could not be verified, because the client may be right.
+pub(super) fn rejected(rejection: &Rejection) -> Status {
+    tracing::debug!(%rejection, "a credential was rejected");
+    if rejection.is_retryable() {
+        return Status::service_unavailable("the credential cannot be verified now", 1);
+    }
+    Status::unauthorized()
+}
 
 /// The host of the root server. Only members of `system:masters` may use it, and only its metrics; all other users have the virtual
 /// workspaces.
@@ -48,10 +57,7 @@ impl Host for RootHost {
         match serve::identify(&self.authentication, parts).await {
             Outcome::Identified(identity) => Ok(identity),
             Outcome::Anonymous => Err(Status::unauthorized()),
-            Outcome::Rejected(rejection) => {
-                tracing::debug!(%rejection, "a credential was rejected");
-                Err(Status::unauthorized())
-            }
+            Outcome::Rejected(rejection) => Err(rejected(&rejection)),
         }
     }
 
@@ -97,5 +103,51 @@ impl Host for RootHost {
 
     fn version(&self) -> &Bytes {
         &self.version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use fairlead_authn::{Authenticator, CredentialKind, Reason, RequestCredentials, Verdict, VerdictFuture};
+    use http::Request;
+    use http::header::AUTHORIZATION;
+
+    use super::*;
+
+    /// Declines every token for a reason.
+    struct Declining(Reason);
+
+    impl Authenticator for Declining {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+
+        fn credential_kind(&self) -> CredentialKind {
+            CredentialKind::BearerToken
+        }
+
+        fn authenticate<'a>(&'a self, _request: &RequestCredentials<'a>) -> VerdictFuture<'a> {
+            VerdictFuture::Ready(Verdict::Declined(self.0.clone()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_credential_that_cannot_be_verified_gets_503_and_a_wrong_one_401() {
+        let unavailable = || Reason::Unavailable("no response".into());
+        for (reasons, expected) in [
+            (vec![Reason::UnknownToken], (401, None)),
+            (vec![unavailable()], (503, Some(1))),
+            (vec![Reason::UnknownToken, unavailable()], (503, Some(1))),
+        ] {
+            let case = format!("{reasons:?}");
+            let chain =
+                reasons.into_iter().map(Declining).fold(Chain::builder(), |chain, one| chain.with(one));
+            let host = RootHost::new(Arc::new(chain.build()), Metrics::new("test", "1").unwrap());
+            let request = Request::builder().header(AUTHORIZATION, "Bearer a").body(()).unwrap();
+            let status = host.authenticate(&request.into_parts().0).await.unwrap_err();
+            assert_eq!((status.code, status.retry_after_seconds()), expected, "{case}");
+        }
     }
 }
