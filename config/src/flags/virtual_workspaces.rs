@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::flag::Kind::{Duration, Switch, Text};
+use super::flag::Kind::{Address, Duration, Number, Switch, Text};
 use super::flag::Support::{Ignored, NoEffect, Supported};
 use super::flag::{Flag, flag};
 use super::{Arguments, FlagError, FlagSet, GivenFlags, checked, groups};
@@ -16,7 +16,7 @@ const FLAGS: FlagSet = FlagSet {
     about: "Serves the virtual workspaces of a shard: with the flags of kcp's virtual-workspaces, or with --config and nothing else.",
     groups: &[
         SHARD,
-        groups::LISTENER,
+        LISTENER,
         groups::TLS,
         groups::TRUST,
         AUTHENTICATION,
@@ -40,6 +40,19 @@ const SHARD: &[Flag] = &[
     ),
     flag("shard-external-url", Text, NoEffect, "No effect"),
     flag("profiler-address", Text, Ignored, "Profiles of Go"),
+];
+
+/// The listener. Unlike that of a shard it needs a certificate that exists, and has another port.
+const LISTENER: &[Flag] = &[
+    flag("bind-address", Address, Supported, "IP address to listen on [default: all]"),
+    flag("secure-port", Number, Supported, "Port to listen on [default: 6444]"),
+    flag(
+        "cert-dir",
+        Text,
+        Supported,
+        "Folder of apiserver.crt and apiserver.key, which must exist, unless --tls-cert-file is given [default: .kcp]",
+    ),
+    flag("http2-max-streams-per-connection", Number, Supported, "Streams per HTTP/2 connection"),
 ];
 
 const AUTHENTICATION: &[Flag] = &[
@@ -203,6 +216,18 @@ mod tests {
         let default = parse(&["--kubeconfig=k", "--client-ca-file=c"]).unwrap().config;
         assert_eq!(default.serving.address.port(), 6444);
         assert_eq!(default.serving.certificate.to_str(), Some(".kcp/apiserver.crt"));
+    }
+
+    #[test]
+    fn the_help_promises_no_certificate_that_is_not_created() {
+        let help = match VirtualWorkspacesFlags::parse("1", ["--help".to_owned()]).unwrap() {
+            VirtualWorkspacesArguments::Text(help) => help,
+            other => panic!("{other:?}"),
+        };
+        assert!(!help.contains("self-signed") && !help.contains("6443"), "{help}");
+        assert!(help.contains("which must exist") && help.contains("[default: 6444]"), "{help}");
+        let shared = groups::LISTENER.iter().map(|flag| flag.name);
+        assert!(shared.eq(LISTENER.iter().map(|flag| flag.name)));
     }
 
     #[test]

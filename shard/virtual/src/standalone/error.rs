@@ -3,7 +3,7 @@
 use fairlead_authn::InvalidHeaderName;
 use fairlead_client::{ClientError, CredentialsError, KubeconfigError};
 use fairlead_config::flags::FlagError;
-use fairlead_process::{FatalError, ProcessError};
+use fairlead_process::{FatalError, LoadError, ProcessError};
 
 /// A process with virtual workspaces cannot start or must end.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,9 @@ pub enum ServerError {
     /// The command line cannot be used.
     #[error(transparent)]
     Flags(FlagError),
+    /// The certificate of the listener cannot be loaded. Unlike a shard, the process creates none.
+    #[error(transparent)]
+    Certificate(LoadError),
     /// A configured header name is invalid.
     #[error(transparent)]
     Header(InvalidHeaderName),
@@ -51,6 +54,10 @@ impl FatalError for ServerError {
             Self::NoAuthority => {
                 Some("set requestHeaderCA for gateways, clientCA for other clients".to_owned())
             }
+            Self::Certificate(_) => Some(
+                "set --tls-cert-file and --tls-private-key-file, in a file serving.certificate and serving.privateKey"
+                    .to_owned(),
+            ),
             Self::Header(_) | Self::Client(_) => None,
         }
     }

@@ -25,9 +25,9 @@ use fairlead_client::{Backoff, Client, ClientOptions, Kubeconfig, UnverifiedTls}
 use fairlead_config::VirtualWorkspacesConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
-    ALL_PROBES, AllowedPeers, BoundServer, Health, LoadError, Metrics, Probe, ProcessError, Reloads,
-    RequestBody, ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files, init_logging,
-    signals,
+    ALL_PROBES, AllowedPeers, BoundServer, Health, LoadError, Metrics, Probe, ProcessError, ReloadableTls,
+    Reloads, RequestBody, ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files,
+    init_logging, signals,
 };
 use fairlead_store::{MemoryStore, Revision, Store};
 use http::Request;
@@ -206,10 +206,9 @@ impl VirtualServer {
     ) -> Result<(), ServerError> {
         let Self { config, metrics, reloads, shutdown, tasks, health, objects, hub, client: _ } = self;
         let handled = signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?;
-        let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
         let options = ServerOptions {
             name: "virtual-workspaces".to_owned(),
-            tls: tls.watch("serving certificate", &reloads)?,
+            tls: certificate(&config, &reloads)?,
             limits: config.limits.clone(),
             slow_clients: config.slow_clients.clone(),
             peers: AllowedPeers::of(&config.peers, "the virtual workspaces", &reloads)?,
@@ -309,6 +308,15 @@ async fn until_ready(server: &Client) {
     }
 }
 
+/// The certificate of the listener, which is reloaded.
+fn certificate(
+    config: &VirtualWorkspacesConfig,
+    reloads: &Reloads,
+) -> Result<Arc<ReloadableTls>, ServerError> {
+    let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
+    tls.watch("serving certificate", reloads).map_err(ServerError::Certificate)
+}
+
 /// A client for the server of the kubeconfig, whose credentials are reloaded.
 fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client, LoadError> {
     let (file, context) = (config.kubeconfig.to_path_buf(), config.context.clone());
@@ -330,4 +338,33 @@ fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client,
         Ok::<_, KubeconfigFault>((client.clone(), files))
     })?;
     Ok((*loaded.load()).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use fairlead_config::ServingConfig;
+    use fairlead_process::FatalError as _;
+
+    use super::*;
+
+    fn reloads() -> Reloads {
+        Reloads::new(&Metrics::new("test", "1").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_missing_certificate_leads_to_the_flags_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let serving = ServingConfig {
+            certificate: folder.path().join("none.crt").into(),
+            private_key: folder.path().join("none.key").into(),
+            ..ServingConfig::default()
+        };
+        let config = VirtualWorkspacesConfig { serving, ..VirtualWorkspacesConfig::default() };
+        let error = certificate(&config, &reloads()).unwrap_err();
+        assert!(error.to_string().contains("none.crt"), "{error}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("--tls-cert-file") && hint.contains("--tls-private-key-file"), "{hint}");
+    }
 }
