@@ -70,4 +70,8 @@ pub(super) enum KubeconfigFault {
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    #[error(
+        "its server is now {present}: restart the process, which stays with {used} and the earlier credentials"
+    )]
+    OtherServer { used: String, present: String },
 }

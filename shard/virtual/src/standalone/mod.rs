@@ -317,7 +317,8 @@ fn certificate(
     tls.watch("serving certificate", reloads).map_err(ServerError::Certificate)
 }
 
-/// A client for the server of the kubeconfig, whose credentials are reloaded.
+/// A client for the server of the kubeconfig, whose credentials are reloaded. They may be meant for the server that is named beside
+/// them only, so that those for another server are refused.
 fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client, LoadError> {
     let (file, context) = (config.kubeconfig.to_path_buf(), config.context.clone());
     let known = Arc::new(std::sync::OnceLock::<Client>::new());
@@ -334,6 +335,10 @@ fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client,
             };
             Client::new(resolved.endpoint.clone(), credentials.clone(), options)
         });
+        if *client.endpoint() != resolved.endpoint {
+            let (used, present) = (client.endpoint().clone(), resolved.endpoint);
+            return Err(KubeconfigFault::OtherServer { used, present });
+        }
         client.set_credentials(credentials);
         Ok::<_, KubeconfigFault>((client.clone(), files))
     })?;
@@ -351,6 +356,38 @@ mod tests {
 
     fn reloads() -> Reloads {
         Reloads::new(&Metrics::new("test", "1").unwrap()).unwrap()
+    }
+
+    /// A kubeconfig of this server.
+    fn kubeconfig(server: &str, token: &str) -> String {
+        format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: s, user: u}}}}]\n\
+             clusters: [{{name: s, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\n"
+        )
+    }
+
+    #[test]
+    fn credentials_for_another_server_are_refused_until_the_process_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shard.kubeconfig");
+        let write = |server: &str, token: &str| std::fs::write(&file, kubeconfig(server, token)).unwrap();
+        write("http://127.0.0.1:6443", "first");
+        let config =
+            VirtualWorkspacesConfig { kubeconfig: file.clone().into(), ..VirtualWorkspacesConfig::default() };
+        let reloads = reloads();
+        let client = client(&config, &reloads).unwrap();
+        write("http://127.0.0.1:7443", "second");
+        reloads.check_now();
+        let failures = reloads.failures();
+        assert!(failures[0].1.contains("http://127.0.0.1:7443: restart the process"), "{failures:?}");
+        assert_eq!(client.endpoint().to_string(), "http://127.0.0.1:6443");
+        // The new credentials have not been taken over, so they still differ.
+        write("http://127.0.0.1:6443", "second");
+        let credentials = Kubeconfig::load(&file).unwrap().resolve(None).unwrap();
+        let credentials = credentials.credentials(UnverifiedTls::Refuse).unwrap();
+        assert!(client.set_credentials(credentials));
+        reloads.check_now();
+        assert!(reloads.failures().is_empty());
     }
 
     #[test]
