@@ -1,5 +1,7 @@
 //! Reasons for which a process with virtual workspaces ends.
 
+use std::path::{Path, PathBuf};
+
 use fairlead_authn::InvalidHeaderName;
 use fairlead_client::{ClientError, CredentialsError, KubeconfigError};
 use fairlead_config::flags::FlagError;
@@ -65,7 +67,16 @@ impl FatalError for ServerError {
 
 /// A kubeconfig that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KubeconfigFault {
+#[error("{}", described(.file, .cause))]
+pub(super) struct KubeconfigFault {
+    pub(super) file: PathBuf,
+    #[source]
+    pub(super) cause: KubeconfigCause,
+}
+
+/// The reason why a kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KubeconfigCause {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
@@ -74,4 +85,14 @@ pub(super) enum KubeconfigFault {
         "its server is now {present}: restart the process, which stays with {used} and the earlier credentials"
     )]
     OtherServer { used: String, present: String },
+}
+
+/// The file, before a cause that does not name it.
+fn described(file: &Path, cause: &KubeconfigCause) -> String {
+    match cause {
+        KubeconfigCause::Kubeconfig(KubeconfigError::Access { .. } | KubeconfigError::Parse { .. }) => {
+            cause.to_string()
+        }
+        _ => file.display().to_string(),
+    }
 }

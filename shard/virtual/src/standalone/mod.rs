@@ -3,12 +3,16 @@
 //! The process has no objects of its own. It [replicates](VirtualServer::replicate) resources of a workspace, which its virtual
 //! workspaces then show in views, and authenticates clients by their certificates or by the identity headers of a gateway.
 
+mod contact;
 mod error;
 mod forward;
 mod host;
 mod program;
 mod replica;
+#[cfg(test)]
+mod stub_shard;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +25,7 @@ use fairlead_authn::{
     Chain, ChainBuilder, ClientCertificateAuthenticator, RequestHeaderAuthenticator, RequestHeaderNames,
     ReviewVersion, TokenWebhook, TrustPurpose, WebhookSettings,
 };
-use fairlead_client::{Backoff, Client, ClientOptions, Kubeconfig, UnverifiedTls};
+use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::VirtualWorkspacesConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
@@ -33,7 +37,8 @@ use fairlead_store::{MemoryStore, Revision, Store};
 use http::Request;
 use serde::Deserialize;
 
-use self::error::KubeconfigFault;
+use self::contact::until_accepted;
+use self::error::{KubeconfigCause, KubeconfigFault};
 use self::forward::Forwarder;
 use self::host::RootHost;
 use crate::domain::SERVICES;
@@ -176,9 +181,10 @@ impl VirtualServer {
         let shard = self.client.with_prefix("");
         let reached = self.health.flag("shard", &[Probe::Ready]);
         let (probed, shutdown) = (shard.clone(), self.shutdown.clone());
+        let kubeconfig = self.config.kubeconfig.to_path_buf();
         self.tasks.spawn("first contact to the shard", async move {
             tokio::select! {
-                () = until_ready(&probed) => reached.set(),
+                () = until_accepted(&probed, &kubeconfig) => reached.set(),
                 () = shutdown.draining() => {}
             }
         });
@@ -299,15 +305,6 @@ impl RootServer for Standalone {
     }
 }
 
-/// Waits until a server is ready.
-async fn until_ready(server: &Client) {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-    while let Err(error) = server.get("/readyz").await {
-        tracing::debug!(%error, "the shard is not ready");
-        tokio::time::sleep(backoff.next_delay()).await;
-    }
-}
-
 /// The certificate of the listener, which is reloaded.
 fn certificate(
     config: &VirtualWorkspacesConfig,
@@ -323,24 +320,27 @@ fn client(config: &VirtualWorkspacesConfig, reloads: &Reloads) -> Result<Client,
     let (file, context) = (config.kubeconfig.to_path_buf(), config.context.clone());
     let known = Arc::new(std::sync::OnceLock::<Client>::new());
     let loaded = reloads.register_naming("kubeconfig", vec![file.clone()], move || {
-        let resolved = Kubeconfig::load(&file)?.resolve(context.as_deref())?;
-        let mut files: Vec<_> = resolved.files().map(std::path::Path::to_path_buf).collect();
-        files.push(file.clone());
-        let credentials = resolved.credentials(UnverifiedTls::Refuse)?;
-        let client = known.get_or_init(|| {
-            let options = ClientOptions {
-                request_timeout: REQUEST_TIMEOUT,
-                max_connections: MAX_CONNECTIONS,
-                ..ClientOptions::default()
-            };
-            Client::new(resolved.endpoint.clone(), credentials.clone(), options)
-        });
-        if *client.endpoint() != resolved.endpoint {
-            let (used, present) = (client.endpoint().clone(), resolved.endpoint);
-            return Err(KubeconfigFault::OtherServer { used, present });
-        }
-        client.set_credentials(credentials);
-        Ok::<_, KubeconfigFault>((client.clone(), files))
+        let load = || {
+            let resolved = Kubeconfig::load(&file)?.resolve(context.as_deref())?;
+            let mut files: Vec<_> = resolved.files().map(Path::to_path_buf).collect();
+            files.push(file.clone());
+            let credentials = resolved.credentials(UnverifiedTls::Refuse)?;
+            let client = known.get_or_init(|| {
+                let options = ClientOptions {
+                    request_timeout: REQUEST_TIMEOUT,
+                    max_connections: MAX_CONNECTIONS,
+                    ..ClientOptions::default()
+                };
+                Client::new(resolved.endpoint.clone(), credentials.clone(), options)
+            });
+            if *client.endpoint() != resolved.endpoint {
+                let (used, present) = (client.endpoint().to_string(), resolved.endpoint.to_string());
+                return Err(KubeconfigCause::OtherServer { used, present });
+            }
+            client.set_credentials(credentials);
+            Ok::<_, KubeconfigCause>((client.clone(), files))
+        };
+        load().map_err(|cause| KubeconfigFault { file: file.clone(), cause })
     })?;
     Ok((*loaded.load()).clone())
 }
@@ -388,6 +388,31 @@ mod tests {
         assert!(client.set_credentials(credentials));
         reloads.check_now();
         assert!(reloads.failures().is_empty());
+    }
+
+    #[test]
+    fn faults_of_a_kubeconfig_name_its_file_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, reloads) = (folder.path().join("shard.kubeconfig"), reloads());
+        let valid = kubeconfig("http://127.0.0.1:6443", "a");
+        for (text, expected) in [
+            (None, "cannot access kubeconfig"),
+            (Some("[]".to_owned()), "is not a kubeconfig"),
+            (Some(valid.replace("current-context: c", "")), "the kubeconfig has no current-context"),
+            (Some(valid.replace("name: u,", "name: v,")), "the kubeconfig has no user named"),
+            (Some(kubeconfig("shard", "a")), "is not a server URL"),
+        ] {
+            if let Some(text) = text {
+                std::fs::write(&file, text).unwrap();
+            }
+            let config = VirtualWorkspacesConfig {
+                kubeconfig: file.clone().into(),
+                ..VirtualWorkspacesConfig::default()
+            };
+            let text = client(&config, &reloads).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+            assert_eq!(text.matches("shard.kubeconfig").count(), 1, "{text}");
+        }
     }
 
     #[test]
