@@ -23,6 +23,8 @@ pub(crate) enum ConnectionUse {
     Shared { _in_flight: InFlight },
     /// A connection that is returned to the pool after the last byte.
     Exclusive(Exclusive),
+    /// A connection that is closed after the last byte, because the body of the request may not have ended.
+    Single { _connection: Exclusive },
 }
 
 impl ResponseBody {

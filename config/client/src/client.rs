@@ -1,5 +1,6 @@
 //! Requests and responses over the connection pool of one endpoint.
 
+use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, StatusCode};
+use http_body::Body;
 use http_body_util::Full;
 
 use crate::body::{ConnectionUse, ResponseBody};
@@ -17,6 +19,7 @@ use crate::error::{ClientError, KubeStatus};
 use crate::kubeconfig::ResolvedContext;
 use crate::options::ClientOptions;
 use crate::pool::{Lease, Pool};
+use crate::request_body::{RequestBody, StreamedBody, streamed};
 
 /// A client of one server. Clones, also those with other path prefixes, share its connections and credentials.
 #[derive(Clone)]
@@ -119,7 +122,7 @@ impl Client {
         let max = self.options().max_response_bytes;
         self.within_limit(&subject.clone(), async {
             let StreamingResponse { status, headers, body } =
-                refuse_errors(self.exchange(request, subject).await?).await?;
+                refuse_errors(self.exchange(request, None, subject).await?).await?;
             Ok(Response { status, headers, body: body.collect(max).await? })
         })
         .await
@@ -130,7 +133,7 @@ impl Client {
         let subject = self.describe(&request);
         let max = self.options().max_response_bytes;
         self.within_limit(&subject.clone(), async {
-            let StreamingResponse { status, headers, body } = self.exchange(request, subject).await?;
+            let StreamingResponse { status, headers, body } = self.exchange(request, None, subject).await?;
             Ok(Response { status, headers, body: body.collect(max).await? })
         })
         .await
@@ -140,7 +143,7 @@ impl Client {
     pub async fn stream(&self, request: Request) -> Result<StreamingResponse, ClientError> {
         let subject = self.describe(&request);
         self.within_limit(&subject.clone(), async {
-            refuse_errors(self.exchange(request, subject).await?).await
+            refuse_errors(self.exchange(request, None, subject).await?).await
         })
         .await
     }
@@ -148,7 +151,18 @@ impl Client {
     /// Like [`Client::stream`], for proxies: every status is a success.
     pub async fn stream_any_status(&self, request: Request) -> Result<StreamingResponse, ClientError> {
         let subject = self.describe(&request);
-        self.within_limit(&subject.clone(), self.exchange(request, subject)).await
+        self.within_limit(&subject.clone(), self.exchange(request, None, subject)).await
+    }
+
+    /// Like [`Client::stream_any_status`], with `body` in place of the request's own. It is read as fast as the server takes it. The
+    /// request is sent once, except to replace a connection to which nothing of it was written.
+    pub async fn relay<B>(&self, request: Request, body: B) -> Result<StreamingResponse, ClientError>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let subject = self.describe(&request);
+        let exchange = self.exchange(request, Some(streamed(body)), subject.clone());
+        self.within_limit(&subject, exchange).await
     }
 
     async fn within_limit<T>(
@@ -161,13 +175,28 @@ impl Client {
         tokio::time::timeout(after, operation).await.unwrap_or_else(timeout)
     }
 
-    async fn exchange(&self, request: Request, subject: Arc<str>) -> Result<StreamingResponse, ClientError> {
-        let mut attempts = Attempts { left: 3, broken_reads_left: usize::from(request.method.is_safe()) };
+    /// `stream` is sent in place of the request's own body.
+    async fn exchange(
+        &self,
+        request: Request,
+        mut stream: Option<StreamedBody>,
+        subject: Arc<str>,
+    ) -> Result<StreamingResponse, ClientError> {
+        let is_repeatable = request.method.is_safe() && stream.is_none();
+        let mut attempts = Attempts { left: 3, broken_reads_left: usize::from(is_repeatable) };
         loop {
             let lease = self.pool.lease().await?;
-            match self.exchange_once(&request, lease, &subject).await? {
+            let body = match stream.take() {
+                Some(body) => RequestBody::Streamed(body),
+                None => RequestBody::Buffered(Full::new(request.body.clone())),
+            };
+            match self.exchange_once(&request, body, lease, &subject).await? {
                 Ok(response) => return Ok(response),
-                Err(failure) if attempts.allow(&failure) => {}
+                Err(failure) if attempts.allow(&failure) => {
+                    if let Some(RequestBody::Streamed(body)) = failure.unsent {
+                        stream = Some(body);
+                    }
+                }
                 Err(failure) => {
                     return Err(ClientError::Closed { subject, source: failure.error });
                 }
@@ -178,16 +207,23 @@ impl Client {
     async fn exchange_once(
         &self,
         request: &Request,
+        body: RequestBody,
         lease: Lease,
         subject: &Arc<str>,
     ) -> Result<Result<StreamingResponse, SendFailure>, ClientError> {
-        let wire = self.wire_request(request, subject)?;
+        let is_streamed = matches!(body, RequestBody::Streamed(_));
+        let wire = self.wire_request(request, body, subject)?;
         let (response, usage) = match lease {
             Lease::Http2 { mut sender, in_flight } => {
                 (send_http2(&mut sender, wire).await, ConnectionUse::Shared { _in_flight: in_flight })
             }
             Lease::Http1(mut connection) => {
-                (send_http1(&mut connection.sender, wire).await, ConnectionUse::Exclusive(connection))
+                let response = send_http1(&mut connection.sender, wire).await;
+                let usage = match is_streamed {
+                    true => ConnectionUse::Single { _connection: connection },
+                    false => ConnectionUse::Exclusive(connection),
+                };
+                (response, usage)
             }
         };
         Ok(response.map(|response| {
@@ -200,14 +236,15 @@ impl Client {
     fn wire_request(
         &self,
         request: &Request,
+        body: RequestBody,
         subject: &Arc<str>,
-    ) -> Result<http::Request<Full<Bytes>>, ClientError> {
+    ) -> Result<http::Request<RequestBody>, ClientError> {
         let refuse =
             |error: http::Error| ClientError::Request { subject: subject.clone(), source: Arc::new(error) };
         let mut wire = http::Request::builder()
             .method(request.method.clone())
             .uri(self.endpoint.uri(&request.path_and_query).map_err(refuse)?)
-            .body(Full::new(request.body.clone()))
+            .body(body)
             .map_err(refuse)?;
         let credentials = self.pool.credentials().load();
         let headers = wire.headers_mut();
@@ -269,7 +306,7 @@ impl Attempts {
         if self.left == 0 {
             return false;
         }
-        if !failure.is_unsent {
+        if failure.unsent.is_none() {
             let allowed = self.broken_reads_left > 0;
             self.broken_reads_left = 0;
             return allowed;

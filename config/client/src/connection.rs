@@ -3,10 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,20 +17,21 @@ use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
+use crate::request_body::RequestBody;
 
 /// A connection that is ready for requests. Its driver task ends when the connection does; an HTTP/2 connection
 /// whose senders are all dropped finishes its open streams and closes.
 pub(crate) enum Connection {
     /// Many requests at a time; cheap to clone.
-    Http2(http2::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<RequestBody>),
     /// One request at a time.
-    Http1(http1::SendRequest<Full<Bytes>>),
+    Http1(http1::SendRequest<RequestBody>),
 }
 
 /// A request that got no response.
 pub(crate) struct SendFailure {
-    /// The request was never sent, so a retry is safe.
-    pub(crate) is_unsent: bool,
+    /// The body of a request that was never sent, so that a retry is safe.
+    pub(crate) unsent: Option<RequestBody>,
     pub(crate) error: Arc<dyn Error + Send + Sync>,
 }
 
@@ -67,22 +66,22 @@ pub(crate) async fn dial(
 
 /// Sends one request over HTTP/2, which uses the absolute URI.
 pub(crate) async fn send_http2(
-    sender: &mut http2::SendRequest<Full<Bytes>>,
-    request: Request<Full<Bytes>>,
+    sender: &mut http2::SendRequest<RequestBody>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Incoming>, SendFailure> {
     sender.try_send_request(request).await.map_err(|mut failure| {
-        let is_unsent = failure.take_message().is_some();
-        SendFailure { is_unsent, error: Arc::new(failure.into_error()) }
+        let unsent = failure.take_message().map(Request::into_body);
+        SendFailure { unsent, error: Arc::new(failure.into_error()) }
     })
 }
 
 /// Sends one request over HTTP/1.1, which sends path and host separately.
 pub(crate) async fn send_http1(
-    sender: &mut http1::SendRequest<Full<Bytes>>,
-    mut request: Request<Full<Bytes>>,
+    sender: &mut http1::SendRequest<RequestBody>,
+    mut request: Request<RequestBody>,
 ) -> Result<Response<Incoming>, SendFailure> {
     if let Err(error) = sender.ready().await {
-        return Err(SendFailure { is_unsent: true, error: Arc::new(error) });
+        return Err(SendFailure { unsent: Some(request.into_body()), error: Arc::new(error) });
     }
     let uri = request.uri();
     if let Some(host) = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
@@ -91,8 +90,8 @@ pub(crate) async fn send_http1(
     let origin_form = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
     *request.uri_mut() = origin_form;
     sender.try_send_request(request).await.map_err(|mut failure| {
-        let is_unsent = failure.take_message().is_some();
-        SendFailure { is_unsent, error: Arc::new(failure.into_error()) }
+        let unsent = failure.take_message().map(Request::into_body);
+        SendFailure { unsent, error: Arc::new(failure.into_error()) }
     })
 }
 

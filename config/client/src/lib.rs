@@ -25,6 +25,7 @@ mod object;
 mod options;
 mod pool;
 mod reflector;
+mod request_body;
 mod resolver;
 mod resource;
 mod retry;

@@ -8,9 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -22,6 +20,7 @@ use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
+use crate::request_body::RequestBody;
 
 pub(crate) struct Pool {
     endpoint: Endpoint,
@@ -32,7 +31,7 @@ pub(crate) struct Pool {
 
 /// The right to send one request. The connection counts it as in flight until it is dropped.
 pub(crate) enum Lease {
-    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: InFlight },
+    Http2 { sender: http2::SendRequest<RequestBody>, in_flight: InFlight },
     Http1(Exclusive),
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct InFlight(Arc<AtomicUsize>);
 
 /// A connection for one request at a time, with a reference to its pool.
 pub(crate) struct Exclusive {
-    pub(crate) sender: http1::SendRequest<Full<Bytes>>,
+    pub(crate) sender: http1::SendRequest<RequestBody>,
     credentials: Arc<Credentials>,
     pool: Weak<Pool>,
 }
@@ -192,7 +191,7 @@ struct State {
 }
 
 struct Multiplexed {
-    sender: http2::SendRequest<Full<Bytes>>,
+    sender: http2::SendRequest<RequestBody>,
     in_flight: Arc<AtomicUsize>,
     credentials: Arc<Credentials>,
     since: Instant,

@@ -1,11 +1,14 @@
 use std::time::Duration;
 
+use bytes::Bytes;
 use fairlead_client::{
     Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, ErrorOrigin, NameResolver,
     PatchType, Request, TrustRoots, WatchEventKind, WriteOptions,
 };
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use http::Version;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -46,6 +49,32 @@ async fn request_any_status_returns_errors_of_other_servers_as_responses() {
     server.expect("GET", "/token").await.reply(400, "{\"error\":\"slow_down\"}");
     let response = request.await.unwrap().unwrap();
     assert_eq!((response.status.as_u16(), &response.body[..]), (400, &b"{\"error\":\"slow_down\"}"[..]));
+}
+
+#[tokio::test]
+async fn a_relayed_body_is_sent_as_it_arrives_and_not_kept() {
+    let pki = Pki::new();
+    for protocols in [Protocols::Both, Protocols::OnlyHttp1] {
+        let mut server = Server::with(&pki, "localhost", protocols).await;
+        let client = client(&pki, server.port, ClientOptions::default());
+        // The second piece exists only when the first has been taken, so that no complete body is waited for.
+        let (piece, pieces) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let frames = stream::unfold(pieces, |mut pieces| async {
+            let piece = pieces.recv().await?;
+            Some((Ok::<_, std::io::Error>(Frame::data(piece)), pieces))
+        });
+        let request = Request::new(http::Method::POST, "/objects");
+        let relayed =
+            tokio::spawn(async move { client.relay(request, StreamBody::new(frames)).await.map(|_| ()) });
+        for text in ["one", "two", "three"] {
+            piece.send(Bytes::from_static(text.as_bytes())).await.unwrap();
+        }
+        drop(piece);
+        let call = server.expect("POST", "/objects").await;
+        assert_eq!(&call.body[..], b"onetwothree");
+        call.reply(400, "");
+        relayed.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
