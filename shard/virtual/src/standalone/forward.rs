@@ -9,6 +9,7 @@
 //! - The impersonated user always has a group, so that the shard derives none from its name.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,16 +20,17 @@ use fairlead_authn::{
     strip_identity_headers,
 };
 use fairlead_client::{Client, ClientError, StreamingResponse};
-use fairlead_process::{BodyError, RequestBody, RequestBodyError, Status};
+use fairlead_process::{BodyError, RequestBody, Status};
 use futures_util::stream;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE,
 };
+use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request};
-use http_body::Frame;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, StreamBody};
 
 use super::host::rejected;
 use crate::host::is_master;
@@ -55,7 +57,7 @@ const FORWARDED: [&str; 5] =
     ["apiexport", "apiresourceschema", "initializingworkspaces", "replication", "terminatingworkspaces"];
 
 /// The largest request body, that of the shard's API server.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+const MAX_BODY: u64 = 3 * 1024 * 1024;
 
 /// Forwards the requests of authenticated clients to a shard.
 pub(super) struct Forwarder {
@@ -72,7 +74,8 @@ impl MountedServer for Forwarder {
         if !is_forwarded(request.uri().path()) {
             return self.root.handle(request).await;
         }
-        match self.forward(request).await {
+        let (parts, body) = request.into_parts();
+        match self.forward(parts, body).await {
             Ok(response) => response,
             Err(status) => failure(&status),
         }
@@ -80,8 +83,12 @@ impl MountedServer for Forwarder {
 }
 
 impl Forwarder {
-    async fn forward(&self, request: Request<RequestBody>) -> Result<Response, Status> {
-        let (mut parts, body) = request.into_parts();
+    /// The body is passed on as the shard takes it, which is after it has authorized the client. Memory for bodies is therefore
+    /// limited by the windows of connections.
+    async fn forward<B>(&self, mut parts: Parts, body: B) -> Result<Response, Status>
+    where
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+    {
         let identity = match serve::identify(&self.authentication, &parts).await {
             Outcome::Identified(identity) => identity,
             // The shard decides what it permits to anonymous clients.
@@ -89,15 +96,31 @@ impl Forwarder {
             Outcome::Rejected(rejection) => return Err(rejected(&rejection)),
         };
         assert_user(&mut parts.headers, identity.user())?;
+        // The shard refuses larger bodies of an unknown length.
+        if body.size_hint().lower() > MAX_BODY {
+            return Err(Status::request_entity_too_large(MAX_BODY));
+        }
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let request = fairlead_client::Request {
             method: parts.method,
             path_and_query: path.to_owned(),
             headers: parts.headers,
-            body: buffered(body).await?,
+            body: Bytes::new(),
         };
-        let response = self.shard.stream_any_status(request).await;
+        let (is_empty, is_broken) = (body.is_end_stream(), Arc::new(AtomicBool::new(false)));
+        let broken = Arc::clone(&is_broken);
+        let body = body.map_err(move |error| {
+            broken.store(true, Ordering::Relaxed);
+            error.into()
+        });
+        let response = match is_empty {
+            true => self.shard.stream_any_status(request).await,
+            false => self.shard.relay(request, body).await,
+        };
         response.map(relayed).map_err(|error: ClientError| {
+            if is_broken.load(Ordering::Relaxed) {
+                return Status::bad_request("the request body could not be read");
+            }
             tracing::debug!(%error, "the shard did not respond");
             Status::service_unavailable("the shard of these virtual workspaces is not available", 1)
         })
@@ -171,17 +194,6 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-async fn buffered(body: RequestBody) -> Result<Bytes, Status> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::request_entity_too_large(MAX_BODY as u64))
-        }
-        Err(error) if error.is::<RequestBodyError>() => Err(Status::bad_request(error.to_string())),
-        Err(error) => Err(Status::internal(error)),
-    }
-}
-
 /// The response of the shard, whose body is passed on as it arrives. When the client goes away, so does the request to the shard.
 fn relayed(response: StreamingResponse) -> Response {
     let StreamingResponse { status, mut headers, body } = response;
@@ -202,7 +214,63 @@ mod tests {
 
     use std::collections::BTreeMap;
 
+    use std::convert::Infallible;
+
+    use futures_util::StreamExt as _;
+    use http::StatusCode;
+
     use super::*;
+    use crate::standalone::stub_shard::{StubShard, reply};
+
+    const PATH: &str = "/services/apiexport/root/a/clusters/*/api/v1/configmaps";
+
+    /// Serves nothing.
+    struct NoRoot;
+
+    #[async_trait]
+    impl MountedServer for NoRoot {
+        async fn handle(&self, _request: Request<RequestBody>) -> Response {
+            failure(&Status::unknown_resource())
+        }
+    }
+
+    fn forwarder(shard: &StubShard) -> Forwarder {
+        let authentication = Arc::new(Chain::builder().build());
+        Forwarder { authentication, shard: shard.client(), root: Arc::new(NoRoot) }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_the_shard_does_not_wait_for_the_body() {
+        let shard = StubShard::start(|_| reply(403, "", "")).await;
+        let (parts, ()) = Request::post(PATH).body(()).unwrap().into_parts();
+        let begin = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{")))]);
+        let endless = StreamBody::new(begin.chain(stream::pending()));
+        let response = forwarder(&shard).forward(parts, endless).await.unwrap();
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    }
+
+    #[tokio::test]
+    async fn bodies_have_the_limit_of_the_shard() {
+        let shard = StubShard::start(|_| reply(201, "", "")).await;
+        for (length, expected) in [(0, 201), (2, 201), (MAX_BODY as usize, 201), (MAX_BODY as usize + 1, 413)]
+        {
+            let body = RequestBody::buffered(vec![b' '; length].into());
+            let response = forwarder(&shard).handle(Request::post(PATH).body(body).unwrap()).await;
+            assert_eq!(response.status().as_u16(), expected, "{length}");
+        }
+        let heads = shard.heads();
+        assert_eq!(heads.len(), 3);
+        assert!(heads[1].contains("content-length: 2\r\n"), "{}", heads[1]);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_is_an_error_of_the_client() {
+        let shard = StubShard::start(|_| String::new()).await;
+        let (parts, ()) = Request::post(PATH).body(()).unwrap().into_parts();
+        let broken = stream::iter([Err::<Frame<Bytes>, _>(std::io::Error::other("reset"))]);
+        let status = forwarder(&shard).forward(parts, StreamBody::new(broken)).await.err().unwrap();
+        assert_eq!(status.code, 400);
+    }
 
     fn user(name: &str, groups: &[&str]) -> UserInfo {
         UserInfo {
