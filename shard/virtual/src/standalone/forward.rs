@@ -9,10 +9,11 @@
 //! - The impersonated user always has a group, so that the shard derives none from its name.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fairlead_apiserver::request::Query;
 use fairlead_apiserver::serve::{self, MountedServer};
 use fairlead_apiserver::{Action, Response, ResponseBody, failure, forbidden};
 use fairlead_authn::{
@@ -20,8 +21,9 @@ use fairlead_authn::{
     strip_identity_headers,
 };
 use fairlead_client::{Client, ClientError, StreamingResponse};
-use fairlead_process::{BodyError, RequestBody, Status};
-use futures_util::stream;
+use fairlead_process::{BodyError, ConnectionInfo, Drain, RequestBody, Status};
+use futures_util::future::Either;
+use futures_util::{StreamExt as _, stream};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE,
@@ -33,6 +35,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
 
 use super::host::rejected;
+use super::watch_end::{WatchFraming, until_end};
 use crate::host::is_master;
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -100,6 +103,7 @@ impl Forwarder {
         if body.size_hint().lower() > MAX_BODY {
             return Err(Status::request_entity_too_large(MAX_BODY));
         }
+        let drain = drain_of_watch(&parts);
         let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let request = fairlead_client::Request {
             method: parts.method,
@@ -117,7 +121,7 @@ impl Forwarder {
             true => self.shard.stream_any_status(request).await,
             false => self.shard.relay(request, body).await,
         };
-        response.map(relayed).map_err(|error: ClientError| {
+        response.map(|response| relayed(response, drain)).map_err(|error: ClientError| {
             if is_broken.load(Ordering::Relaxed) {
                 return Status::bad_request("the request body could not be read");
             }
@@ -194,14 +198,30 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// The drain that ends a watch, if the request is one.
+fn drain_of_watch(parts: &Parts) -> Option<Drain> {
+    let query = parts.uri.query().unwrap_or_default();
+    let connection = parts.extensions.get::<ConnectionInfo>().filter(|_| Query::parse(query).flag("watch"));
+    connection.map(|connection| connection.drain().clone())
+}
+
 /// The response of the shard, whose body is passed on as it arrives. When the client goes away, so does the request to the shard.
-fn relayed(response: StreamingResponse) -> Response {
+/// A watch also ends with `drain`.
+fn relayed(response: StreamingResponse, drain: Option<Drain>) -> Response {
+    static WATCHES: AtomicU64 = AtomicU64::new(0);
     let StreamingResponse { status, mut headers, body } = response;
     remove_hop_by_hop(&mut headers);
-    let frames = stream::unfold(body, |mut body| async move {
-        let chunk = body.chunk().await?;
-        Some((chunk.map(Frame::data).map_err(BodyError::from), body))
-    });
+    let pieces = stream::unfold(body, |mut body| async move { Some((body.chunk().await?, body)) });
+    // A response with a length is an object or an error.
+    let pieces = match drain.filter(|_| !headers.contains_key(CONTENT_LENGTH)) {
+        Some(drain) => {
+            let number = WATCHES.fetch_add(1, Ordering::Relaxed);
+            let end = async move { drain.end_of_stream(number).await };
+            Either::Left(until_end(pieces, WatchFraming::of(&headers), end))
+        }
+        None => Either::Right(pieces),
+    };
+    let frames = pieces.map(|piece| piece.map(Frame::data).map_err(BodyError::from));
     let mut relayed = Response::new(ResponseBody::Streamed(Box::pin(StreamBody::new(frames))));
     *relayed.status_mut() = status;
     *relayed.headers_mut() = headers;
@@ -216,7 +236,6 @@ mod tests {
 
     use std::convert::Infallible;
 
-    use futures_util::StreamExt as _;
     use http::StatusCode;
 
     use super::*;

@@ -11,6 +11,7 @@ mod program;
 mod replica;
 #[cfg(test)]
 mod stub_shard;
+mod watch_end;
 
 use std::path::Path;
 use std::sync::Arc;
