@@ -164,6 +164,9 @@ pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPa
     errors
 }
 
+/// Finalizers without a domain that Kubernetes knows.
+pub(crate) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
+
 /// The text of an error about a change of an immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
@@ -229,6 +232,20 @@ fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError
         errors.push(FieldError::invalid(path.clone(), &value, detail));
     }
     errors
+}
+
+/// Validates the finalizers of kinds that Kubernetes validates as it does those of its core group: a name without a domain must be one
+/// of the standard ones.
+pub fn validate_core_finalizers(metadata: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    let unqualified = finalizers
+        .enumerate()
+        .filter_map(|(at, one)| Some((at, one.as_str()?)))
+        .filter(|(_, name)| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    let error =
+        |(at, name): (usize, &str)| FieldError::invalid_str(path.child("finalizers").index(at), name, detail);
+    unqualified.take(MAX_FINDINGS).map(error).collect()
 }
 
 fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
@@ -537,6 +554,21 @@ mod tests {
             ]
         );
         assert!(errors.iter().all(|error| error.reason() == "FieldValueTypeInvalid"));
+    }
+
+    #[test]
+    fn finalizers_of_core_kinds_have_a_domain_or_are_standard() {
+        let metadata =
+            json!({"finalizers": ["a.io/x", "nodomain", "kubernetes", "orphan", "foregroundDeletion", ""]});
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        assert_eq!(
+            texts(&validate_core_finalizers(&metadata, &path())),
+            [
+                format!("metadata.finalizers[1]: Invalid value: \"nodomain\": {detail}"),
+                format!("metadata.finalizers[5]: Invalid value: \"\": {detail}"),
+            ]
+        );
+        assert_eq!(validate_core_finalizers(&json!({}), &path()), []);
     }
 
     #[test]

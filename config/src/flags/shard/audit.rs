@@ -18,7 +18,8 @@ const FORMATS: [(&str, AuditLogFormat); 2] =
 const VERSION: &str = "audit.k8s.io/v1";
 
 impl ShardLine {
-    /// The audit log; `None` if the flags name neither a log nor a webhook.
+    /// The audit log; `None` if the flags name no log, no webhook and no policy. As in Kubernetes, a policy alone records nothing, but it
+    /// must be readable.
     pub(super) fn audit(&self) -> Result<Option<AuditConfig>, FlagError> {
         let given = &self.0;
         for flag in ["audit-log-version", "audit-webhook-version"] {
@@ -26,12 +27,13 @@ impl ShardLine {
         }
         let log_path = given.text("audit-log-path").map(|path| AuditLogPath::from(path.to_owned()));
         let webhook = self.audit_webhook()?;
-        if log_path.is_none() && webhook.is_none() {
+        let policy_file = given.path("audit-policy-file").map(Into::into);
+        if log_path.is_none() && webhook.is_none() && policy_file.is_none() {
             return Ok(None);
         }
         let default = AuditConfig::default();
         Ok(Some(AuditConfig {
-            policy_file: given.path("audit-policy-file").map(Into::into),
+            policy_file,
             log_path,
             log_format: given.choice("audit-log-format", default.log_format, &FORMATS, "json or legacy")?,
             log_mode: self.audit_mode("audit-log-mode", default.log_mode)?,

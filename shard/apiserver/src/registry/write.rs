@@ -5,9 +5,11 @@
 
 use std::borrow::Cow;
 
+use fairlead_names::Origin;
 use fairlead_process::{Status, StatusCause, StatusReason};
 use fairlead_schema::metadata::{
-    Scope as ObjectScope, remove_absent, validate_object_meta, validate_object_meta_update,
+    Scope as ObjectScope, remove_absent, validate_core_finalizers, validate_object_meta,
+    validate_object_meta_update,
 };
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{FieldError, FieldPath};
@@ -355,6 +357,9 @@ impl StoreRegistry {
         let scope = if resource.namespaced { ObjectScope::Namespaced } else { ObjectScope::Cluster };
         let path = FieldPath::new("metadata");
         let mut errors = validate_object_meta(&object["metadata"], scope, resource.name_rule, &path);
+        if is_validated_as_core(resource) {
+            errors.extend(validate_core_finalizers(&object["metadata"], &path));
+        }
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate(object));
         }
@@ -379,6 +384,9 @@ impl StoreRegistry {
         let path = FieldPath::new("metadata");
         let scope = if resource.namespaced { ObjectScope::Namespaced } else { ObjectScope::Cluster };
         let mut errors = validate_object_meta(&new["metadata"], scope, NameRule::PathSegment, &path);
+        if is_validated_as_core(resource) {
+            errors.extend(validate_core_finalizers(&new["metadata"], &path));
+        }
         errors.extend(validate_object_meta_update(&new["metadata"], &old["metadata"], &path));
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate_update(new, old));
@@ -448,4 +456,12 @@ pub(super) fn commit_status(resource: &ServedResource, name: &str, error: Commit
         CommitError::Unavailable { .. } => Status::service_unavailable(error.to_string(), 1),
         CommitError::Empty | CommitError::DuplicateKey { .. } => Status::internal(error),
     }
+}
+
+/// Whether Kubernetes validates the metadata of a resource with the rules of its core group. Events have rules of their own.
+fn is_validated_as_core(resource: &ServedResource) -> bool {
+    const GROUPS: [&str; 4] = ["", "certificates.k8s.io", "coordination.k8s.io", "rbac.authorization.k8s.io"];
+    resource.origin == Origin::BuiltIn
+        && GROUPS.contains(&&*resource.name.group)
+        && &*resource.name.resource != "events"
 }

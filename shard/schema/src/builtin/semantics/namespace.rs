@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Semantics, keep_all_but_status, list, text};
 use crate::field::{FieldError, FieldPath};
+use crate::metadata::STANDARD_FINALIZERS;
 use crate::names::qualified_name;
 
 /// The label with the namespace's name, for label selectors. The server always sets it.
@@ -85,8 +86,6 @@ impl Semantics for Namespace {
         errors
     }
 }
-
-const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
 
 /// Sets the name label. For a `generateName`, it is set once the name is known.
 fn set_name_label(fields: &mut Map<String, Value>) {
