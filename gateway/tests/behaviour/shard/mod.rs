@@ -53,6 +53,8 @@ pub struct State {
     pub big_sent: Arc<AtomicUsize>,
     /// Requests that wait in `/wait`, and their largest number at the same time.
     pub waiting: watch::Sender<usize>,
+    /// Requests that have waited or wait.
+    pub arrived: watch::Sender<usize>,
     pub most_waiting: AtomicUsize,
     /// Permits for requests to `slow`.
     slow: Semaphore,
@@ -97,6 +99,7 @@ impl Shard {
             release: watch::Sender::new(false),
             big_sent: Arc::default(),
             waiting: watch::Sender::new(0),
+            arrived: watch::Sender::new(0),
             most_waiting: AtomicUsize::new(0),
             slow: Semaphore::new(2),
             workers: Semaphore::new(WORKERS),

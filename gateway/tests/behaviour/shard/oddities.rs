@@ -50,6 +50,7 @@ pub(super) async fn by_name(
         "late" => {
             let mut release = state.release.subscribe();
             state.waiting.send_modify(|count| *count += 1);
+            state.arrived.send_modify(|count| *count += 1);
             let _guard = CountDown(Arc::clone(state));
             release.wait_for(|released| *released).await.unwrap();
             stream(state)
@@ -101,6 +102,7 @@ pub(super) async fn by_name(
         "wait" => {
             let mut release = state.release.subscribe();
             state.waiting.send_modify(|count| *count += 1);
+            state.arrived.send_modify(|count| *count += 1);
             state.most_waiting.fetch_max(*state.waiting.borrow(), Ordering::SeqCst);
             let _guard = CountDown(Arc::clone(state));
             release.wait_for(|released| *released).await.unwrap();
