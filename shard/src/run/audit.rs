@@ -19,13 +19,6 @@ pub(super) fn open(
     let Some(policy_file) = &config.policy_file else { return Ok(None) };
     let unusable = |error: &dyn std::error::Error| ShardError::Audit(with_sources(error));
     let policy = Policy::load(policy_file).map_err(|error| unusable(&error))?;
-    if config.log_path.is_none() && config.webhook.is_none() {
-        tracing::warn!(
-            policy = %policy_file.display(),
-            "no audit event is recorded: the policy has neither a log (--audit-log-path) nor a webhook (--audit-webhook-config-file)"
-        );
-        return Ok(None);
-    }
     let mut log = AuditLog::new(policy, metrics);
     let mut workers = Vec::new();
     if let Some(path) = &config.log_path {

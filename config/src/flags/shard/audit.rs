@@ -18,8 +18,7 @@ const FORMATS: [(&str, AuditLogFormat); 2] =
 const VERSION: &str = "audit.k8s.io/v1";
 
 impl ShardLine {
-    /// The audit log; `None` if the flags name no log, no webhook and no policy. As in Kubernetes, a policy alone records nothing, but it
-    /// must be readable.
+    /// The audit log; `None` if the flags name neither a log nor a webhook.
     pub(super) fn audit(&self) -> Result<Option<AuditConfig>, FlagError> {
         let given = &self.0;
         for flag in ["audit-log-version", "audit-webhook-version"] {
@@ -27,13 +26,12 @@ impl ShardLine {
         }
         let log_path = given.text("audit-log-path").map(|path| AuditLogPath::from(path.to_owned()));
         let webhook = self.audit_webhook()?;
-        let policy_file = given.path("audit-policy-file").map(Into::into);
-        if log_path.is_none() && webhook.is_none() && policy_file.is_none() {
+        if log_path.is_none() && webhook.is_none() {
             return Ok(None);
         }
         let default = AuditConfig::default();
         Ok(Some(AuditConfig {
-            policy_file,
+            policy_file: given.path("audit-policy-file").map(Into::into),
             log_path,
             log_format: given.choice("audit-log-format", default.log_format, &FORMATS, "json or legacy")?,
             log_mode: self.audit_mode("audit-log-mode", default.log_mode)?,
@@ -49,6 +47,18 @@ impl ShardLine {
             ])?,
             webhook,
         }))
+    }
+
+    /// As in Kubernetes, a policy alone is no error.
+    pub(super) fn policy_without_destination(&self) -> Option<String> {
+        let is_given = |flag| self.0.text(flag).is_some();
+        let is_alone = is_given("audit-policy-file")
+            && !is_given("audit-log-path")
+            && !is_given("audit-webhook-config-file");
+        is_alone.then(|| {
+            "--audit-policy-file records nothing without --audit-log-path or --audit-webhook-config-file"
+                .to_owned()
+        })
     }
 
     fn audit_webhook(&self) -> Result<Option<AuditWebhookConfig>, FlagError> {

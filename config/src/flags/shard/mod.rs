@@ -198,7 +198,14 @@ impl ShardLine {
     fn warnings(&self) -> Vec<String> {
         let gates: Vec<&str> = GATES_WITHOUT_EFFECT.into_iter().filter(|gate| self.0.gate(gate)).collect();
         let gates = (!gates.is_empty()).then(|| format!("gates without effect here: {}", gates.join(", ")));
-        self.0.without_effect().into_iter().chain(gates).chain(self.0.older_tls_version()).collect()
+        let audit = self.policy_without_destination();
+        self.0
+            .without_effect()
+            .into_iter()
+            .chain(gates)
+            .chain(audit)
+            .chain(self.0.older_tls_version())
+            .collect()
     }
 }
 
