@@ -1,7 +1,7 @@
 //! Keys that one change queues for many objects, such as a new schema of an export for all its bindings.
 //!
-//! They are taken in turns of a few keys, whose writes share a commit. The pause after a turn is as long as the turn computed, so bulk keys
-//! take half of a core at most, and requests find the other half and an idle store.
+//! They are taken in turns of a few keys, whose writes share a commit. The pause after a turn is as long as the turn computed, so their
+//! controller computes on half of a core at most. What their commits cause elsewhere is not counted.
 
 use core::hash::Hash;
 use std::collections::VecDeque;

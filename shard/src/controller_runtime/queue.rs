@@ -3,8 +3,8 @@
 //! Keys belong to groups, such as logical clusters, which take turns: thousands of keys of one group delay the next key of
 //! another one by one key. By default all keys are of one group.
 //!
-//! Keys that one change queues for many objects are *bulk*: they wait for the others, and are paced, so that they take half of a
-//! core at most ([`bulk`](super::bulk)).
+//! Keys that one change queues for many objects are *bulk*: they wait for the others, and are paced
+//! ([`bulk`](super::bulk)).
 
 use core::hash::Hash;
 use std::collections::{BTreeMap, VecDeque};

@@ -32,8 +32,8 @@ const SWEEP_ROWS_PER_EVENT: usize = 2;
 /// cannot be reused before that.
 const MAX_TRANSACTIONS: u32 = 4096;
 
-/// The size of the journal from which on there is a checkpoint when no commits queue up. A checkpoint of 1 MiB delays a commit by about
-/// 5 ms, one of 16 MiB by 50 to 100 ms. While commits queue up, fewer checkpoints are better: pages that change often are written once.
+/// The size of the journal from which on there is a checkpoint when no commits queue up. A checkpoint of 1 MiB delays a commit by up
+/// to 15 ms, one of 16 MiB by up to 130 ms. While commits queue up, fewer checkpoints are better: pages that change often are written once.
 const IDLE_JOURNAL_BYTES: u64 = 1 << 20;
 
 pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
@@ -239,7 +239,7 @@ impl Writer {
 
     /// Makes the store file durable, so that the journal starts again.
     ///
-    /// Costs the time to write the changed pages, 5 ms for a journal of 1 MiB and up to 100 ms for one of 16 MiB; commits wait meanwhile.
+    /// Costs the time to write the changed pages, up to 15 ms for a journal of 1 MiB and 130 ms for one of 16 MiB; commits wait meanwhile.
     fn checkpoint(&mut self) -> Result<(), redb::Error> {
         let nonce = if self.journal.is_some() { random_nonce()? } else { meta::NO_JOURNAL };
         self.write_all(nonce)?;
