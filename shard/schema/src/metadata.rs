@@ -165,7 +165,7 @@ pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPa
 }
 
 /// Finalizers without a domain that Kubernetes knows.
-pub(crate) const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "foregroundDeletion", "orphan"];
 
 /// The text of an error about a change of an immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
@@ -238,14 +238,17 @@ fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError
 /// of the standard ones.
 pub fn validate_core_finalizers(metadata: &Value, path: &FieldPath) -> Vec<FieldError> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
-    let unqualified = finalizers
-        .enumerate()
-        .filter_map(|(at, one)| Some((at, one.as_str()?)))
-        .filter(|(_, name)| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
+    let names = finalizers.enumerate().filter_map(|(at, one)| Some((at, one.as_str()?)));
+    let errors =
+        names.filter_map(|(at, name)| unqualified_finalizer(name, path.child("finalizers").index(at)));
+    errors.take(MAX_FINDINGS).collect()
+}
+
+/// The error of a finalizer that has no domain and is none of the standard ones.
+pub(crate) fn unqualified_finalizer(name: &str, path: FieldPath) -> Option<FieldError> {
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
-    let error =
-        |(at, name): (usize, &str)| FieldError::invalid_str(path.child("finalizers").index(at), name, detail);
-    unqualified.take(MAX_FINDINGS).map(error).collect()
+    let is_valid = name.contains('/') || STANDARD_FINALIZERS.contains(&name);
+    (!is_valid).then(|| FieldError::invalid_str(path, name, detail))
 }
 
 fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {

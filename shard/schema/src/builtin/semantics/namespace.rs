@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Semantics, keep_all_but_status, list, text};
 use crate::field::{FieldError, FieldPath};
-use crate::metadata::STANDARD_FINALIZERS;
+use crate::metadata::unqualified_finalizer;
 use crate::names::qualified_name;
 
 /// The label with the namespace's name, for label selectors. The server always sets it.
@@ -59,9 +59,8 @@ impl Semantics for Namespace {
         for finalizer in list(&object["spec"], "finalizers").iter().filter_map(Value::as_str) {
             let problems = qualified_name(finalizer);
             errors.extend(problems.iter().map(|p| FieldError::invalid_str(path.clone(), finalizer, p)));
-            if problems.is_empty() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-                let detail = "name is neither a standard finalizer name nor is it fully qualified";
-                errors.push(FieldError::invalid_str(path.clone(), finalizer, detail));
+            if problems.is_empty() {
+                errors.extend(unqualified_finalizer(finalizer, path.clone()));
             }
         }
         errors
