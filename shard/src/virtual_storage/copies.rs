@@ -122,7 +122,7 @@ impl CopyMirror {
 }
 
 impl PublishedCopies {
-    /// No copies. They are read while [`run`](Self::run) and [`deliver`](Self::deliver) are awaited.
+    /// No copies. They are read while [`run`](Self::run) and the hub are awaited.
     pub(crate) fn new() -> (Arc<Self>, NewMirrors) {
         let seconds = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
         let first = Revision(seconds.saturating_mul(REVISIONS_PER_SECOND));
@@ -212,7 +212,11 @@ impl PublishedCopies {
         // No later revision may continue a watch or a list of this mirror: its successor has no history of the time between.
         self.replace(&mirror, Vec::new()).await;
         let store = self.objects.store();
-        if let Err(error) = store.compact(store.revision()).await {
+        let last = store.revision();
+        // The hub ends if events are discarded before it has read them. It is closed only while the process drains.
+        if self.hub.wait(last).await.is_ok()
+            && let Err(error) = store.compact(last).await
+        {
             tracing::error!(%error, "the store of copies cannot be compacted");
         }
         self.mirrors.lock().remove(&mirror.source);

@@ -55,6 +55,8 @@ async fn a_mirror_lasts_as_long_as_its_readers_and_leaves_no_history() {
     let (copies, new) = PublishedCopies::new();
     let running = Arc::clone(&copies).run(cache.client(), new, Shutdown::new(&Default::default()));
     let running = tokio::spawn(running);
+    let hub = copies.hub().clone();
+    let delivering = tokio::spawn(async move { hub.run().await });
     let reader = copies.open(&source).await.unwrap();
     assert_eq!(copies.names(&source), ["a", "b"]);
     copies.stop_idle_after(Duration::from_secs(3600));
@@ -77,6 +79,10 @@ async fn a_mirror_lasts_as_long_as_its_readers_and_leaves_no_history() {
     };
     assert_eq!(copies.names(&source), ["a", "b"]);
     assert!(copies.store().compacted() > before, "a revision of the first mirror can be read");
+    // The hub fails when events are discarded that it has not read.
+    copies.hub().wait(copies.store().revision()).await.unwrap();
+    assert!(!delivering.is_finished());
     drop(again);
     running.abort();
+    delivering.abort();
 }
