@@ -155,7 +155,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     // Concurrent with the supervisor, because a second signal must be handled until the process exits.
     tokio::select! {
         outcome = tasks.supervise() => Ok(outcome?),
-        () = handled => Ok(tasks.supervise().await?),
+        never = handled => match never {},
     }
 }
 

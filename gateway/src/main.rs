@@ -231,7 +231,7 @@ async fn run_gateway(plan: Plan, inherited: InheritedSockets) -> Outcome {
     // Signals are handled until the very end, because a second one still has an effect while the supervisor drains.
     let outcome = tokio::select! {
         outcome = tasks.supervise() => outcome,
-        () = handled => tasks.supervise().await,
+        never = handled => match never {},
     };
     notifier.end();
     Ok(outcome?)

@@ -388,6 +388,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_failure_is_the_result_although_other_tasks_end_after_the_window() {
+        let shutdown = shutdown("0s", "1ms");
+        let reloads = crate::Reloads::new(&crate::Metrics::new("test", "0").unwrap()).unwrap();
+        let handled = crate::signals(&shutdown, reloads.trigger()).unwrap();
+        let tasks = Tasks { grace: Duration::from_millis(1), ..Tasks::new(shutdown.clone()) };
+        tasks.spawn("stuck", std::future::pending());
+        tasks.spawn_fallible("store", async { Err(std::io::Error::other("disk full")) });
+        let outcome = tokio::select! {
+            outcome = tasks.supervise() => outcome,
+            never = handled => match never {},
+        };
+        assert_eq!(outcome.unwrap_err().task, "store");
+    }
+
+    #[tokio::test]
     async fn a_task_that_does_not_end_is_aborted_after_the_window() {
         let shutdown = shutdown("0s", "1ms");
         let tasks = Tasks { grace: Duration::ZERO, ..Tasks::new(shutdown.clone()) };

@@ -1,5 +1,6 @@
 //! Signals of the process: termination, reload, and reopening of log files.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 
@@ -8,12 +9,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::lifecycle::Shutdown;
 use crate::reload::ReloadTrigger;
 
-/// Handles signals until the drain is over: SIGTERM and SIGINT begin the shutdown, a second one exits at once with code 1,
-/// SIGHUP triggers a check of all files. The call installs the handlers; the future must be run.
+/// Handles signals until the process exits: SIGTERM and SIGINT begin the shutdown, a second one exits at once with code 1,
+/// SIGHUP triggers a check of all files. The call installs the handlers; the future must be run beside
+/// [`Tasks::supervise`](crate::Tasks::supervise), whose result is that of the process.
 pub fn signals(
     shutdown: &Shutdown,
     reload: ReloadTrigger,
-) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+) -> io::Result<impl Future<Output = Infallible> + Send + use<>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -24,7 +26,6 @@ pub fn signals(
                 _ = hangup.recv() => reload.fire(),
                 _ = terminate.recv() => on_terminate(&shutdown),
                 _ = interrupt.recv() => on_terminate(&shutdown),
-                () = shutdown.over() => return,
             }
         }
     })

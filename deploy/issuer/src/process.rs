@@ -129,6 +129,6 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
     // In parallel with the supervisor, because a second signal must work until the end.
     tokio::select! {
         outcome = tasks.supervise() => Ok(outcome?),
-        () = handled => Ok(tasks.supervise().await?),
+        never = handled => match never {},
     }
 }

@@ -228,7 +228,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let supervised = tasks.clone();
     let outcome = tokio::select! {
         outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
-        () = handled => tasks.supervise().await.map_err(ShardError::from),
+        never = handled => match never {},
     };
     file.close().await;
     outcome

@@ -237,7 +237,7 @@ impl VirtualServer {
         // Concurrent with the supervisor, because a second signal must be handled until the process exits.
         tokio::select! {
             outcome = tasks.supervise() => Ok(outcome?),
-            () = handled => Ok(tasks.supervise().await?),
+            never = handled => match never {},
         }
     }
 
