@@ -22,6 +22,9 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
             }
         }
     }
+    if let Some(old) = old {
+        keep_resource_locks(object, old);
+    }
     let was_initializing = old.is_some_and(|old| old["status"]["phase"] == "Initializing");
     if old.is_some() && object["status"]["phase"] == "Initializing" && !was_initializing {
         for field in ["initializers", "terminators"] {
@@ -33,6 +36,21 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
                 };
             }
         }
+    }
+}
+
+/// Keeps the resource locks, which only controllers change. kcp lets clients change them, and its bindings lock their resources again
+/// afterwards; until then a CRD could take a bound resource. (Deliberate difference.)
+fn keep_resource_locks(object: &mut Value, old: &Value) {
+    let annotations = &mut object["metadata"]["annotations"];
+    match &old["metadata"]["annotations"][annotation::RESOURCE_BINDINGS] {
+        Value::Null => {
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.remove(annotation::RESOURCE_BINDINGS);
+            }
+        }
+        locks if annotations.is_object() => annotations[annotation::RESOURCE_BINDINGS] = locks.clone(),
+        locks => *annotations = json!({annotation::RESOURCE_BINDINGS: locks}),
     }
 }
 
@@ -149,6 +167,25 @@ fn rank(phase: &str) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_cannot_change_the_resource_locks() {
+        let with = |locks: &str| json!({"metadata": {"annotations": {annotation::RESOURCE_BINDINGS: locks}}});
+        let without = json!({"metadata": {}});
+        for (mut new, old) in [
+            (with("{}"), with("{\"a.b\":{\"n\":\"c\"}}")),
+            (with("garbage"), with("{}")),
+            (without.clone(), with("{}")),
+            (json!({"metadata": {"annotations": "malformed"}}), with("{}")),
+            (with("{}"), without.clone()),
+            (without.clone(), without),
+        ] {
+            mutate(&mut new, Some(&old));
+            let of =
+                |object: &Value| object["metadata"]["annotations"][annotation::RESOURCE_BINDINGS].clone();
+            assert_eq!(of(&new), of(&old));
+        }
+    }
 
     #[test]
     fn terminators_are_removed_while_the_logical_cluster_is_deleted() {
