@@ -71,6 +71,12 @@ impl<'a> RequestPath<'a> {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return RequestKind::NonResource,
         };
+        // The deprecated form of watches.
+        let (watch, rest) = match rest {
+            ["watch", _, ..] if method != Method::GET => return RequestKind::UnknownMethod,
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (watch, rest),
+        };
         let (namespace, rest) = match rest {
             [] => return RequestKind::NonResource,
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => (None, rest),
@@ -171,6 +177,9 @@ mod tests {
             (Method::GET, "/api/v1/namespaces/a", false, "get /namespaces/a"),
             (Method::PUT, "/api/v1/namespaces/a/finalize", false, "update /namespaces/a/finalize"),
             (Method::GET, "/api/v1/namespaces/a/configmaps", true, "watch a/configmaps"),
+            (Method::GET, "/api/v1/watch/namespaces/a/configmaps", false, "watch a/configmaps"),
+            (Method::GET, "/apis/g.io/v1/watch/things/x", false, "watch /things/x"),
+            (Method::GET, "/apis/g.io/v1/watch", false, "list /watch"),
             (Method::DELETE, "/api/v1/namespaces/a/configmaps", false, "deletecollection a/configmaps"),
             (Method::POST, "/apis/g.io/v1/namespaces/n/clusters", false, "create n/clusters"),
             (Method::PATCH, "/apis/g.io/v1/things/x/status", false, "patch /things/x/status"),
@@ -205,6 +214,14 @@ mod tests {
                 RequestKind::NonResource,
                 "{path}"
             );
+        }
+    }
+
+    #[test]
+    fn a_path_of_watches_changes_nothing() {
+        let path = RequestPath::parse("/api/v1/watch/namespaces/a/configmaps").unwrap();
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert_eq!(path.request(&method, false), RequestKind::UnknownMethod, "{method}");
         }
     }
 
