@@ -105,6 +105,7 @@ async fn failed_mutations_are_treated_by_the_failure_policy() {
             "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]",
             "changed metadata.name, which identifies the object",
         ),
+        ("[JSONPatch{op: 'add', path: '/data', value: 'text'}]", "denied request: JSON Patch: "),
         ("[JSONPatch{op: 'add', path: object.nope, value: 1}]", "resulted in error: no such key: nope"),
         (
             "[JSONPatch{op: 'add', path: '/data', value: Object{data: Object.other{}}}]",

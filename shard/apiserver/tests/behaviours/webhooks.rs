@@ -73,6 +73,7 @@ async fn reply(path: String, review: Value, seen: Arc<Mutex<Vec<Value>>>) -> Res
         "/spoil/a" => patched(json!([
             {"op": "replace", "path": "/metadata/managedFields/0/apiVersion", "value": ""}
         ])),
+        "/corrupt/a" => patched(json!([{"op": "replace", "path": "/data", "value": "text"}])),
         "/rename/a" => patched(json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
         "/deny/a" => {
             json!({"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "not today"}})
@@ -317,16 +318,17 @@ async fn a_webhook_is_called_again_if_a_later_one_changed_the_object() {
 }
 
 #[tokio::test]
-async fn a_webhook_cannot_change_the_identity_of_an_object() {
+async fn a_change_that_a_webhook_may_not_make_is_an_error_of_the_webhook() {
     let (server, webhooks) = (Server::start().await, Webhooks::start().await);
-    configure(
-        &server,
-        "mutating",
-        "m",
-        vec![webhooks.webhook("rename/a", &json!({"name": "r.example.com"}))],
-    )
-    .await;
-    let (code, _, message) = server.post(CONFIG_MAPS, &config_map("one")).await.failure();
-    assert_eq!(code, 500);
-    assert!(message.contains("changed metadata.name, which identifies the object"), "{message}");
+    for (path, name, expected) in [
+        ("rename/a", "r.example.com", "changed metadata.name, which identifies the object"),
+        ("corrupt/a", "c.example.com", "ConfigMap"),
+    ] {
+        configure(&server, "mutating", "m", vec![webhooks.webhook(path, &json!({"name": name}))]).await;
+        let (code, _, message) = server.post(CONFIG_MAPS, &config_map("one")).await.failure();
+        assert_eq!(code, 500, "{message}");
+        assert!(message.contains(&format!("admission webhook {name:?}")), "{message}");
+        assert!(message.contains(expected), "{message}");
+        server.delete(&format!("{CONFIGURATIONS}/mutatingwebhookconfigurations/m")).await;
+    }
 }

@@ -43,6 +43,8 @@ enum MutationError {
     Patch(JsonPatchError),
     #[error("{0}")]
     Identity(String),
+    #[error("JSON Patch: {0}")]
+    Malformed(String),
     #[error("error applying patch: {0}")]
     Configuration(#[from] ConfigurationError),
 }
@@ -143,7 +145,14 @@ impl PolicyReview<'_> {
             match accepted {
                 Ok(patched) => {
                     let annotations = self.objects.annotations();
-                    let changed = patched.into_requested(annotations, self.write, object).await?;
+                    let changed = match patched.into_requested(annotations, self.write, object).await {
+                        // The policy made the malformed object, not the client.
+                        Err(status) if status.code == 400 => {
+                            errors.push(MutationError::Malformed(status.message).to_string());
+                            continue;
+                        }
+                        changed => changed?,
+                    };
                     let next = WrittenObject::New(&changed);
                     let next = reviewed(annotations, self.write, &invocation.version, next).await?;
                     *object = changed;

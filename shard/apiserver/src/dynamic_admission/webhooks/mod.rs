@@ -199,7 +199,12 @@ impl WebhookReview<'_> {
         patched
             .keep_identity()
             .map_err(|error| Status::internal(format!("admission webhook {:?} {error}", webhook.name)))?;
-        *object = patched.into_requested(self.webhooks.objects.annotations(), self.write, object).await?;
+        let requested = patched.into_requested(self.webhooks.objects.annotations(), self.write, object).await;
+        *object = requested.map_err(|status| match status.code {
+            // The webhook made the malformed object, not the client.
+            400 => Status::internal(format!("admission webhook {:?}: {}", webhook.name, status.message)),
+            _ => status,
+        })?;
         Ok(true)
     }
 
