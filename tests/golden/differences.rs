@@ -376,14 +376,6 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "c",
-        on: "#227",
-        at: &["/status"],
-        reason: Deliberate(
-            "Paths with /watch are deprecated since Kubernetes 1.11. Clients use the parameter `watch` instead.",
-        ),
-    },
-    Listed {
-        place: "c",
         on: "#222,319",
         at: &["/status"],
         reason: Deliberate("An invalid request is 400. kcp responds with 500."),
