@@ -76,10 +76,15 @@ impl Selection {
     }
 }
 
-/// A claim of an APIExport as a claim of an APIBinding, for all objects.
+/// The objects that a claim of an APIExport asks for: those of its `defaultSelector`, or all.
+pub(crate) fn selector_of(exported: &Value) -> Value {
+    exported.get("defaultSelector").cloned().unwrap_or_else(|| json!({ "matchAll": true }))
+}
+
+/// A claim of an APIExport as a claim of an APIBinding, for the objects that it asks for.
 pub(crate) fn decided(exported: Value, decision: Decision) -> Value {
     let mut claim = exported;
-    claim["selector"] = json!({ "matchAll": true });
+    claim["selector"] = selector_of(&claim);
     claim["state"] = json!(decision);
     claim
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::claim::{Decision, exported_claims, specified_claims, text};
+use super::claim::{Decision, exported_claims, selector_of, specified_claims, text};
 use super::editor::EditedFile;
 use super::{SharingError, binding};
 use crate::connection::Connection;
@@ -19,6 +19,11 @@ pub(super) async fn edit(
     let mut binding = binding::get(&workspace, name).await.map_err(SharingError::Find)?;
     let file = EditedFile::open(&document(&binding))?;
     let edited = file.text()?;
+    if is_empty(&edited) {
+        // An editor that fails may leave an empty file.
+        file.remove();
+        return Ok(output.print("Edit cancelled, saved file was empty.\n")?);
+    }
     let claims = match parse(&edited) {
         Ok(claims) => claims,
         Err(reason) => return Err(SharingError::Edited { reason, copy: file.path().to_owned() }),
@@ -45,17 +50,22 @@ fn document(binding: &Value) -> String {
     for exported in exported_claims(binding) {
         if !specified.iter().any(|claim| identity(claim) == identity(exported)) {
             let mut claim = exported.clone();
-            claim["selector"] = json!({ "matchAll": true });
+            claim["selector"] = selector_of(exported);
             claim["state"] = json!("");
             claims.push(claim);
         }
     }
     format!(
         "# Permission claims of the APIBinding {}. The state of a claim is Accepted or Rejected; a claim with an\n\
-         # empty state, or a removed one, stays undecided. A file without a change cancels the edit.\n{}",
+         # empty state, or a removed one, stays undecided; [] removes all. A file that is empty or has no change cancels\n\
+         # the edit.\n{}",
         binding::name_of(binding),
         to_yaml(&Value::Array(claims))
     )
+}
+
+fn is_empty(edited: &str) -> bool {
+    edited.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
 /// The claims with a decision.
@@ -118,6 +128,12 @@ mod tests {
             "the state of claim 2 must be Accepted or Rejected, not \"accepted\""
         );
         assert!(reject("- [").contains("line 1"), "{}", reject("- ["));
-        assert_eq!(parse("# nothing\n").unwrap(), Vec::<Value>::new());
+        assert_eq!(parse("# nothing\n[]\n").unwrap(), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn a_file_with_comments_only_is_empty() {
+        assert!(is_empty("") && is_empty("# Permission claims\n\n  # of b\n"));
+        assert!(!is_empty("# none\n[]\n"));
     }
 }
