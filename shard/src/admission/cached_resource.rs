@@ -1,5 +1,6 @@
-//! Validation of ClusterCachedResources: cluster-scoped resources only, and one for each resource.
+//! Validation of ClusterCachedResources: cluster-scoped resources of workspaces only, and one for each resource.
 
+use fairlead_apiserver::registry::is_built_in;
 use fairlead_apiserver::{AdmissionRequest, ScopeSelector};
 use fairlead_names::ResourceName;
 use fairlead_process::Status;
@@ -36,6 +37,16 @@ fn check(object: &Value, cluster: &str, is_namespaced: bool, is_published: bool)
     let text = |field: &str| object["spec"][field].as_str().unwrap_or_default();
     let (group, resource) = (text("group"), text("resource"));
     let invalid = |value: String, detail: String| Err(format!("spec: Invalid value: {value:?}: {detail}"));
+    if is_built_in(group, resource)
+        || fairlead_api::system_resources().any(|own| own.group == group && own.plural == resource)
+    {
+        // kcp accepts these, and publishes no object. (Deliberate difference.)
+        let value = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        return invalid(
+            value,
+            "Resource referenced in ClusterCachedResource must not be a built-in API".to_owned(),
+        );
+    }
     if is_namespaced {
         let value = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         return invalid(
@@ -101,6 +112,22 @@ mod tests {
         ] {
             let refusal = check(&cached("a", group, "v1"), "abc", is_namespaced, is_published).err();
             assert_eq!(refusal.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn built_in_resources_and_those_of_kcp_are_refused() {
+        for (group, resource, is_refused) in [
+            ("", "namespaces", true),
+            ("rbac.authorization.k8s.io", "clusterroles", true),
+            ("core.kcp.io", "logicalclusters", true),
+            ("g.io", "namespaces", false),
+        ] {
+            let object = json!({"spec": {"group": group, "version": "v1", "resource": resource}});
+            let refusal = check(&object, "abc", false, false).err();
+            let names_it =
+                refusal.as_ref().is_some_and(|refusal| refusal.contains("must not be a built-in API"));
+            assert_eq!(names_it, is_refused, "{resource}.{group}: {refusal:?}");
         }
     }
 
