@@ -34,6 +34,7 @@ use http::{HeaderMap, Request};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
 
+use super::contact::ShardContact;
 use super::host::rejected;
 use super::watch_end::{WatchFraming, until_end};
 use crate::host::is_master;
@@ -67,6 +68,7 @@ pub(super) struct Forwarder {
     pub(super) authentication: Arc<Chain>,
     /// Without a path prefix, and with a certificate of `system:masters`.
     pub(super) shard: Client,
+    pub(super) contact: Arc<ShardContact>,
     /// Serves other paths.
     pub(super) root: Arc<dyn MountedServer>,
 }
@@ -121,13 +123,20 @@ impl Forwarder {
             true => self.shard.stream_any_status(request).await,
             false => self.shard.relay(request, body).await,
         };
-        response.map(|response| relayed(response, drain)).map_err(|error: ClientError| {
+        let unavailable =
+            || Status::service_unavailable("the shard of these virtual workspaces is not available", 1);
+        let response = response.map_err(|error: ClientError| {
             if is_broken.load(Ordering::Relaxed) {
                 return Status::bad_request("the request body could not be read");
             }
             tracing::debug!(%error, "the shard did not respond");
-            Status::service_unavailable("the shard of these virtual workspaces is not available", 1)
-        })
+            unavailable()
+        })?;
+        // Clients take 401 and 403 for final.
+        if self.contact.is_own_refusal(response.status).await {
+            return Err(unavailable());
+        }
+        Ok(relayed(response, drain))
     }
 }
 
@@ -255,17 +264,32 @@ mod tests {
 
     fn forwarder(shard: &StubShard) -> Forwarder {
         let authentication = Arc::new(Chain::builder().build());
-        Forwarder { authentication, shard: shard.client(), root: Arc::new(NoRoot) }
+        let contact = ShardContact::new(shard.client(), "kubeconfig".into());
+        Forwarder { authentication, shard: shard.client(), contact, root: Arc::new(NoRoot) }
     }
 
     #[tokio::test]
     async fn a_refusal_of_the_shard_does_not_wait_for_the_body() {
-        let shard = StubShard::start(|_| reply(403, "", "")).await;
+        let shard = StubShard::start(|head| match head.contains(PATH) {
+            true => reply(403, "", ""),
+            false => reply(201, "", ""),
+        })
+        .await;
         let (parts, ()) = Request::post(PATH).body(()).unwrap().into_parts();
         let begin = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{")))]);
         let endless = StreamBody::new(begin.chain(stream::pending()));
         let response = forwarder(&shard).forward(parts, endless).await.unwrap();
         assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_the_process_itself_is_an_outage() {
+        for refusal in [401, 403] {
+            let shard = StubShard::start(move |_| reply(refusal, "", "")).await;
+            let request = Request::get(PATH).body(RequestBody::buffered(Bytes::new())).unwrap();
+            let response = forwarder(&shard).handle(request).await;
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{refusal}");
+        }
     }
 
     #[tokio::test]

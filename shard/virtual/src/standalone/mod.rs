@@ -38,7 +38,7 @@ use fairlead_store::{MemoryStore, Revision, Store};
 use http::Request;
 use serde::Deserialize;
 
-use self::contact::until_accepted;
+use self::contact::ShardContact;
 use self::error::{KubeconfigCause, KubeconfigFault};
 use self::forward::Forwarder;
 use self::host::RootHost;
@@ -180,17 +180,17 @@ impl VirtualServer {
         let bound = BoundServer::bind(self.config.serving.address)?;
         let api = self.root_server(Arc::clone(&authentication), &bound)?;
         let shard = self.client.with_prefix("");
-        let reached = self.health.flag("shard", &[Probe::Ready]);
-        let (probed, shutdown) = (shard.clone(), self.shutdown.clone());
-        let kubeconfig = self.config.kubeconfig.to_path_buf();
-        self.tasks.spawn("first contact to the shard", async move {
+        let contact = ShardContact::new(shard.clone(), self.config.kubeconfig.to_path_buf());
+        let (probed, kept, shutdown) = (contact.clone(), contact.clone(), self.shutdown.clone());
+        self.health.check("shard", &[Probe::Ready], move || probed.readiness());
+        self.tasks.spawn("contact to the shard", async move {
             tokio::select! {
-                () = until_accepted(&probed, &kubeconfig) => reached.set(),
+                () = kept.keep() => {}
                 () = shutdown.draining() => {}
             }
         });
         let root: Arc<dyn MountedServer> = Arc::<ApiServer<RootHost>>::clone(&api);
-        let forwarder = Forwarder { authentication, shard, root };
+        let forwarder = Forwarder { authentication, shard, contact, root };
         let mount = Mount { path: SERVICES, server: Arc::new(forwarder), hub: None };
         self.serve(bound, api, mount).await
     }
