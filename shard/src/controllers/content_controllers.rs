@@ -305,8 +305,11 @@ impl ContentControllers {
             tasks.spawn(name, feed);
             let (bindings, replica_queue) =
                 (self.definitions.bindings().clone(), binding_queue.queue.clone());
+            // The view of other shards owns this function, and the look-up owns the view.
+            let exports = Arc::downgrade(&self.exports);
             let replicated = move |cluster: &str| {
-                replica_queue.add_bulk(bindings.of_exports_in(cluster));
+                let Some(exports) = exports.upgrade() else { return };
+                replica_queue.add_bulk(bindings.of_exports_in(cluster, &exports.paths_of_replicas(cluster)));
             };
             self.global.on_change(resource.clone(), Box::new(replicated));
         }

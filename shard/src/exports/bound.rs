@@ -1,6 +1,6 @@
 //! The status of APIBindings, and the locks of their resources.
 
-use fairlead_api::{Condition, annotation, condition_type, finalizer};
+use fairlead_api::{Condition, annotation, condition_type, finalizer, label};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -67,6 +67,10 @@ pub(crate) fn record_extra_annotations(binding: &mut Value, export: Option<&Publ
 /// Writes the claims and the logical cluster of the export to the status.
 pub(crate) fn record_export(binding: &mut Value, export: &PublishedExport) {
     record_claims(binding, export);
+    // Another logical cluster may have taken the place of the one that had the export when the label was set.
+    let name = binding["spec"]["reference"]["export"]["name"].as_str().unwrap_or_default();
+    let hash = fairlead_names::export_hash(&export.cluster, name);
+    binding["metadata"]["labels"][label::EXPORT] = hash.into();
     binding["status"]["apiExportClusterName"] = (*export.cluster).into();
 }
 

@@ -134,6 +134,17 @@ impl ExportLookup {
         Ok(found)
     }
 
+    /// The paths by which bindings refer to exports of a logical cluster of another shard.
+    pub(crate) fn paths_of_replicas(&self, cluster: &str) -> Vec<Box<str>> {
+        let path =
+            |export: Arc<Value>| export["metadata"]["annotations"][annotation::PATH].as_str().map(Into::into);
+        let mut paths: Vec<Box<str>> =
+            self.global.list(&API_EXPORTS, Some(cluster)).into_iter().filter_map(path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
     /// The logical cluster at a path, whether or not it has exports. Other shards' are known if they publish something.
     pub(crate) fn workspace(&self, path: &str) -> Option<Box<str>> {
         let replica = |is_meant: &dyn Fn(&Value) -> bool| {

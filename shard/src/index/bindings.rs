@@ -154,14 +154,16 @@ impl BindingIndex {
         self.state.read().clusters.get(cluster).cloned().unwrap_or_default()
     }
 
-    /// The bindings to any export of a logical cluster, and those whose export was not found yet.
-    pub(crate) fn of_exports_in(&self, cluster: &str) -> Vec<BindingKey> {
+    /// The bindings to any export of a logical cluster, those whose export was not found yet, and those that refer to one of `paths`:
+    /// the logical cluster may have taken the place of another one.
+    pub(crate) fn of_exports_in(&self, cluster: &str, paths: &[Box<str>]) -> Vec<BindingKey> {
         let state = self.state.read();
         // All bindings to an export have the same hash, so one of them decides.
         let refers = |keys: &&FxHashSet<BindingKey>| {
             let first = keys.iter().next();
             first.and_then(|key| state.get(key)).is_some_and(|binding| {
                 binding.export_cluster.as_deref().is_none_or(|exporter| exporter == cluster)
+                    || paths.iter().any(|path| **path == *binding.export_path)
             })
         };
         state.by_export.values().filter(refers).flatten().cloned().collect()
@@ -420,10 +422,16 @@ mod tests {
         load(&index, "c1", &binding("b", "e", "u1"));
         load(&index, "c2", &binding("b", "e", "u1"));
         load(&index, "c2", &binding("other", "f", "u1"));
-        let mut of_export = index.of_exports_in("p");
+        let mut of_export = index.of_exports_in("p", &[]);
         of_export.retain(|(_, binding)| **binding == *"b");
         of_export.sort();
         assert_eq!(of_export, [("c1".into(), "b".into()), ("c2".into(), "b".into())]);
+        assert!(index.of_exports_in("successor", &["root:other".into()]).is_empty());
+        assert_eq!(
+            index.of_exports_in("successor", &["root:p".into()]).len(),
+            3,
+            "the workspace was made again"
+        );
         assert_eq!(index.of_cluster("c2").len(), 2);
         assert!(Arc::ptr_eq(&index.of_cluster("c1")[0].resources, &index.of_cluster("c2")[1].resources));
         index.put("c1", "b", None);

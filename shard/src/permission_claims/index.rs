@@ -154,16 +154,24 @@ impl PermissionClaims {
         has_claims
     }
 
+    /// Sets the rules of a binding. Objects have the labels of earlier ones, also of an export in another logical cluster.
     fn set_rules(&self, cluster: &str, name: &str, rules: Vec<LabelRule>) {
-        {
+        let resources = {
             let clusters = self.clusters.read();
             let present = clusters.get(cluster).and_then(|claims| claims.rules_of(name));
-            if present.map_or(&[][..], |rules| rules) == rules {
+            let present = present.map_or(&[][..], |rules| rules);
+            if present == rules {
                 return;
             }
-        }
+            let only_in = |one: &[LabelRule], other: &[LabelRule]| {
+                let rules = one.iter().filter(|rule| !other.contains(rule));
+                rules.map(|rule| rule.resource.clone()).collect::<Vec<_>>()
+            };
+            only_in(present, &rules).into_iter().chain(only_in(&rules, present)).collect()
+        };
         let rules = self.shared.lock().share(rules);
         self.clusters.write().entry(cluster.into()).or_default().set(name, rules);
+        self.return_outdated(cluster, OutdatedLabels { are_all: false, resources });
     }
 
     /// Finds objects that were written with the labels of earlier claims: the claims changed between admission and commit. Costs a

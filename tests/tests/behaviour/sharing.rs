@@ -1,11 +1,11 @@
 //! APIs that a workspace publishes, bound on another shard, through the gateway.
 
 use fairlead_certs::Client as Role;
-use fairlead_client::{Client, PatchType, WriteOptions};
+use fairlead_client::{Client, DeleteOptions, PatchType, WriteOptions};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, until, until_object};
+use crate::installation::{Installation, WORKSPACES, until, until_gone, until_object};
 use crate::wire::{RawResponse, send};
 
 const SCHEMAS: &str = "/apis/apis.kcp.io/v1alpha1/apiresourceschemas";
@@ -13,6 +13,7 @@ const CONVERSIONS: &str = "/apis/apis.kcp.io/v1alpha1/apiconversions";
 const SLICES: &str = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices";
 const EXPORTS: &str = "/apis/apis.kcp.io/v1alpha2/apiexports";
 const BINDINGS: &str = "/apis/apis.kcp.io/v1alpha2/apibindings";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANCHORS: &str = "/apis/harbour.example.com/v1/namespaces/default/anchors";
 
@@ -155,6 +156,56 @@ async fn an_export_opens_on_other_shards_what_claims_and_rights_permit() {
     let own = of_consumer(&format!("{ANCHORS}/bow"));
     let response = send_as(&installation, "controller", Method::GET, &own, "").await;
     assert_eq!(response.code, 200, "its own API stays: {}", response.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_is_made_again_under_its_path_has_its_consumers_again() {
+    let installation = Installation::start(2).await;
+    let claim = json!({ "group": "", "resource": "configmaps", "verbs": ["*"] });
+    let provider = installation.workspace("root", "harbour", "root").await;
+    publish(&installation, &provider, one_version(), json!([claim])).await;
+    let mut consumers = Vec::new();
+    for (name, shard) in [("near", "root"), ("far", "shard-1")] {
+        let path = installation.workspace("root", name, shard).await;
+        let accepted = json!({ "group": "", "resource": "configmaps", "verbs": ["*"], "state": "Accepted",
+                               "selector": { "matchAll": true } });
+        bind(&installation, &path, json!([accepted])).await;
+        let admin = installation.admin(&path);
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "paint" } });
+        create(&admin, CONFIG_MAPS, &object).await;
+        let labelled = |object: &Value| object["metadata"]["labels"].is_object();
+        let labels = until_object(&admin, CONFIG_MAPS, "paint", labelled).await["metadata"]["labels"].clone();
+        consumers.push((admin, labels));
+    }
+    let root = installation.admin("/clusters/root");
+    let first = logical_cluster(&installation, &provider).await;
+    root.delete(&format!("{WORKSPACES}/harbour"), &DeleteOptions::default()).await.unwrap();
+    until_gone(&root, WORKSPACES, "harbour").await;
+    for (consumer, _) in &consumers {
+        until_object(consumer, BINDINGS, "harbour", |binding| !is_valid(binding)).await;
+    }
+    let provider = installation.workspace("root", "harbour", "shard-1").await;
+    publish(&installation, &provider, one_version(), json!([claim])).await;
+    let second = logical_cluster(&installation, &provider).await;
+    assert_ne!(first, second);
+    for (consumer, labels) in &consumers {
+        let again =
+            |binding: &Value| is_valid(binding) && binding["status"]["apiExportClusterName"] == *second;
+        until_object(consumer, BINDINGS, "harbour", again).await;
+        let relabelled = |object: &Value| {
+            object["metadata"]["labels"].is_object() && object["metadata"]["labels"] != *labels
+        };
+        until_object(consumer, CONFIG_MAPS, "paint", relabelled).await;
+    }
+    // The endpoint slice finds consumers by the label of their bindings: one on each shard.
+    let has_both = |slice: &Value| slice["status"]["endpoints"].as_array().is_some_and(|all| all.len() == 2);
+    until_object(&installation.admin(&provider), SLICES, "harbour", has_both).await;
+}
+
+fn is_valid(binding: &Value) -> bool {
+    let conditions = binding["status"]["conditions"].as_array().into_iter().flatten();
+    let mut valid = conditions.filter(|condition| condition["type"] == "APIExportValid");
+    valid.any(|condition| condition["status"] == "True")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,12 +11,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialBinding, condition_type};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, PartialBinding, annotation, condition_type};
 use fairlead_apiserver::hub::ObjectEvent;
 use fairlead_apiserver::object::ObjectBytes;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
-use fairlead_names::{Origin, ResourceName};
+use fairlead_names::{Origin, ResourceName, export_hash};
 use fairlead_process::Status;
 use fairlead_schema::FieldPath;
 use fairlead_schema::crd::{CrdNames, CrdSpec, has_condition};
@@ -108,7 +108,12 @@ impl Bindings {
             return AffectedBindings::Few(Vec::new());
         }
         if is_schema || event.resource == *API_EXPORTS {
-            return AffectedBindings::OfExports(self.definitions.bindings().of_exports_in(&event.scope));
+            let metadata = event.metadata().ok();
+            let path = metadata.as_ref().and_then(|metadata| metadata.annotation(annotation::PATH));
+            let paths: Vec<Box<str>> = path.map(Into::into).into_iter().collect();
+            return AffectedBindings::OfExports(
+                self.definitions.bindings().of_exports_in(&event.scope, &paths),
+            );
         }
         let is_binding = event.resource == *API_BINDINGS;
         if !event.is_deletion() {
@@ -201,6 +206,7 @@ fn is_current(binding: &PartialBinding<'_>, export: &PublishedExport) -> bool {
         && says(condition_type::BINDING_UP_TO_DATE)
         && export.schemas.iter().enumerate().all(is_bound)
         && binding.export_cluster == *export.cluster
+        && binding.export_hash.as_deref() == Some(&*export_hash(&export.cluster, &binding.export_name))
         && has_claims(binding, export)
         && has_extra_annotations(binding, export)
 }
