@@ -12,6 +12,7 @@ mod layout;
 mod open;
 mod packing;
 mod recovery;
+mod restore;
 mod ring;
 mod sweep;
 mod tables;
@@ -43,6 +44,8 @@ use recovery::recover;
 use ring::Ring;
 use view::View;
 use writer::{Command, Writer};
+
+pub use restore::{ExistingStore, RESTORED_REVISION_DISTANCE, RestoreError, RestoreSummary};
 
 /// Memory and group-commit limits of a [`RedbStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,11 @@
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
 //!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
 //!
+//! # Backups
+//!
+//! [`write_backup`] reads a store at one revision while it serves, and [`BackupReader`] verifies the result; both know only
+//! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it.
+//!
 //! # Other backends
 //!
 //! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] waits and delivers. On etcd, `commit` is one
@@ -25,6 +30,7 @@
 //! revision, so reads see acknowledged commits; `compact` is left to a leader. Everything in
 //! `tests/suite` that uses `on_every_backend` uses only the trait, and every backend must pass it.
 
+mod backup;
 mod durable;
 mod error;
 mod follow;
@@ -33,7 +39,13 @@ mod mutation;
 mod record;
 mod store;
 
-pub use durable::{RedbOptions, RedbStore};
+pub use backup::{
+    Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupRecord, BackupWriter,
+    Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, write_backup,
+};
+pub use durable::{
+    ExistingStore, RESTORED_REVISION_DISTANCE, RedbOptions, RedbStore, RestoreError, RestoreSummary,
+};
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 pub use follow::{Batch, Changes, Event, Follower, Log};
 pub use memory::MemoryStore;

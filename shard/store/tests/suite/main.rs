@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod backend;
+mod backup;
 mod commits;
 mod compaction;
 mod crash;
@@ -10,3 +11,4 @@ mod feed;
 mod model;
 mod opening;
 mod reads;
+mod restore;
