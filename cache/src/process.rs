@@ -12,7 +12,7 @@ use fairlead_process::{
     AllowedPeers, BoundServer, FatalError, Health, Metrics, ProcessError, Reloads, ServerMetrics,
     ServerOptions, Shutdown, Status, Tasks, TlsSource, check_open_files, init_logging, signals,
 };
-use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
+use fairlead_store::{OpenError, RedbOptions, RedbStore, RetainedRevisions, Store};
 
 use crate::host::CacheAccess;
 use crate::server::CacheServer;
@@ -149,7 +149,8 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     };
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
     let every = config.store.compaction_interval.get();
-    tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, shutdown));
+    let retained = RetainedRevisions::default();
+    tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, retained, shutdown));
     tasks.spawn_fallible("listener", cache.run(bound, options));
     tracing::info!(%address, "serving");
     // Concurrent with the supervisor, because a second signal must be handled until the process exits.

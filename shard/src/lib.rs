@@ -7,6 +7,7 @@
 //! The crate does not depend on the gateway: it calls the gateway's placement API over HTTP.
 
 mod admission;
+mod backup;
 mod bootstrap;
 mod bound_conversion;
 mod controller_runtime;

@@ -13,7 +13,7 @@ use fairlead_authn::{
 use fairlead_process::{
     BoundServer, ConnectionInfo, Health, LoadError, Reloads, RequestBody, ServerOptions, Shutdown,
 };
-use fairlead_store::{CompactError, Store};
+use fairlead_store::{CompactError, RetainedRevisions, Store};
 use http::Request;
 use http::request::Parts;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -114,13 +114,14 @@ fn without_cluster(path: &str) -> &str {
     below.unwrap_or(path)
 }
 
-/// Drops the history that is older than one interval, once in every interval, until the process drains.
+/// Drops the history that is older than one interval and not retained, once in every interval, until the process drains.
 ///
 /// # Errors
 /// [`CompactError`] when the store cannot write any more.
 pub async fn compact_periodically(
     store: Arc<dyn Store>,
     every: Duration,
+    retained: RetainedRevisions,
     shutdown: Shutdown,
 ) -> Result<(), CompactError> {
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
@@ -132,7 +133,7 @@ pub async fn compact_periodically(
             _ = ticks.tick() => {}
         }
         let now = store.revision();
-        store.compact(older_than_an_interval).await?;
+        store.compact(retained.limit(older_than_an_interval)).await?;
         older_than_an_interval = now;
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fairlead_api::group;
 use fairlead_apiserver::registry::{Catalog, ServedResource};
 use fairlead_apiserver::request::RequestFlags;
 use fairlead_apiserver::{
@@ -22,12 +23,14 @@ use fairlead_apiserver::{
     Response, Scope, ScopeSelector, ScopedPath, content, failure, forbidden,
 };
 use fairlead_authn::{Identity, UserInfo};
-use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
+use fairlead_process::{GroupResource, METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 
+use crate::backup::Backups;
 use crate::index::{ClusterIndex, Definitions, PathIndex};
 use crate::service_accounts::TokenIssuer;
+use effective::effective_users;
 
 pub(crate) use access_webhook::AccessWebhook;
 pub(crate) use authenticate::{AnonymousRequests, Authentication, Authenticators};
@@ -36,6 +39,9 @@ pub(crate) use effective::policy_user;
 pub(crate) use home_workspace::HomeWorkspaces;
 pub(crate) use rbac_chain::{RbacChain, is_in};
 pub(crate) use reviews::{Reviews, TokenReviewer};
+
+/// The workspace whose roles decide about paths of the shard.
+const ROOT: &str = "root";
 
 /// kcp's header of a SubjectAccessReview that skips the checks of access to the logical cluster; for masters only.
 const DEEP_REVIEW_HEADER: &str = "x-kcp-internal-deep-subjectaccessreview";
@@ -50,6 +56,7 @@ pub(crate) struct ShardHost {
     pub(crate) issuer: Arc<TokenIssuer>,
     /// `None` if users have no home workspaces.
     pub(crate) homes: Option<HomeWorkspaces>,
+    pub(crate) backups: Backups,
     pub(crate) metrics: Metrics,
     pub(crate) version: Bytes,
 }
@@ -91,9 +98,13 @@ impl Host for ShardHost {
         if let ["metrics"] = segments.as_slice() {
             return Some(Box::pin(self.metrics_for(&request)).await);
         }
+        if let ["backup"] = segments.as_slice() {
+            let backup = Box::pin(self.backup_for(&request)).await;
+            return Some(backup.unwrap_or_else(|status| failure(&status)));
+        }
         let cluster = request.scopes.and_then(ScopeSelector::one)?;
         if let (Some(homes), ["apis", "tenancy.kcp.io", _, "workspaces", "~"]) = (&self.homes, &*segments)
-            && cluster.as_str() == "root"
+            && cluster.as_str() == ROOT
             && request.method == Method::GET
         {
             return Some(Box::pin(homes.get(request.identity.user(), &self.authorizer)).await);
@@ -104,7 +115,7 @@ impl Host for ShardHost {
             ["openapi", ..] | ["apis", "core.kcp.io", "v1alpha1", "logicalclusters", ..]
         );
         (is_inactive && !is_exempt).then(|| {
-            let resource = fairlead_process::GroupResource::new("", "logicalclusters");
+            let resource = GroupResource::new("", "logicalclusters");
             failure(&Status::forbidden(resource, cluster.as_str(), "logical cluster is marked inactive"))
         })
     }
@@ -184,19 +195,55 @@ impl ShardHost {
             let message = "shard-level endpoint not available at workspace scope";
             return failure(&Status::new(501, StatusReason::Unknown, message));
         }
-        let root = ScopeSelector::One(Scope::new("root"));
-        let action = Action::NonResource { verb: "get", path: "/metrics" };
-        let attributes = Attributes::new(request.identity.user(), Some(&root), action);
-        if !self.authorizer.authorize(&attributes).decided().await.is_allowed() {
-            let message = format!(
-                "User {:?} cannot get path \"/metrics\": access denied",
-                request.identity.user().name
-            );
-            return failure(&Status::forbidden(fairlead_process::GroupResource::default(), "", message));
+        if let Err(refused) = self.permit_in_root(request.identity.user(), "/metrics").await {
+            return failure(&refused);
         }
         match self.metrics.text() {
             Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
             Err(error) => failure(&Status::internal(error)),
         }
     }
+
+    /// `/backup` of the shard or of a logical cluster, for administrators of the installation. It shows the secrets of all tenants, so a
+    /// role in root is not sufficient: root is a workspace that others may administer, too.
+    async fn backup_for(&self, request: &InterceptedRequest<'_>) -> Result<Response, Status> {
+        let user = request.identity.user();
+        let is_administrator = effective_users(user, ROOT)
+            .iter()
+            .any(|user| is_in(user, group::MASTERS) || is_in(user, group::ADMIN));
+        if !is_administrator {
+            return Err(refused_path(user, "/backup"));
+        }
+        self.permit_in_root(user, "/backup").await?;
+        if request.method != Method::GET {
+            return Err(Status::unknown_method());
+        }
+        match request.scopes {
+            None => self.backups.whole(),
+            Some(ScopeSelector::One(cluster)) => {
+                let state = self.clusters.get(cluster.as_str());
+                let path = state.as_ref().and_then(|state| state.path.as_deref());
+                self.backups.of_cluster(cluster.as_str(), path).await
+            }
+            Some(ScopeSelector::Every { .. }) => {
+                Err(Status::bad_request("a backup has one logical cluster, or the whole shard"))
+            }
+        }
+    }
+
+    /// Whether permissions in root allow a user to read a path of the shard.
+    async fn permit_in_root(&self, user: &UserInfo, path: &str) -> Result<(), Status> {
+        let root = ScopeSelector::One(Scope::new(ROOT));
+        let action = Action::NonResource { verb: "get", path };
+        let attributes = Attributes::new(user, Some(&root), action);
+        match self.authorizer.authorize(&attributes).decided().await.is_allowed() {
+            true => Ok(()),
+            false => Err(refused_path(user, path)),
+        }
+    }
+}
+
+fn refused_path(user: &UserInfo, path: &str) -> Status {
+    let message = format!("User {:?} cannot get path {path:?}: access denied", user.name);
+    Status::forbidden(GroupResource::default(), "", message)
 }

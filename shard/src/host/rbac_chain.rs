@@ -192,7 +192,7 @@ impl RbacChain {
         facts: Option<&ClusterFacts>,
         action: &Action<'_>,
     ) -> ContentAccess {
-        if matches!(action, Action::NonResource { path: "/metrics", .. }) {
+        if is_of_shard(action) {
             return ContentAccess::Delegated;
         }
         if cluster.starts_with("system:") {
@@ -342,6 +342,11 @@ fn satisfies_required_groups(subjects: &Subjects<'_>, required: &str) -> bool {
     required.split(';').any(|all| all.split(',').all(|one| subjects.are_in(one.trim())))
         || subjects.are_in(group::ADMIN)
         || subjects.are_in(group::WORKSPACE_BOOTSTRAPPER)
+}
+
+/// Whether an action is on a path of the shard, which permissions in root decide about whatever shard root is on.
+fn is_of_shard(action: &Action<'_>) -> bool {
+    matches!(action, Action::NonResource { path: "/metrics" | "/backup", .. })
 }
 
 fn is_service_account(user: &UserInfo) -> bool {

@@ -9,11 +9,13 @@ use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry, built_i
 use fairlead_apiserver::{ApiServer, RequestMetrics};
 use fairlead_config::ShardConfig;
 use fairlead_process::{Metrics, Reloadable, Reloads};
+use fairlead_store::RetainedRevisions;
 use prometheus::IntCounterVec;
 
 use super::clients::{access_webhook, external_clusters};
 use super::{ANNOTATIONS, ShardError, audit, authenticators};
 use crate::admission::{ShardAdmission, follow_remote_configurations};
+use crate::backup::Backups;
 use crate::bootstrap;
 use crate::exports::ExportLookup;
 use crate::external_clusters::ExternalClusters;
@@ -44,6 +46,8 @@ pub(super) struct ShardParts {
     pub(super) types: Arc<TypeLookup>,
     pub(super) exports: Arc<ExportLookup>,
     pub(super) copies: Arc<PublishedCopies>,
+    /// The history that backups need.
+    pub(super) retained: RetainedRevisions,
     pub(super) new_mirrors: NewMirrors,
     pub(super) storage: VirtualStorage,
     pub(super) external: Option<Arc<ExternalClusters>>,
@@ -154,6 +158,15 @@ impl ShardParts {
             workspaces: workspaces.clone(),
             audiences: issuer.audiences.clone(),
         });
+        let retained = RetainedRevisions::default();
+        let backups = Backups::new(
+            objects.clone(),
+            hub.clone(),
+            definitions.clone(),
+            config.name.as_str(),
+            retained.clone(),
+            metrics,
+        )?;
         let host = ShardHost {
             clusters: clusters.clone(),
             paths: paths.clone(),
@@ -167,6 +180,7 @@ impl ShardParts {
                 shard: config.name.as_str().to_owned(),
             }),
             authorizer,
+            backups,
             metrics: metrics.clone(),
             version: fairlead_apiserver::version_document(BUILD),
         };
@@ -195,6 +209,7 @@ impl ShardParts {
             types,
             exports,
             copies,
+            retained,
             new_mirrors,
             storage,
             external,

@@ -26,7 +26,7 @@ use fairlead_process::{
     Probe, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
 };
 use fairlead_schema::FieldError;
-use fairlead_store::{FollowError, OpenError, RedbOptions, RedbStore, Store};
+use fairlead_store::{FollowError, OpenError, RedbOptions, RedbStore, RetainedRevisions, Store};
 
 use crate::bootstrap::BootstrapError;
 use crate::index::DefinitionsError;
@@ -211,10 +211,11 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
             _ = all_served.recv() => Ok(()),
         }
     });
-    let compaction = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
+    let interval = config.store.compaction_interval.get();
+    let compaction = compact_periodically(store, interval, parts.retained.clone(), shutdown.clone());
     tasks.spawn_fallible("compaction", compaction);
     let compaction =
-        compact_periodically(copy_store, config.store.compaction_interval.get(), shutdown.clone());
+        compact_periodically(copy_store, interval, RetainedRevisions::default(), shutdown.clone());
     tasks.spawn_fallible("compaction of copies", compaction);
 
     let cache = cache::client(&config, &loopback)?;

@@ -5,7 +5,9 @@ use fairlead_api::group;
 use fairlead_apiserver::{Action, Attributes, AuthorizationStep, Decision, Scope, ScopeSelector};
 
 use super::super::effective::effective_users;
-use super::{ContentAccess, RbacChain, Subjects, is_in, is_service_account, satisfies_required_groups};
+use super::{
+    ContentAccess, RbacChain, Subjects, is_in, is_of_shard, is_service_account, satisfies_required_groups,
+};
 use crate::names::SYSTEM_ADMIN;
 
 impl RbacChain {
@@ -53,7 +55,7 @@ impl RbacChain {
             },
         };
         steps.delegate("01-requiredgroups", &required);
-        if matches!(action, Action::NonResource { path: "/metrics", .. }) {
+        if is_of_shard(action) {
             steps.delegate("02-content", "shard-level path");
         } else if cluster.starts_with("system:") {
             return steps.ended("02-content", Decision::NoOpinion, "empty or system workspace");

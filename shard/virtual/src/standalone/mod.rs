@@ -34,7 +34,7 @@ use fairlead_process::{
     Reloads, RequestBody, ServerMetrics, ServerOptions, Shutdown, Tasks, TlsSource, check_open_files,
     init_logging, signals,
 };
-use fairlead_store::{MemoryStore, Revision, Store};
+use fairlead_store::{MemoryStore, RetainedRevisions, Revision, Store};
 use http::Request;
 use serde::Deserialize;
 
@@ -226,7 +226,9 @@ impl VirtualServer {
         tracing::info!(address = %bound.local_addr(), "serving");
         tasks.spawn("reloads", reloads.run(shutdown.clone()));
         let store = Arc::clone(objects.store());
-        tasks.spawn_fallible("compaction", serve::compact_periodically(store, HISTORY, shutdown));
+        let retained = RetainedRevisions::default();
+        let compaction = serve::compact_periodically(store, HISTORY, retained, shutdown);
+        tasks.spawn_fallible("compaction", compaction);
         let serving = serve::serve(bound, options, api, health, hub.clone(), vec![mount]);
         tasks.spawn_fallible("listener", async move {
             tokio::select! {
