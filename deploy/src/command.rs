@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::backup::{BackupCommand, BackupCommandError};
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
 use crate::crd::{CrdCommand, CrdError};
@@ -12,6 +13,7 @@ use crate::gateway::{GatewayError, GatewayVerb};
 use crate::installation::InstallationError;
 use crate::login::{LoginCommand, LoginError, LogoutCommand};
 use crate::plugin::{KcpCommand, KcpVerb, Plugin};
+use crate::restore::{RestoreCommand, RestoreCommandError};
 use crate::sharing::{BindCommand, ClaimsCommand, SharingError};
 use crate::status::{StatusCommand, StatusError};
 use crate::up::{DownCommand, UpCommand, UpError};
@@ -52,6 +54,8 @@ pub fn main() -> ExitCode {
         },
         Verb::Login(login) => login.run().map_err(Failure::from),
         Verb::Logout(logout) => logout.run().map_err(Failure::from),
+        Verb::Backup(backup) => backup.run().map_err(Failure::from),
+        Verb::Restore(restore) => restore.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
         Verb::Config { command } => return command.run(),
     };
@@ -108,6 +112,10 @@ enum Verb {
     Login(LoginCommand),
     /// Delete the tokens of earlier sign-ins
     Logout(LogoutCommand),
+    /// Back up shards or a workspace while they are served
+    Backup(BackupCommand),
+    /// Make the store of a shard from a backup, put a workspace back, or verify a backup
+    Restore(RestoreCommand),
     /// Manage certificates
     #[command(subcommand)]
     Certs(CertsVerb),
@@ -136,6 +144,8 @@ enum Failure {
     Sharing(#[from] SharingError),
     Crd(#[from] CrdError),
     Gateway(#[from] GatewayError),
+    Backup(#[from] BackupCommandError),
+    Restore(#[from] RestoreCommandError),
     Login(#[from] LoginError),
 }
 
@@ -157,6 +167,8 @@ impl Failure {
             Self::Installation(error) => error.hint(),
             Self::Status(error) => error.hint(),
             Self::Gateway(error) => error.hint(),
+            Self::Backup(error) => error.hint(),
+            Self::Restore(error) => error.hint(),
             Self::Login(error) => error.hint(),
             Self::Certs(_) => None,
         };

@@ -1,0 +1,303 @@
+//! `fairlead restore`: makes the store of a shard from a backup, or puts a workspace back into it. The shard does not run.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fairlead_store::{
+    BackupContent, BackupError, BackupReader, ExistingStore, OpenError, RedbStore, RestoreError,
+    RestoreSummary,
+};
+
+use crate::backup::BackupSummary;
+use crate::installation::{InstallationError, create_private_folder};
+use crate::output::print;
+
+/// The file of a store in its directory.
+const STORE: &str = "store.redb";
+
+/// Make the store of a shard from a backup, put a workspace back, or verify a backup
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  # A shard, into a directory without a store
+  fairlead restore root.backup --data-dir .fairlead/data/root
+
+  # A workspace that was deleted, into the store of its shard, which does not run
+  fairlead restore team.backup --data-dir .fairlead/data/root
+
+  # From a pipe
+  ssh backups 'cat root.backup' | fairlead restore - --verify")]
+pub(crate) struct RestoreCommand {
+    /// Backup; `-` for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Directory of the store, which is its file store.redb
+    #[arg(long, value_name = "DIR", required_unless_present = "verify", conflicts_with = "verify")]
+    data_dir: Option<PathBuf>,
+    /// Replace the store that is in the directory
+    #[arg(long, requires = "data_dir")]
+    replace: bool,
+    /// Only verify the backup, by making a store of it in the folder for temporary files
+    #[arg(long)]
+    verify: bool,
+}
+
+/// A restore that changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RestoreCommandError {
+    #[error("cannot open {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", file.display())]
+    Backup { file: PathBuf, source: RestoreError },
+    #[error(transparent)]
+    Store(RestoreError),
+    #[error("a workspace is not restored from a pipe, because it is read twice")]
+    WorkspaceFromPipe,
+    #[error("a workspace replaces no store")]
+    WorkspaceReplaces,
+    #[error(transparent)]
+    Directory(#[from] InstallationError),
+}
+
+impl RestoreCommandError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Backup { source, .. } => match source {
+                RestoreError::Backup(
+                    BackupError::Altered { .. } | BackupError::Cut { .. } | BackupError::Failed { .. },
+                ) => "take another backup; nothing was written",
+                RestoreError::Backup(BackupError::Foreign) => {
+                    "name a file that `fairlead backup` has written"
+                }
+                RestoreError::OtherStore { .. } => {
+                    "a workspace goes only into the store that it was taken from"
+                }
+                _ => return None,
+            },
+            Self::Store(source) => match source {
+                RestoreError::Exists { .. } => {
+                    "name a directory without a store, or replace it with --replace"
+                }
+                RestoreError::Open(OpenError::InUse { .. }) => "stop the shard first",
+                RestoreError::Present { .. } => "delete the workspace first",
+                RestoreError::NotClosed { .. } => "start and stop the shard, then try again",
+                RestoreError::NoStore { .. } => "name the directory of the shard that the workspace was on",
+                _ => return None,
+            },
+            Self::WorkspaceFromPipe => "write it into a file first",
+            Self::WorkspaceReplaces => "leave out --replace",
+            Self::Directory(error) => return error.hint(),
+            Self::Open { .. } => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+impl RestoreCommand {
+    /// Runs the command and prints a line with the result.
+    pub(crate) fn run(&self) -> Result<(), RestoreCommandError> {
+        print(self.restored()?);
+        Ok(())
+    }
+
+    fn restored(&self) -> Result<String, RestoreCommandError> {
+        if self.file.as_os_str() == "-" {
+            return self.from(io::stdin().lock(), None);
+        }
+        let failed = |source| RestoreCommandError::Open { path: self.file.clone(), source };
+        let input = File::open(&self.file).map_err(failed)?;
+        // A named pipe is read once.
+        let is_file = input.metadata().map_err(failed)?.is_file();
+        let again = is_file.then(|| File::open(&self.file).map_err(failed)).transpose()?;
+        self.from(input, again)
+    }
+
+    /// `file` is the same backup again, if it can be read twice.
+    fn from(&self, input: impl Read, file: Option<File>) -> Result<String, RestoreCommandError> {
+        let backup = BackupReader::open(input).map_err(|error| self.failure(error.into()))?;
+        let Some(folder) = &self.data_dir else {
+            let verified = RedbStore::verify_backup(std::env::temp_dir(), backup);
+            let verified = verified.map_err(|error| self.failure(error))?;
+            return Ok(format!("{}: {} are complete\n", self.file.display(), summary(&verified)));
+        };
+        let path = folder.join(STORE);
+        let restored = match (&backup.header().content, file) {
+            (BackupContent::Whole, _) => {
+                create_private_folder(folder)?;
+                let existing = if self.replace { ExistingStore::Replace } else { ExistingStore::Refuse };
+                RedbStore::restore(&path, backup, existing)
+            }
+            (BackupContent::Part { .. }, _) if self.replace => {
+                return Err(RestoreCommandError::WorkspaceReplaces);
+            }
+            (BackupContent::Part { .. }, Some(mut file)) => RedbStore::restore_part(&path, &mut file),
+            (BackupContent::Part { .. }, None) => return Err(RestoreCommandError::WorkspaceFromPipe),
+        };
+        Ok(report(&restored.map_err(|error| self.failure(error))?, &path))
+    }
+
+    fn failure(&self, error: RestoreError) -> RestoreCommandError {
+        match error {
+            RestoreError::Backup(_)
+            | RestoreError::Part { .. }
+            | RestoreError::Whole
+            | RestoreError::OtherStore { .. } => {
+                RestoreCommandError::Backup { file: self.file.clone(), source: error }
+            }
+            error => RestoreCommandError::Store(error),
+        }
+    }
+}
+
+fn summary(restored: &RestoreSummary) -> BackupSummary {
+    BackupSummary { header: restored.header.clone(), records: restored.records + restored.kept }
+}
+
+fn report(restored: &RestoreSummary, path: &Path) -> String {
+    let kept = match restored.kept {
+        0 => String::new(),
+        kept => format!("; {kept} were there already"),
+    };
+    format!(
+        "{} are in {}, which is at revision {}{kept}\n",
+        summary(restored),
+        path.display(),
+        restored.revision
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use clap::Parser;
+    use fairlead_store::{BackupHeader, BackupWriter, Ownership, RecordRef, RedbOptions, Revision};
+
+    use super::*;
+
+    fn backup(content: BackupContent) -> Vec<u8> {
+        let header = BackupHeader {
+            content,
+            source: "root".to_owned(),
+            anchor: None,
+            revision: Revision(7),
+            created: 1_700_000_000,
+        };
+        let mut writer = BackupWriter::begin(Vec::new(), &header).unwrap();
+        let record = RecordRef { key: b"key", value: b"value", created: Revision(1), modified: Revision(2) };
+        writer.write(record, Ownership::Own).unwrap();
+        writer.finish().unwrap()
+    }
+
+    /// A folder with backups, and with two stores, one of which is open.
+    fn folder() -> (tempfile::TempDir, RedbStore) {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = backup(BackupContent::Whole);
+        let part = backup(BackupContent::Part { name: "root:fleet".to_owned() });
+        let (mut altered, mut newer) = (whole.clone(), whole.clone());
+        altered[20] ^= 1;
+        newer[8] = 9;
+        for (name, bytes) in [
+            ("cut", &whole[..whole.len() - 1]),
+            ("altered", altered.as_slice()),
+            ("newer", newer.as_slice()),
+            ("text", &b"apiVersion: v1\n"[..]),
+            ("whole", whole.as_slice()),
+            ("part", part.as_slice()),
+        ] {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let store = |name: &str| {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            RedbStore::open(folder.path().join(name).join(STORE), RedbOptions::default()).unwrap()
+        };
+        drop(store("stopped"));
+        let running = store("running");
+        (folder, running)
+    }
+
+    /// Runs the command in a folder. `.` stands for it in the arguments and in the result.
+    fn restore(folder: &Path, arguments: &[&str]) -> Result<String, (String, Option<String>)> {
+        #[derive(Parser)]
+        struct CommandLine {
+            #[command(flatten)]
+            restore: RestoreCommand,
+        }
+        let prefix = format!("{}/", folder.display());
+        let arguments = arguments.iter().map(|argument| argument.replace("./", &prefix));
+        let line = CommandLine::try_parse_from(["restore".to_owned()].into_iter().chain(arguments)).unwrap();
+        let short = |text: String| text.replace(&prefix, "./");
+        line.restore.restored().map(short).map_err(|error| (short(error.to_string()), error.hint()))
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_with_a_hint_and_changes_nothing() {
+        let (folder, _running) = folder();
+        for (arguments, message, hint) in [
+            (
+                &["./text", "--verify"][..],
+                "./text: it is not a backup of a shard",
+                Some("name a file that `fairlead backup` has written"),
+            ),
+            (
+                &["./cut", "--data-dir", "./new"][..],
+                "./cut: it is incomplete: it ends after 1 records without the mark of its end",
+                Some("take another backup; nothing was written"),
+            ),
+            (
+                &["./altered", "--data-dir", "./new"][..],
+                "./altered: it was altered: its checksum does not fit its content",
+                Some("take another backup; nothing was written"),
+            ),
+            (
+                &["./newer", "--data-dir", "./new"][..],
+                "./newer: it has format version 9, this program supports up to 1: use the newer version",
+                None,
+            ),
+            (
+                &["./whole", "--data-dir", "./stopped"][..],
+                "./stopped/store.redb exists",
+                Some("name a directory without a store, or replace it with --replace"),
+            ),
+            (
+                &["./whole", "--data-dir", "./running", "--replace"][..],
+                "./running/store.redb is in use by another process: stop it first, or choose another file",
+                Some("stop the shard first"),
+            ),
+            (
+                &["./part", "--data-dir", "./absent"][..],
+                "./absent/store.redb does not exist",
+                Some("name the directory of the shard that the workspace was on"),
+            ),
+            (
+                &["./part", "--data-dir", "./stopped"][..],
+                "./part: it does not come from the store ./stopped/store.redb",
+                Some("a workspace goes only into the store that it was taken from"),
+            ),
+            (
+                &["./part", "--data-dir", "./stopped", "--replace"][..],
+                "a workspace replaces no store",
+                Some("leave out --replace"),
+            ),
+        ] {
+            let refused = restore(folder.path(), arguments).unwrap_err();
+            assert_eq!((refused.0.as_str(), refused.1.as_deref()), (message, hint));
+        }
+        assert!(!folder.path().join("new").join(STORE).exists());
+    }
+
+    #[test]
+    fn a_restore_says_what_is_where() {
+        let (folder, _running) = folder();
+        let objects = "1 objects of shard root at revision 7 of 2023-11-14T22:13:20Z";
+        let verified = restore(folder.path(), &["./whole", "--verify"]);
+        assert_eq!(verified.unwrap(), format!("./whole: {objects} are complete\n"));
+        let place = "store.redb, which is at revision 1000000007\n";
+        let made = restore(folder.path(), &["./whole", "--data-dir", "./new"]);
+        assert_eq!(made.unwrap(), format!("{objects} are in ./new/{place}"));
+        let replaced = restore(folder.path(), &["./whole", "--data-dir", "./stopped", "--replace"]);
+        assert_eq!(replaced.unwrap(), format!("{objects} are in ./stopped/{place}"));
+    }
+}
