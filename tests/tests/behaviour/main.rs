@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod admin;
+mod backup;
 mod chaos;
 mod comer;
 mod edge;
