@@ -7,7 +7,8 @@ use crate::crates::chains;
 use crate::workspace::{members, metadata};
 
 /// Crates that compress in C, or may do so.
-const C_COMPRESSION: &[&str] = &["cloudflare-zlib-sys", "flate2", "libz-ng-sys", "libz-sys"];
+const C_COMPRESSION: &[&str] =
+    &["cloudflare-zlib-sys", "flate2", "libz-ng-sys", "libz-sys", "lz4-sys", "zstd-sys"];
 
 /// Crates of the workspace that may depend on these, and the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
