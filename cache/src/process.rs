@@ -98,7 +98,9 @@ impl FatalError for StartError {
             ),
             Self::Store(OpenError::InUse { .. }) => Some("is another cache server running?".to_owned()),
             Self::Files(_)
-            | Self::Store(OpenError::NewerFormat { .. } | OpenError::Io { .. })
+            | Self::Store(
+                OpenError::NewerFormat { .. } | OpenError::Foreign { .. } | OpenError::Io { .. },
+            )
             | Self::Prepare(_) => None,
         }
     }

@@ -12,6 +12,7 @@ mod layout;
 mod open;
 mod packing;
 mod recovery;
+mod replica;
 mod restore;
 mod ring;
 mod sweep;
@@ -35,16 +36,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 use crate::follow::{Batch, Changes, Follower, Log};
-use crate::mutation::{Mutation, check_shape};
+use crate::mutation::{Limits, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
 use journal::JournalFile;
 use journal_path::JournalPath;
+use open::FileKind;
 use recovery::recover;
 use ring::Ring;
 use view::View;
 use writer::{Command, Writer};
 
+pub use layout::Origin;
+pub use replica::{Rebuild, Replica, ReplicaOptions, ReplicaWriter, ReplicatedCommit};
 pub use restore::{ExistingStore, RESTORED_REVISION_DISTANCE, RestoreError, RestoreSummary};
 
 /// Memory and group-commit limits of a [`RedbStore`].
@@ -101,7 +105,7 @@ impl RedbStore {
     /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = open::open(path, options.cache_bytes, options.verify)?;
+        let database = open::open(path, FileKind::Store, options.cache_bytes, options.verify)?;
         let journal = JournalPath::of(path);
         Self::start(database, path, Box::new(journal), options)
     }
@@ -115,7 +119,7 @@ impl RedbStore {
         let journal_path = JournalPath::of(path).as_path().to_owned();
         let journal = recover(&database, &*journal_file)
             .map_err(|error| open::recovery_error(path, &journal_path, error))?;
-        let view = View::open(&database).map_err(|error| open::damaged(path, &error))?;
+        let view = View::open(&database).map_err(|error| open::damaged(path, FileKind::Store, &error))?;
         let revision = view.revision();
         let shared = Arc::new(Shared {
             view: RwLock::new(Arc::new(view)),
@@ -174,7 +178,7 @@ impl Drop for RedbStore {
 #[async_trait]
 impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
-        let bytes = check_shape(&mutations)?;
+        let bytes = Limits::default().check(&mutations)?;
         let (reply, outcome) = oneshot::channel();
         let sent = self.send(Command::Commit { mutations, bytes, reply }).await;
         sent.map_err(|cause| CommitError::Unavailable { cause })?;
@@ -251,7 +255,7 @@ struct Shared {
     view: RwLock<Arc<View>>,
     ring: Ring,
     counters: Counters,
-    /// Set once, by the writer, when a durable write fails.
+    /// Set once, by the writer, when a durable write fails. Not used by a replica.
     failure: OnceLock<Cause>,
 }
 

@@ -8,7 +8,8 @@ use crate::record::{Record, Revision};
 /// The cause of a failure below the store, shared because one failure is reported to many callers.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// The error of a commit. Nothing was changed, except where [`CommitError::Unavailable`] says otherwise.
+/// The error of a commit. Nothing was changed, except where [`CommitError::Unavailable`] and [`CommitError::Unknown`] say
+/// otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
     /// An expectation did not hold. `current` is the record that was found, `None` if the key does not exist. The
@@ -37,11 +38,27 @@ pub enum CommitError {
         /// The maximum size.
         limit: usize,
     },
-    /// The store cannot write any more, because the medium failed; only reopening helps. A commit that was under way when
-    /// the medium failed may or may not be found afterwards.
+    /// The commit has more mutations than [`Limits`](crate::Limits) permit: the caller divides it.
+    #[error("{count} mutations exceed the limit of {limit} mutations")]
+    TooManyMutations {
+        /// The requested number.
+        count: usize,
+        /// The maximum number.
+        limit: usize,
+    },
+    /// The store does not accept commits. On redb the medium failed, and only reopening helps; a commit that was under way
+    /// at that time may or may not be found afterwards. On a server, such as etcd, nothing was changed, and a retry helps
+    /// once the server is available.
     #[error("the store does not accept commits: {cause}")]
     Unavailable {
         /// The first failure.
+        cause: Cause,
+    },
+    /// The connection to the store was lost before the outcome was known: the commit may or may not have happened. The
+    /// caller reads the state again before it repeats anything.
+    #[error("it is unknown whether the commit has happened: {cause}")]
+    Unknown {
+        /// The failure of the connection.
         cause: Cause,
     },
 }
@@ -132,6 +149,15 @@ pub enum OpenError {
     InUse {
         /// The file.
         path: PathBuf,
+    },
+    /// The file is a copy of another source, or of another part of it: the operator checks the address of the source, or
+    /// removes the file.
+    #[error("{} is a copy of another source, the cluster {cluster:x}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The cluster of its content.
+        cluster: u64,
     },
     /// The file could not be created, read or written (permissions, full disk, missing directory).
     #[error("cannot open {}: {source}", path.display())]

@@ -4,9 +4,9 @@
 //!
 //! # Contract
 //!
-//! * A [commit](Store::commit) is atomic over its mutations and has exactly one [`Revision`], the next number of one
-//!   counter for the whole store. It is acknowledged only when it is durable: an acknowledged commit survives
-//!   `kill -9` and power loss.
+//! * A [commit](Store::commit) is atomic over its mutations and has exactly one [`Revision`], a later number of one
+//!   counter for the whole store; the next number, unless the counter is shared with others, as on etcd. It is
+//!   acknowledged only when it is durable: an acknowledged commit survives `kill -9` and power loss.
 //! * Reads ([`Store::get`], [`Store::scan`], [`Store::list`]) are synchronous, served from the *view*, and see every
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.
 //! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
@@ -14,6 +14,7 @@
 //!   backend delays the feed at random, so that tests find such reliance.
 //! * [Compaction](Store::compact) discards history. Reading at, or following after, revision `r` is served exactly while
 //!   `r >= compacted()`; the latest state of every key is never discarded.
+//! * A commit is at most as large as [`Store::limits`] says.
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
 //!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
 //!
@@ -24,11 +25,11 @@
 //!
 //! # Other backends
 //!
-//! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] waits and delivers. On etcd, `commit` is one
-//! transaction comparing `mod_revision`s, whose header revision is the [`Revision`]; the view is a local, disposable
-//! file or map filled by a single watch over the whole prefix, and `commit` returns once that watch has passed its
-//! revision, so reads see acknowledged commits; `compact` is left to a leader. Everything in
-//! `tests/suite` that uses `on_every_backend` uses only the trait, and every backend must pass it.
+//! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] waits and delivers. A backend on a server, such
+//! as the crate `fairlead-store-etcd`, keeps its view in a [`Replica`]: a disposable redb file with the tables of
+//! [`RedbStore`], to which its only writer applies the commits of the server in their order. `commit` returns once the
+//! replica has passed its revision, so reads see acknowledged commits. Everything in `tests/suite/contract` uses only the
+//! trait, and every backend must pass it.
 
 mod backup;
 mod durable;
@@ -44,11 +45,12 @@ pub use backup::{
     Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, write_backup,
 };
 pub use durable::{
-    ExistingStore, RESTORED_REVISION_DISTANCE, RedbOptions, RedbStore, RestoreError, RestoreSummary,
+    ExistingStore, Origin, RESTORED_REVISION_DISTANCE, Rebuild, RedbOptions, RedbStore, Replica,
+    ReplicaOptions, ReplicaWriter, ReplicatedCommit, RestoreError, RestoreSummary,
 };
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 pub use follow::{Batch, Changes, Event, Follower, Log};
 pub use memory::MemoryStore;
-pub use mutation::{Change, Expect, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
+pub use mutation::{Change, Expect, Limits, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};
 pub use store::{Stats, Store};

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::error::{CommitError, CompactError, FollowError, ReadError};
 use crate::follow::{Batch, Event, Follower, Log};
-use crate::mutation::{Change, Mutation, check_shape};
+use crate::mutation::{Change, Limits, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
 
@@ -76,7 +76,7 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
-        check_shape(&mutations)?;
+        Limits::default().check(&mutations)?;
         let mut state = self.state.write();
         let before = state.revision;
         let committed = state.commit(mutations);

@@ -11,8 +11,24 @@ use crate::record::Revision;
 /// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 4 * 1024;
 
-/// The largest commit: its keys and values together, in bytes.
+/// The largest commit of the backends in this crate: its keys and values together, in bytes. Another backend may accept
+/// less; [`Store::limits`](crate::Store::limits) says how much.
 pub const MAX_COMMIT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The largest commit that a store accepts. Writers of many objects divide them into commits of this size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Mutations of a commit, fences included.
+    pub mutations: usize,
+    /// Keys and values of a commit together, in bytes.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { mutations: usize::MAX, bytes: MAX_COMMIT_BYTES }
+    }
+}
 
 /// The state of a key that a commit requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +114,7 @@ impl Mutation {
     }
 
     /// Key and value together, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.key.len()
             + match &self.change {
                 Change::Put(value) => value.len(),
@@ -107,23 +123,73 @@ impl Mutation {
     }
 }
 
-/// Rejects mutations that are invalid in every state of the store. Returns the size of the commit in bytes.
-pub(crate) fn check_shape(mutations: &[Mutation]) -> Result<usize, CommitError> {
-    if mutations.is_empty() {
-        return Err(CommitError::Empty);
-    }
-    if let Some(long) = mutations.iter().find(|mutation| mutation.key.len() > MAX_KEY_BYTES) {
-        return Err(CommitError::TooLarge { bytes: long.key.len(), limit: MAX_KEY_BYTES });
-    }
-    let bytes = mutations.iter().map(Mutation::bytes).fold(0, usize::saturating_add);
-    if bytes > MAX_COMMIT_BYTES {
-        return Err(CommitError::TooLarge { bytes, limit: MAX_COMMIT_BYTES });
-    }
-    if mutations.len() > 1 {
-        let mut seen = HashSet::with_capacity(mutations.len());
-        if let Some(index) = mutations.iter().position(|mutation| !seen.insert(&mutation.key)) {
-            return Err(CommitError::DuplicateKey { index });
+impl Limits {
+    /// Rejects mutations that are invalid in every state of a store with these limits. Returns the size of the commit in
+    /// bytes.
+    ///
+    /// # Errors
+    /// Every [`CommitError`] that says that the caller is at fault.
+    pub fn check(&self, mutations: &[Mutation]) -> Result<usize, CommitError> {
+        if mutations.is_empty() {
+            return Err(CommitError::Empty);
         }
+        if let Some(long) = mutations.iter().find(|mutation| mutation.key.len() > MAX_KEY_BYTES) {
+            return Err(CommitError::TooLarge { bytes: long.key.len(), limit: MAX_KEY_BYTES });
+        }
+        let bytes = mutations.iter().map(Mutation::bytes).fold(0, usize::saturating_add);
+        if bytes > self.bytes {
+            return Err(CommitError::TooLarge { bytes, limit: self.bytes });
+        }
+        if mutations.len() > self.mutations {
+            return Err(CommitError::TooManyMutations { count: mutations.len(), limit: self.mutations });
+        }
+        if mutations.len() > 1 {
+            let mut seen = HashSet::with_capacity(mutations.len());
+            if let Some(index) = mutations.iter().position(|mutation| !seen.insert(&mutation.key)) {
+                return Err(CommitError::DuplicateKey { index });
+            }
+        }
+        Ok(bytes)
     }
-    Ok(bytes)
+
+    /// Divides mutations, in their order, into commits of at most this size. Each is atomic; all of them together are not.
+    pub fn parts(&self, mutations: Vec<Mutation>) -> Vec<Vec<Mutation>> {
+        let mut parts: Vec<Vec<Mutation>> = Vec::new();
+        let mut bytes = 0;
+        for mutation in mutations {
+            let size = mutation.bytes();
+            match parts.last_mut() {
+                Some(part) if part.len() < self.mutations && bytes + size <= self.bytes => {
+                    part.push(mutation);
+                    bytes += size;
+                }
+                _ => {
+                    parts.push(vec![mutation]);
+                    bytes = size;
+                }
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_keep_the_order_and_are_as_large_as_permitted() {
+        let limits = Limits { mutations: 3, bytes: 10 };
+        let put = |bytes: usize| Mutation::put("k", vec![b'v'; bytes - 1]);
+        let sizes = |sizes: &[usize]| -> Vec<Vec<usize>> {
+            let parts = limits.parts(sizes.iter().map(|bytes| put(*bytes)).collect());
+            parts.iter().map(|part| part.iter().map(Mutation::bytes).collect()).collect()
+        };
+        assert_eq!(sizes(&[]), Vec::<Vec<usize>>::new());
+        assert_eq!(sizes(&[1, 1, 1, 1]), [vec![1, 1, 1], vec![1]]);
+        assert_eq!(sizes(&[6, 4, 1]), [vec![6, 4], vec![1]]);
+        // Refused by the store, but not lost here.
+        assert_eq!(sizes(&[2, 20, 2]), [vec![2], vec![20], vec![2]]);
+        assert_eq!(Limits::default().parts(vec![put(5); 1000]).len(), 1);
+    }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::error::{CommitError, CompactError, ReadError};
 use crate::follow::{Changes, Follower};
-use crate::mutation::Mutation;
+use crate::mutation::{Limits, Mutation};
 use crate::record::{Page, Range, Record, RecordRef, Revision};
 
 /// A revisioned key-value log with a view. See the crate's documentation for the guarantees.
@@ -26,6 +26,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Change::Keep`]: crate::Change::Keep
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError>;
+
+    /// The largest commit that this store accepts. A cheap call.
+    ///
+    /// Memory and redb accept [`MAX_COMMIT_BYTES`](crate::MAX_COMMIT_BYTES) in any number of mutations; etcd, by its
+    /// defaults, 128 mutations and less than 1.5 MiB.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
 
     /// The latest record of `key`.
     ///
@@ -137,5 +145,6 @@ pub struct Stats {
     /// Time spent in durable writes, in nanoseconds (the writer thread's, so at most wall time).
     pub durable_write_nanoseconds: u64,
     /// The error after which the store stopped accepting commits. A server with such a store is not ready.
+    /// On redb it is final.
     pub failure: Option<String>,
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use redb::{Builder, Database, StorageBackend};
 
 use super::journal::JournalFile;
-use super::open::initialize;
+use super::open::{FileKind, initialize};
 use super::{RedbOptions, RedbStore};
 use crate::{CommitError, CompactError, FollowError, Mutation, Range, Revision, Store};
 
@@ -239,7 +239,7 @@ impl Disk {
     /// A disk with an empty store.
     fn formatted() -> Self {
         let disk = Self(Arc::default());
-        initialize(&open(&disk).unwrap(), super::layout::FORMAT).unwrap();
+        initialize(&open(&disk).unwrap(), FileKind::Store).unwrap();
         disk
     }
 

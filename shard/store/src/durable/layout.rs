@@ -5,7 +5,7 @@
 //! | `current` | key → created, modified, value: every key that exists |
 //! | `history` | (key, superseding revision) → created, modified, value: the value that this revision replaced or deleted |
 //! | `log` | (revision, index) → kind, key: the events of every revision |
-//! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed; `previous_journal`: the nonce of the records that are in the journal's file until the first of them |
+//! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed; `previous_journal`: the nonce of the records that are in the journal's file until the first of them; in a replica also `cluster` and `part`, its source, and `position`: the source has nothing newer for it up to this revision |
 //!
 //! A value is stored once: in `current`, and from the revision that supersedes it on in `history`. The record that
 //! event (r, i) made is the one with `modified == r` (in `current`, or the first history row of its key behind r); the
@@ -23,6 +23,15 @@ pub(super) const FORMAT: u64 = 3;
 
 /// The oldest format that this code reads.
 pub(super) const OLDEST_FORMAT: u64 = 1;
+
+/// The source of a replica. A file of another source is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The identifier of the source.
+    pub cluster: u64,
+    /// A hash of the part of the source that is copied.
+    pub part: u64,
+}
 
 /// (created, modified, value), as [`packing`](super::packing) reads it.
 pub(super) type StoredValue = (u64, u64, &'static [u8]);
@@ -49,6 +58,11 @@ pub(super) mod meta {
     pub(in super::super) const COMPACTED: &str = "compacted";
     pub(in super::super) const JOURNAL: &str = "journal";
     pub(in super::super) const PREVIOUS_JOURNAL: &str = "previous_journal";
+
+    /// Only in a replica.
+    pub(in super::super) const CLUSTER: &str = "cluster";
+    pub(in super::super) const PART: &str = "part";
+    pub(in super::super) const POSITION: &str = "position";
 
     /// The value of `journal` in a file that was closed.
     pub(in super::super) const NO_JOURNAL: u64 = 0;

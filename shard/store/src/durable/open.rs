@@ -16,23 +16,47 @@ use super::directory::sync_directory;
 use super::dry_run::DryRunFile;
 use super::journal::JournalError;
 use super::journal_path::JournalPath;
-use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, OLDEST_FORMAT, meta, read_meta};
+use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, OLDEST_FORMAT, Origin, meta, read_meta};
 use super::recovery::RecoveryError;
 use crate::error::OpenError;
 
 /// The first bytes of every redb file.
 const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 
-/// Opens `path`, or makes a new store there. Only a file that passed every check is opened for writing.
+/// The content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    /// The only copy of a store.
+    Store,
+    /// A disposable copy; a new file gets this origin.
+    Replica(Origin),
+}
+
+impl FileKind {
+    /// What the operator does with a file that cannot be used.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Store => "restore a backup, or move it away to start with an empty store",
+            Self::Replica(_) => "move it away: it is only a copy, which is made again",
+        }
+    }
+}
+
+/// Opens `path`, or makes a new file there. Only a file that passed every check is opened for writing.
 ///
 /// With `verify` every page is read and compared with its checksum first: redb itself does so only for a file that was
 /// not closed, and would serve bytes that have changed on the disk. Costs about a second per GB in the page cache.
-pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Database, OpenError> {
+pub(super) fn open(
+    path: &Path,
+    kind: FileKind,
+    cache_bytes: usize,
+    verify: bool,
+) -> Result<Database, OpenError> {
     match File::open(path) {
-        Ok(file) => check_signature(path, file)?,
+        Ok(file) => check_signature(path, kind, file)?,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             refuse_lonely_journal(path)?;
-            create(path)?;
+            create(path, kind)?;
         }
         Err(source) => {
             return Err(OpenError::Io { path: path.to_owned(), source });
@@ -40,16 +64,16 @@ pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Data
     }
     // redb may panic on a file that another program has changed.
     let opened = catch_panic(|| {
-        let intact = check_without_writing(path, cache_bytes, verify)?;
+        let intact = check_without_writing(path, kind, cache_bytes, verify)?;
         let database = Builder::new().set_cache_size(cache_bytes).open(path);
-        let mut database = database.map_err(|error| classify(path, error))?;
+        let mut database = database.map_err(|error| classify(path, kind, error))?;
         if !intact {
             // Every value is sound, but the record of free pages is not: this rebuilds it.
-            database.check_integrity().map_err(|error| classify(path, error))?;
+            database.check_integrity().map_err(|error| classify(path, kind, error))?;
         }
         Ok(database)
     });
-    opened.unwrap_or_else(|| Err(damaged(path, &"reading it failed unexpectedly")))
+    opened.unwrap_or_else(|| Err(damaged(path, kind, &"reading it failed unexpectedly")))
 }
 
 /// Runs `work`; `None` if it panics. The panic is not reported, because a damaged file is no bug of this program. Panics
@@ -76,9 +100,8 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// The error for a file with invalid content.
-pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
-    let hint =
-        format!("it is damaged ({cause}); restore a backup, or move it away to start with an empty store");
+pub(super) fn damaged(path: &Path, kind: FileKind, cause: &dyn std::fmt::Display) -> OpenError {
+    let hint = format!("it is damaged ({cause}); {}", kind.remedy());
     OpenError::Corrupt { path: path.to_owned(), hint }
 }
 
@@ -113,48 +136,62 @@ pub(super) fn recovery_error(path: &Path, journal: &Path, error: RecoveryError) 
             OpenError::Io { path: journal.to_owned(), source }
         }
         RecoveryError::Store(redb::Error::Io(source)) => OpenError::Io { path: path.to_owned(), source },
-        RecoveryError::Store(error) => damaged(path, &error),
+        RecoveryError::Store(error) => damaged(path, FileKind::Store, &error),
     }
 }
 
-fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
+fn check_signature(path: &Path, kind: FileKind, file: File) -> Result<(), OpenError> {
     let mut begin = Vec::with_capacity(SIGNATURE.len());
     let read = file.take(SIGNATURE.len() as u64).read_to_end(&mut begin);
     read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
     let hint = match begin.as_slice() {
         begin if begin == SIGNATURE => return Ok(()),
         // A store file is never empty, so it was truncated: creating a new store could hide a loss.
-        [] => "it is empty; restore a backup, or remove it to start with an empty store",
-        _ => {
-            "it does not begin like a store file; check the path, or move it away to start with an empty store"
+        [] if kind == FileKind::Store => {
+            "it is empty; restore a backup, or remove it to start with an empty store".to_owned()
         }
+        _ if kind == FileKind::Store => {
+            "it does not begin like a store file; check the path, or move it away to start with an empty store"
+                .to_owned()
+        }
+        _ => format!("it does not begin like a store file; {}", kind.remedy()),
     };
-    Err(OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() })
+    Err(OpenError::Corrupt { path: path.to_owned(), hint })
 }
 
 /// Whether the file can be used as it is; `false` if redb has to rebuild its record of free pages first.
-fn check_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
+fn check_without_writing(
+    path: &Path,
+    kind: FileKind,
+    cache_bytes: usize,
+    verify: bool,
+) -> Result<bool, OpenError> {
     match Builder::new().set_cache_size(cache_bytes).open_read_only(path) {
-        Ok(database) => check_format(path, &database)?,
-        Err(DatabaseError::RepairAborted) => return open_without_writing(path, cache_bytes, verify),
-        Err(error) => return Err(classify(path, error)),
+        Ok(database) => check_format(path, kind, &database)?,
+        Err(DatabaseError::RepairAborted) => return open_without_writing(path, kind, cache_bytes, verify),
+        Err(error) => return Err(classify(path, kind, error)),
     }
-    if verify { open_without_writing(path, cache_bytes, verify) } else { Ok(true) }
+    if verify { open_without_writing(path, kind, cache_bytes, verify) } else { Ok(true) }
 }
 
 /// Opens a [`DryRunFile`] over the file. Shows whether a file that was not closed can be repaired. The repair is cheap,
 /// because every commit is written with redb's quick-repair data.
-fn open_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
+fn open_without_writing(
+    path: &Path,
+    kind: FileKind,
+    cache_bytes: usize,
+    verify: bool,
+) -> Result<bool, OpenError> {
     let file = File::open(path).and_then(DryRunFile::of);
     let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
     let database = Builder::new().set_cache_size(cache_bytes).create_with_backend(file);
-    let mut database = database.map_err(|error| classify(path, error))?;
-    check_format(path, &database)?;
-    if verify { database.check_integrity().map_err(|error| classify(path, error)) } else { Ok(true) }
+    let mut database = database.map_err(|error| classify(path, kind, error))?;
+    check_format(path, kind, &database)?;
+    if verify { database.check_integrity().map_err(|error| classify(path, kind, error)) } else { Ok(true) }
 }
 
-fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), OpenError> {
-    let read = || -> Result<u64, redb::Error> {
+fn check_format(path: &Path, kind: FileKind, database: &impl ReadableDatabase) -> Result<(), OpenError> {
+    let read = || -> Result<(u64, Option<Origin>), redb::Error> {
         let transaction = database.begin_read()?;
         let table = match transaction.open_table(META) {
             Err(TableError::Storage(error)) => return Err(error.into()),
@@ -163,18 +200,37 @@ fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), Ope
             }
             Ok(table) => table,
         };
-        read_meta(&table, meta::FORMAT)
+        let origin = match table.get(meta::CLUSTER)? {
+            Some(cluster) => Some(Origin { cluster: cluster.value(), part: read_meta(&table, meta::PART)? }),
+            None => None,
+        };
+        Ok((read_meta(&table, meta::FORMAT)?, origin))
     };
-    match read().map_err(|error| damaged(path, &error))? {
+    let (format, found) = read().map_err(|error| damaged(path, kind, &error))?;
+    let misplaced = |hint: &str| OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() };
+    match (kind, found) {
+        (FileKind::Store, None) => {}
+        (FileKind::Replica(origin), Some(found)) if found == origin => {}
+        (FileKind::Replica(_), Some(found)) => {
+            return Err(OpenError::Foreign { path: path.to_owned(), cluster: found.cluster });
+        }
+        (FileKind::Store, Some(_)) => {
+            return Err(misplaced("it is the copy of a store on a server; choose another file"));
+        }
+        (FileKind::Replica(_), None) => {
+            return Err(misplaced("it is a store of its own and no copy; choose another file"));
+        }
+    }
+    match format {
         OLDEST_FORMAT..=FORMAT => Ok(()),
         found if found > FORMAT => {
             Err(OpenError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
         }
-        found => Err(damaged(path, &format_args!("format version {found}"))),
+        found => Err(damaged(path, kind, &format_args!("format version {found}"))),
     }
 }
 
-fn classify(path: &Path, error: DatabaseError) -> OpenError {
+fn classify(path: &Path, kind: FileKind, error: DatabaseError) -> OpenError {
     match error {
         DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
             OpenError::InUse { path: path.to_owned() }
@@ -185,16 +241,16 @@ fn classify(path: &Path, error: DatabaseError) -> OpenError {
         {
             OpenError::Io { path: path.to_owned(), source }
         }
-        other => damaged(path, &other),
+        other => damaged(path, kind, &other),
     }
 }
 
 /// Creates an empty store in a temporary file, syncs it and renames it to `path`, so that a file at `path` is always
 /// complete, also after a crash. If another process creates `path` first, its file is used.
-fn create(path: &Path) -> Result<(), OpenError> {
+fn create(path: &Path, kind: FileKind) -> Result<(), OpenError> {
     let fail = |source: std::io::Error| OpenError::Io { path: path.to_owned(), source };
     let temporary = temporary_path(path);
-    let created = write_empty(&temporary).and_then(|()| {
+    let created = write_empty(&temporary, kind).and_then(|()| {
         match renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
             Err(rustix::io::Errno::EXIST) => Ok(()),
             renamed => Ok(renamed?),
@@ -217,13 +273,13 @@ fn temporary_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write_empty(path: &Path) -> std::io::Result<()> {
+fn write_empty(path: &Path, kind: FileKind) -> std::io::Result<()> {
     // Values contain secrets, so only the owner may read the file.
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let write = || -> Result<(), redb::Error> {
         let database = Builder::new().create_with_backend(FileBackend::new(file)?)?;
-        initialize(&database, FORMAT)?;
+        initialize(&database, kind)?;
         database.close()?;
         Ok(())
     };
@@ -231,16 +287,20 @@ fn write_empty(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-pub(super) fn initialize(database: &Database, format: u64) -> Result<(), redb::Error> {
+pub(super) fn initialize(database: &Database, kind: FileKind) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_quick_repair(true);
     {
         let mut table = transaction.open_table(META)?;
-        table.insert(meta::FORMAT, format)?;
+        table.insert(meta::FORMAT, FORMAT)?;
         table.insert(meta::REVISION, 0)?;
         table.insert(meta::COMPACTED, 0)?;
         table.insert(meta::JOURNAL, meta::NO_JOURNAL)?;
+        if let FileKind::Replica(origin) = kind {
+            table.insert(meta::CLUSTER, origin.cluster)?;
+            table.insert(meta::PART, origin.part)?;
+        }
         transaction.open_table(CURRENT)?;
         transaction.open_table(HISTORY)?;
         transaction.open_table(LOG)?;

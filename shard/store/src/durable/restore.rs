@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::directory::sync_directory;
 use super::journal_path::JournalPath;
 use super::layout::{CURRENT, FORMAT, META, meta, read_meta};
-use super::open::{self, initialize};
+use super::open::{self, FileKind, initialize};
 use super::packing::{self, pack};
 use super::tables::set_meta;
 use super::view::View;
@@ -188,7 +188,7 @@ impl RedbStore {
         }
         // Replays the journal if the store was not closed.
         drop(Self::open(path, RedbOptions { cache_bytes: CACHE_BYTES, ..RedbOptions::default() })?);
-        let database = open::open(path, CACHE_BYTES, false)?;
+        let database = open::open(path, FileKind::Store, CACHE_BYTES, false)?;
         add(&database, path, &mut backup, &revisions)
     }
 
@@ -239,7 +239,7 @@ fn fill<R: Read>(path: &Path, backup: &mut BackupReader<R>) -> Result<RestoreSum
     write_all(file, backup, revision).map_err(storage_error(path))??;
 
     let records = backup.records();
-    let written = open::open(path, CACHE_BYTES, true)?;
+    let written = open::open(path, FileKind::Store, CACHE_BYTES, true)?;
     let view = View::open(&written).map_err(storage_error(path))?;
     if (view.revision(), view.compacted(), view.counts()) != (revision, revision, (records, 0, 0)) {
         return Err(RestoreError::Unsound { path: path.to_owned() });
@@ -254,7 +254,7 @@ fn write_all<R: Read>(
 ) -> Result<Result<(), BackupError>, redb::Error> {
     let mut builder = Builder::new();
     let database = builder.set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;
-    initialize(&database, FORMAT)?;
+    initialize(&database, FileKind::Store)?;
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_quick_repair(true);

@@ -54,9 +54,17 @@ impl Ring {
     /// The first batches after `after`, none if there are none yet; `None` if the ring does not reach back that far.
     pub(super) fn after(&self, after: Revision) -> Option<VecDeque<Arc<Batch>>> {
         let recent = self.recent.lock();
-        // Revisions are consecutive, so the distance from the floor is the index.
-        let skip = usize::try_from(after.0.checked_sub(recent.floor.0)?).ok()?;
+        if after < recent.floor {
+            return None;
+        }
+        // Revisions increase, but a store on a shared etcd has gaps between them.
+        let skip = recent.batches.partition_point(|(batch, _)| batch.revision <= after);
         Some(recent.batches.iter().skip(skip).take(CHUNK).map(|(batch, _)| Arc::clone(batch)).collect())
+    }
+
+    /// Drops every batch: what follows continues from `revision`.
+    pub(super) fn restart(&self, revision: Revision) {
+        *self.recent.lock() = Recent { floor: revision, batches: VecDeque::new(), bytes: 0 };
     }
 
     /// Number of batches, and their bytes.
@@ -95,6 +103,22 @@ mod tests {
             assert_eq!(revisions(&ring, 14), Some(vec![15]));
             assert_eq!(revisions(&ring, 15), Some(vec![]));
         }
+    }
+
+    #[test]
+    fn revisions_may_have_gaps() {
+        let ring = Ring::new(Revision(10), 1 << 20, 3);
+        ring.push([20, 21, 30].map(batch));
+        for (after, found) in
+            [(10, vec![20, 21, 30]), (15, vec![20, 21, 30]), (20, vec![21, 30]), (29, vec![30])]
+        {
+            assert_eq!(revisions(&ring, after), Some(found), "after {after}");
+        }
+        ring.push([batch(31)]);
+        assert_eq!(revisions(&ring, 19), None);
+        assert_eq!(revisions(&ring, 20), Some(vec![21, 30, 31]));
+        ring.restart(Revision(50));
+        assert_eq!((revisions(&ring, 31), revisions(&ring, 50)), (None, Some(vec![])));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) type CloseReply = oneshot::Sender<()>;
 /// A command for the writer.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Applies `mutations`, which have passed `check_shape` and are `bytes` large, and replies with the revision.
+    /// Applies `mutations`, which have passed `Limits::check` and are `bytes` large, and replies with the revision.
     Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
     /// Compacts the history below `below` and replies when its rows are deleted.
     Compact { below: Revision, reply: CompactReply },

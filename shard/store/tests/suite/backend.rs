@@ -1,19 +1,16 @@
-//! The backends under test, and helpers for tests.
+//! The backends under test.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use fairlead_store::{
-    Batch, Event, Expect, Follower, MemoryStore, Mutation, Page, Range, RedbOptions, RedbStore, Revision,
-    Store,
-};
+use fairlead_store::{MemoryStore, Range, RedbOptions, RedbStore, Revision, Store};
 use tempfile::TempDir;
 
+use crate::contract::subject::{Subject, show};
+
 /// A store and its temporary directory.
-pub(crate) struct Fixture {
-    pub(crate) store: Arc<dyn Store>,
+struct Fixture {
+    store: Arc<dyn Store>,
     _directory: Option<TempDir>,
 }
 
@@ -31,8 +28,10 @@ fn fixtures() -> Vec<(&'static str, Fixture)> {
         let store = RedbStore::open(directory.path().join("store.redb"), options).unwrap();
         Fixture { store: Arc::new(store), _directory: Some(directory) }
     };
+    let memory = |store| Fixture { store: Arc::new(store), _directory: None };
     vec![
-        ("memory", Fixture { store: Arc::new(MemoryStore::with_seed(7)), _directory: None }),
+        ("memory", memory(MemoryStore::with_seed(7))),
+        ("memory, later", memory(MemoryStore::starting_at(Revision(1000)))),
         ("redb", redb(RedbOptions::default())),
         ("redb, small_limits", redb(small_limits())),
     ]
@@ -41,12 +40,12 @@ fn fixtures() -> Vec<(&'static str, Fixture)> {
 /// Runs one behaviour on a fresh store of every backend.
 pub(crate) fn on_every_backend<F, Done>(behaviour: F)
 where
-    F: Fn(Arc<dyn Store>) -> Done,
+    F: Fn(Subject) -> Done,
     Done: Future<Output = ()>,
 {
     for (name, fixture) in fixtures() {
         eprintln!("backend: {name}");
-        runtime().block_on(behaviour(Arc::clone(&fixture.store)));
+        runtime().block_on(behaviour(Subject::new(Arc::clone(&fixture.store))));
     }
 }
 
@@ -54,41 +53,6 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-pub(crate) async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
-    store.commit(vec![Mutation::put(key.to_owned(), value.to_owned())]).await.unwrap()
-}
-
-pub(crate) async fn delete(store: &dyn Store, key: &str) -> Revision {
-    store.commit(vec![Mutation::delete(key.to_owned(), Expect::Present)]).await.unwrap()
-}
-
-/// A page as `key=value@created/modified`.
-pub(crate) fn show(page: &Page) -> Vec<String> {
-    let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-    let show = |record: &fairlead_store::Record| {
-        format!("{}={}@{}/{}", text(&record.key), text(&record.value), record.created, record.modified)
-    };
-    page.records.iter().map(show).collect()
-}
-
 pub(crate) fn list_all(store: &dyn Store, at: Option<Revision>) -> Vec<String> {
-    show(&store.list(&Range::all(), None, at).unwrap())
-}
-
-/// The next `count` batches. Fails if the follower hangs.
-pub(crate) async fn take(follower: &mut Follower, count: usize) -> Vec<Arc<Batch>> {
-    let mut batches = Vec::with_capacity(count);
-    for _ in 0..count {
-        let next = tokio::time::timeout(Duration::from_secs(60), follower.next()).await;
-        batches.push(next.expect("no batch for a minute").unwrap());
-    }
-    batches
-}
-
-/// An event as `key: before -> after`.
-pub(crate) fn show_event(event: &Event) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let before = event.previous.as_ref().map_or("-".to_owned(), |record| text(&record.value));
-    let after = event.value.as_ref().map_or("-".to_owned(), |value| text(value));
-    format!("{}: {before} -> {after}", text(&event.key))
+    show(&store.list(&Range::all(), None, at).unwrap(), Revision(0))
 }

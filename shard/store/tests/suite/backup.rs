@@ -1,14 +1,15 @@
 //! Backups of every backend, and what a reader says of one that is not as it was written.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use fairlead_store::{
     Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupWriter, Ownership,
     Range, ReadError, RetainedRevisions, Revision, Store, WriteBackupError, write_backup,
 };
 
-use crate::backend::{delete, list_all, on_every_backend, put};
+use crate::backend::{list_all, on_every_backend};
+use crate::contract::subject::{delete, put};
 
 pub(crate) fn header(content: BackupContent, revision: Revision) -> BackupHeader {
     let anchor = Anchor { key: "anchor".to_owned(), text: "0f9d".to_owned() };
@@ -66,14 +67,14 @@ fn a_backup_has_the_records_of_one_revision_while_writes_go_on() {
         let revision = retained.retain_latest(&*store);
 
         let writer = {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             tokio::spawn(async move {
                 for round in 0..200 {
                     put(&*store, &format!("key-{:02}", round % 60), "later").await;
                 }
             })
         };
-        let reader = Arc::clone(&store);
+        let reader = store.clone();
         let backup = tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
             let header = header(BackupContent::Whole, revision.revision());
@@ -125,7 +126,7 @@ fn a_slow_reader_stops_neither_commits_nor_compaction() {
         let (stopped, has_stopped) = mpsc::channel();
         let (resume, resumed) = mpsc::channel();
         let mut output = SlowOutput { writes: 0, stopped, resumed, bytes: Vec::new() };
-        let reader = Arc::clone(&store);
+        let reader = store.clone();
         let backup = tokio::task::spawn_blocking(move || {
             let header = header(BackupContent::Whole, revision.revision());
             write_backup(&*reader, &header, &[own(Range::all())], &mut output).unwrap();
@@ -138,12 +139,12 @@ fn a_slow_reader_stops_neither_commits_nor_compaction() {
         }
         delete(&*store, "key-29").await;
         store.compact(retained.limit(store.revision())).await.unwrap();
-        assert_eq!(store.compacted(), Revision(30));
+        assert_eq!(store.compacted(), store.at(30));
         resume.send(()).unwrap();
         assert_eq!(show(&backup.await.unwrap()).unwrap(), expected);
 
-        assert_eq!(retained.limit(store.revision()), Revision(61), "the backup is over");
-        store.compact(Revision(61)).await.unwrap();
+        assert_eq!(retained.limit(store.revision()), store.at(61), "the backup is over");
+        store.compact(store.at(61)).await.unwrap();
         assert_eq!(store.stats().history, 0);
     });
 }
@@ -158,7 +159,9 @@ fn ranges_are_written_in_their_order_with_their_ownership() {
         let header = header(BackupContent::Part { name: "part".to_owned() }, store.revision());
         let mut bytes = Vec::new();
         write_backup(&*store, &header, &[own(Range::prefix("c/")), shared], &mut bytes).unwrap();
-        assert_eq!(show(&bytes).unwrap(), ["c/1=-@4/4", "a/1=-@1/1*", "a/2=-@2/2*"]);
+        let record = |key, nth| format!("{key}=-@{0}/{0}", store.at(nth));
+        let expected = [record("c/1", 4), record("a/1", 1) + "*", record("a/2", 2) + "*"];
+        assert_eq!(show(&bytes).unwrap(), expected);
     });
 }
 
@@ -171,15 +174,15 @@ fn a_retained_revision_limits_compaction_until_it_is_dropped() {
         let again = retained.retain_latest(&*store);
         put(&*store, "a", "2").await;
         let second = retained.retain_latest(&*store);
-        assert_eq!((first.revision(), second.revision()), (Revision(1), Revision(2)));
+        assert_eq!((first.revision(), second.revision()), (store.at(1), store.at(2)));
         assert_eq!(retained.limit(Revision(0)), Revision(0));
-        assert_eq!(retained.limit(Revision(9)), Revision(1));
+        assert_eq!(retained.limit(store.at(9)), store.at(1));
         drop(first);
-        assert_eq!(retained.limit(Revision(9)), Revision(1));
+        assert_eq!(retained.limit(store.at(9)), store.at(1));
         drop(again);
-        assert_eq!(retained.limit(Revision(9)), Revision(2));
+        assert_eq!(retained.limit(store.at(9)), store.at(2));
         drop(second);
-        assert_eq!(retained.limit(Revision(9)), Revision(9));
+        assert_eq!(retained.limit(store.at(9)), store.at(9));
     });
 }
 
@@ -188,9 +191,9 @@ fn a_backup_of_a_compacted_revision_ends_with_the_reason() {
     on_every_backend(|store| async move {
         put(&*store, "a", "1").await;
         put(&*store, "a", "2").await;
-        store.compact(Revision(2)).await.unwrap();
+        store.compact(store.at(2)).await.unwrap();
         let mut bytes = Vec::new();
-        let header = header(BackupContent::Whole, Revision(1));
+        let header = header(BackupContent::Whole, store.at(1));
         let error = write_backup(&*store, &header, &[own(Range::all())], &mut bytes).unwrap_err();
         assert!(matches!(error, WriteBackupError::Read(ReadError::Compacted { .. })), "{error}");
         let error = show(&bytes).unwrap_err();

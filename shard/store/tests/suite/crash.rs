@@ -9,7 +9,8 @@ use std::sync::Arc;
 use fairlead_store::{Mutation, RedbOptions, RedbStore, Revision, Store};
 use futures_util::future::join_all;
 
-use crate::backend::{runtime, take};
+use crate::backend::runtime;
+use crate::contract::subject::take;
 
 const FILE: &str = "FAIRLEAD_STORE_CRASH_TEST_FILE";
 const CLIENTS: usize = 8;

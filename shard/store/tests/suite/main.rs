@@ -1,14 +1,13 @@
-//! The behaviour of every backend through the trait, and the failures that the redb file has to survive.
+//! The contract of every backend, and the failures that the redb file has to survive.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod backend;
 mod backup;
-mod commits;
-mod compaction;
+mod contract;
 mod crash;
-mod feed;
-mod model;
+mod ends;
+mod histories;
 mod opening;
-mod reads;
+mod replica;
 mod restore;

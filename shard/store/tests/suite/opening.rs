@@ -6,7 +6,8 @@ use std::path::Path;
 use fairlead_store::{CommitError, Expect, Mutation, OpenError, RedbOptions, RedbStore, Revision, Store};
 use redb::{Database, ReadableDatabase, TableDefinition};
 
-use crate::backend::{list_all, put, runtime, take};
+use crate::backend::{list_all, runtime};
+use crate::contract::subject::{put, take};
 
 fn open(path: &Path) -> Result<RedbStore, OpenError> {
     RedbStore::open(path, RedbOptions::default())

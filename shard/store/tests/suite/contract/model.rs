@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fairlead_store::{
-    Change, CommitError, Event, Expect, MemoryStore, Mutation, Range, ReadError, Record, RedbOptions,
-    RedbStore, Revision, Store,
+    Change, CommitError, Event, Expect, Mutation, Range, ReadError, Record, Revision, Store,
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use proptest::prelude::*;
 
-use crate::backend::{runtime, small_limits, take};
+use super::subject::{Subject, take};
 
 const KEYS: [&str; 6] = ["", "a", "a/b", "a/b\0", "a0", "\u{10ffff}"];
 
+/// A step of a history.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     /// Commits that are sent together, so that a backend may group them.
     Commits(Vec<Vec<PlannedMutation>>),
     /// Compact below this percentage of the revisions so far; more than 100 is the future.
@@ -32,7 +31,7 @@ enum Step {
 
 /// A mutation with its expectation relative to the model's state.
 #[derive(Clone, Debug)]
-struct PlannedMutation {
+pub(crate) struct PlannedMutation {
     key: usize,
     expect: PlannedExpect,
     change: Change,
@@ -64,7 +63,7 @@ fn planned() -> impl Strategy<Value = PlannedMutation> {
     (0..KEYS.len(), expect, change).prop_map(|(key, expect, change)| PlannedMutation { key, expect, change })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let commit = prop::collection::vec(planned(), 1..4);
     let step = prop_oneof![
         12 => prop::collection::vec(commit, 1..5).prop_map(Step::Commits),
@@ -75,26 +74,32 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// The expected content of the store. Index = revision.
+/// The expected content of the store. Index = number of the commit.
 struct Model {
+    /// The revision before the first commit.
+    start: Revision,
     states: Vec<BTreeMap<Bytes, Record>>,
     events: Vec<Vec<Event>>,
     compacted: usize,
 }
 
 impl Model {
-    fn new() -> Self {
-        Self { states: vec![BTreeMap::new()], events: vec![Vec::new()], compacted: 0 }
+    fn new(start: Revision) -> Self {
+        Self { start, states: vec![BTreeMap::new()], events: vec![Vec::new()], compacted: 0 }
     }
 
     fn revision(&self) -> Revision {
-        Revision(self.states.len() as u64 - 1)
+        self.at(self.states.len() - 1)
+    }
+
+    fn at(&self, nth: usize) -> Revision {
+        Revision(self.start.0 + nth as u64)
     }
 
     /// The outcome: the revision, or the first mutation in conflict, with the current record of its key.
     fn commit(&mut self, mutations: &[Mutation]) -> Result<Revision, (usize, Option<Record>)> {
         let now = self.states.last().unwrap();
-        let revision = Revision(self.states.len() as u64);
+        let revision = self.at(self.states.len());
         let (mut next, mut events) = (now.clone(), Vec::new());
         for (index, mutation) in mutations.iter().enumerate() {
             let previous = now.get(&mutation.key).cloned();
@@ -153,13 +158,13 @@ impl Model {
     /// Compares all readable data of the store with the model, in pages of `page` records of `range`.
     async fn compare(&self, store: &dyn Store, range: &Range, page: usize) {
         assert_eq!(store.revision(), self.revision());
-        assert_eq!(store.compacted().0, self.compacted as u64);
+        assert_eq!(store.compacted(), self.at(self.compacted));
         let now = self.states.last().unwrap();
         for key in KEYS {
             assert_eq!(store.get(key.as_bytes()).unwrap().as_ref(), now.get(key.as_bytes()));
         }
         for (at, state) in self.states.iter().enumerate() {
-            let at_revision = Revision(at as u64);
+            let at_revision = self.at(at);
             if at < self.compacted {
                 let refused = store.list(range, NonZeroUsize::new(page), Some(at_revision));
                 assert!(matches!(refused, Err(ReadError::Compacted { .. })), "{refused:?}");
@@ -170,9 +175,10 @@ impl Model {
             assert_eq!(read_in_pages(store, range, page, at_revision), expected, "at {at}");
         }
         for after in self.compacted..self.states.len() {
-            let mut follower = store.follow(Revision(after as u64)).unwrap();
+            let mut follower = store.follow(self.at(after)).unwrap();
             for batch in take(&mut follower, self.states.len() - 1 - after).await {
-                assert_eq!(batch.events, self.events[usize::try_from(batch.revision.0).unwrap()]);
+                let nth = usize::try_from(batch.revision.0 - self.start.0).unwrap();
+                assert_eq!(batch.events, self.events[nth]);
             }
             assert_eq!(follower.position(), self.revision());
             assert!(follower.next().now_or_never().is_none());
@@ -184,7 +190,7 @@ impl Model {
 impl Model {
     /// A backend that can read the events of a range finds the same ones as in the log.
     fn compare_changes(&self, store: &dyn Store, range: &Range, after: usize) {
-        let Some(changes) = store.changes(range, Revision(after as u64), usize::MAX).unwrap() else { return };
+        let Some(changes) = store.changes(range, self.at(after), usize::MAX).unwrap() else { return };
         assert_eq!(changes.up_to, self.revision());
         let order = |(revision, event): &(Revision, Event)| (*revision, event.key.clone());
         let mut found = changes.events;
@@ -192,7 +198,7 @@ impl Model {
         found.sort_by_key(order);
         let later = self.events.iter().enumerate().skip(after + 1);
         let mut expected: Vec<_> = later
-            .flat_map(|(at, events)| events.iter().map(move |event| (Revision(at as u64), event.clone())))
+            .flat_map(|(at, events)| events.iter().map(move |event| (self.at(at), event.clone())))
             .filter(|(_, event)| range.contains(&event.key))
             .collect();
         expected.sort_by_key(order);
@@ -216,12 +222,14 @@ fn read_in_pages(store: &dyn Store, range: &Range, page: usize, at: Revision) ->
     }
 }
 
-async fn check(
+/// Runs a history on a store without keys. `reopen` closes the store and opens it again.
+pub(crate) async fn check(
     steps: Vec<Step>,
-    mut store: Arc<dyn Store>,
-    reopen: impl Fn(Arc<dyn Store>) -> Arc<dyn Store>,
+    store: Arc<dyn Store>,
+    reopen: impl AsyncFn(Arc<dyn Store>) -> Arc<dyn Store>,
 ) {
-    let mut model = Model::new();
+    let mut store = Subject::new(store);
+    let mut model = Model::new(store.at(0));
     for step in steps {
         match step {
             Step::Commits(commits) => {
@@ -236,12 +244,13 @@ async fn check(
                 }
             }
             Step::Compact(percent) => {
-                let below = model.revision().0 * percent / 100;
-                store.compact(Revision(below)).await.unwrap();
-                let below = usize::try_from(below.min(model.revision().0)).unwrap();
+                let commits = model.states.len() as u64 - 1;
+                let below = commits * percent / 100;
+                store.compact(store.at(below)).await.unwrap();
+                let below = usize::try_from(below.min(commits)).unwrap();
                 model.compacted = model.compacted.max(below);
             }
-            Step::Reopen => store = reopen(store),
+            Step::Reopen => store = store.reopened(&reopen).await,
             Step::Read { page, from, to } => {
                 let end = KEYS.get(to).map(|key| Bytes::from_static(key.as_bytes()));
                 let range = Range { start: Bytes::from_static(KEYS[from].as_bytes()), end };
@@ -250,37 +259,4 @@ async fn check(
         }
     }
     model.compare(&*store, &Range::all(), 3).await;
-}
-
-fn open(path: &Path, options: RedbOptions) -> Arc<dyn Store> {
-    Arc::new(RedbStore::open(path, options).unwrap())
-}
-
-fn check_redb(steps: Vec<Step>, options: RedbOptions) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("store.redb");
-    let reopen = |store: Arc<dyn Store>| {
-        drop(store);
-        open(&path, options)
-    };
-    runtime().block_on(check(steps, open(&path, options), reopen));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_memory_backend_is_the_model(steps in steps(), seed in any::<u64>()) {
-        runtime().block_on(check(steps, Arc::new(MemoryStore::with_seed(seed)), |store| store));
-    }
-
-    #[test]
-    fn the_redb_backend_is_the_model(steps in steps()) {
-        check_redb(steps, RedbOptions::default());
-    }
-
-    #[test]
-    fn the_redb_backend_is_the_model_when_nothing_fits(steps in steps()) {
-        check_redb(steps, small_limits());
-    }
 }

@@ -1,26 +1,23 @@
 //! Commits: numbers, expectations, atomicity, refusals.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use fairlead_store::{
-    Change, CommitError, Expect, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation, Record, Revision,
-};
+use fairlead_store::{Change, CommitError, Expect, MAX_KEY_BYTES, Mutation, Record, Revision};
 use futures_util::future::join_all;
 
-use crate::backend::{delete, list_all, on_every_backend, put};
+use super::subject::{delete, put};
+use crate::backend::on_every_backend;
 
 #[test]
 fn every_commit_has_the_next_revision_and_its_records_carry_it() {
     on_every_backend(|store| async move {
-        assert_eq!(store.revision(), Revision(0));
-        assert_eq!(put(&*store, "a", "1").await, Revision(1));
-        assert_eq!(put(&*store, "b", "1").await, Revision(2));
-        assert_eq!(put(&*store, "a", "2").await, Revision(3));
-        assert_eq!(delete(&*store, "b").await, Revision(4));
-        assert_eq!(put(&*store, "b", "3").await, Revision(5));
-        assert_eq!(store.revision(), Revision(5));
-        assert_eq!(list_all(&*store, None), ["a=2@1/3", "b=3@5/5"]);
+        assert_eq!(store.revision(), store.at(0));
+        assert_eq!(put(&*store, "a", "1").await, store.at(1));
+        assert_eq!(put(&*store, "b", "1").await, store.at(2));
+        assert_eq!(put(&*store, "a", "2").await, store.at(3));
+        assert_eq!(delete(&*store, "b").await, store.at(4));
+        assert_eq!(put(&*store, "b", "3").await, store.at(5));
+        assert_eq!(store.revision(), store.at(5));
+        assert_eq!(store.listed(None), ["a=2@1/3", "b=3@5/5"]);
     });
 }
 
@@ -89,13 +86,13 @@ fn a_commit_happens_wholly_or_not_at_all() {
         put(&*store, "b", "1").await;
         let mixed =
             |expect| vec![Mutation::put("a", "2"), Mutation::delete("b", expect), Mutation::create("c", "2")];
-        let refused = store.commit(mixed(Expect::At(Revision(7)))).await;
+        let refused = store.commit(mixed(Expect::At(store.at(7)))).await;
         assert!(matches!(refused, Err(CommitError::Conflict { index: 1, current: Some(_) })), "{refused:?}");
-        assert_eq!(list_all(&*store, None), ["b=1@1/1"]);
-        assert_eq!(store.revision(), Revision(1));
+        assert_eq!(store.listed(None), ["b=1@1/1"]);
+        assert_eq!(store.revision(), store.at(1));
 
-        assert_eq!(store.commit(mixed(Expect::At(Revision(1)))).await.unwrap(), Revision(2));
-        assert_eq!(list_all(&*store, None), ["a=2@2/2", "c=2@2/2"]);
+        assert_eq!(store.commit(mixed(Expect::At(store.at(1)))).await.unwrap(), store.at(2));
+        assert_eq!(store.listed(None), ["a=2@2/2", "c=2@2/2"]);
     });
 }
 
@@ -105,7 +102,7 @@ fn a_fence_on_another_key_holds_a_commit_back() {
         let lease = put(&*store, "lease", "me").await;
         let fenced = || vec![Mutation::put("object", "mine"), Mutation::fence("lease", Expect::At(lease))];
         let written = store.commit(fenced()).await.unwrap();
-        assert_eq!(list_all(&*store, None), ["lease=me@1/1", "object=mine@2/2"]);
+        assert_eq!(store.listed(None), ["lease=me@1/1", "object=mine@2/2"]);
 
         put(&*store, "lease", "somebody else").await;
         let refused = store.commit(fenced()).await;
@@ -117,26 +114,36 @@ fn a_fence_on_another_key_holds_a_commit_back() {
 #[test]
 fn malformed_commits_are_refused_and_use_no_revision() {
     on_every_backend(|store| async move {
+        let (limits, start) = (store.limits(), store.revision());
         let large = |bytes| Mutation::put("large", Bytes::from(vec![0; bytes]));
         let key = |bytes| Mutation::put(vec![b'k'; bytes], "");
+        let too_large = format!("{} bytes exceed the limit of {} bytes", limits.bytes + 5, limits.bytes);
         let refused = [
             (vec![], "a commit needs at least one mutation"),
             (
                 vec![Mutation::put("a", "1"), Mutation::put("b", "1"), Mutation::delete("a", Expect::Any)],
                 "mutation 2 names a key that an earlier mutation of the commit names",
             ),
-            (vec![large(MAX_COMMIT_BYTES)], "16777221 bytes exceed the limit of 16777216 bytes"),
+            (vec![large(limits.bytes)], &too_large),
             (vec![key(MAX_KEY_BYTES + 1)], "4097 bytes exceed the limit of 4096 bytes"),
         ];
         for (mutations, message) in refused {
             assert_eq!(store.commit(mutations).await.unwrap_err().to_string(), message);
         }
-        assert_eq!(store.revision(), Revision(0));
+        assert_eq!(store.revision(), start);
+        if limits.mutations < 100_000 {
+            let many = (0..=limits.mutations).map(|nth| Mutation::put(nth.to_string(), "")).collect();
+            let refused = store.commit(many).await;
+            assert!(matches!(refused, Err(CommitError::TooManyMutations { .. })), "{refused:?}");
+            let most = (0..limits.mutations).map(|nth| Mutation::create(nth.to_string(), "")).collect();
+            store.commit(most).await.unwrap();
+        }
+        let before = store.revision();
 
-        let accepted = vec![large(MAX_COMMIT_BYTES - "large".len() - MAX_KEY_BYTES), key(MAX_KEY_BYTES)];
-        assert_eq!(store.commit(accepted).await.unwrap(), Revision(1), "exactly at the limits");
+        let accepted = vec![large(limits.bytes - "large".len() - MAX_KEY_BYTES), key(MAX_KEY_BYTES)];
+        assert_eq!(store.commit(accepted).await.unwrap(), Revision(before.0 + 1), "exactly at the limits");
         let read = store.get(b"large").unwrap().unwrap();
-        assert_eq!(read.value.len(), MAX_COMMIT_BYTES - "large".len() - MAX_KEY_BYTES);
+        assert_eq!(read.value.len(), limits.bytes - "large".len() - MAX_KEY_BYTES);
     });
 }
 
@@ -159,7 +166,7 @@ fn keys_and_values_are_any_bytes() {
 fn a_commit_is_visible_to_every_reader_when_it_is_acknowledged() {
     on_every_backend(|store| async move {
         let clients = (0..32).map(|client| {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             tokio::spawn(async move {
                 for round in 0..20 {
                     let (key, value) = (format!("key-{client}"), format!("{round}"));
@@ -171,7 +178,7 @@ fn a_commit_is_visible_to_every_reader_when_it_is_acknowledged() {
             })
         });
         join_all(clients).await.into_iter().for_each(Result::unwrap);
-        assert_eq!(store.revision(), Revision(32 * 20));
+        assert_eq!(store.revision(), store.at(32 * 20));
         assert_eq!(store.stats().commits, 32 * 20);
     });
 }
@@ -181,7 +188,7 @@ fn exactly_one_of_many_updates_of_a_revision_succeeds() {
     on_every_backend(|store| async move {
         put(&*store, "counter", "0").await;
         let clients = (0..16).map(|_| {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             tokio::spawn(async move {
                 let mut conflicts = 0;
                 for _ in 0..10 {
@@ -202,7 +209,7 @@ fn exactly_one_of_many_updates_of_a_revision_succeeds() {
         });
         let conflicts: u64 = join_all(clients).await.into_iter().map(Result::unwrap).sum();
         assert_eq!(store.get(b"counter").unwrap().unwrap().value, "160");
-        assert_eq!(store.revision(), Revision(161));
+        assert_eq!(store.revision(), store.at(161));
         assert_eq!(store.stats().conflicts, conflicts);
     });
 }

@@ -3,9 +3,10 @@
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
-use fairlead_store::{Mutation, Range, ReadError, Revision};
+use fairlead_store::{Mutation, Range, ReadError};
 
-use crate::backend::{delete, list_all, on_every_backend, put, show};
+use super::subject::{delete, put, show};
+use crate::backend::on_every_backend;
 
 #[test]
 fn a_range_holds_its_start_but_not_its_end() {
@@ -41,7 +42,7 @@ fn a_range_holds_its_start_but_not_its_end() {
 #[test]
 fn every_revision_can_be_listed_as_it_was() {
     on_every_backend(|store| async move {
-        assert_eq!(list_all(&*store, Some(Revision(0))), [""; 0]);
+        assert_eq!(store.listed(Some(0)), [""; 0]);
         put(&*store, "a", "1").await;
         put(&*store, "b", "1").await;
         put(&*store, "a", "2").await;
@@ -58,11 +59,11 @@ fn every_revision_can_be_listed_as_it_was() {
             &["a=3@6/6", "b=1@2/2", "c=1@5/5"],
         ];
         for (at, expected) in (0..).zip(expected) {
-            assert_eq!(list_all(&*store, Some(Revision(at))), expected, "at {at}");
+            assert_eq!(store.listed(Some(at)), expected, "at {at}");
         }
-        assert_eq!(list_all(&*store, None), expected[6]);
-        let future = store.list(&Range::all(), None, Some(Revision(7)));
-        assert!(matches!(future, Err(ReadError::Future { current: Revision(6) })), "{future:?}");
+        assert_eq!(store.listed(None), expected[6]);
+        let future = store.list(&Range::all(), None, Some(store.at(7)));
+        assert!(matches!(future, Err(ReadError::Future { current }) if current == store.at(6)), "{future:?}");
     });
 }
 
@@ -72,13 +73,13 @@ fn pages_of_one_revision_are_not_disturbed_by_writers() {
         for key in ["a", "b", "c", "d", "e", "f", "g"] {
             put(&*store, key, "old").await;
         }
-        let whole = list_all(&*store, None);
+        let whole = store.listed(None);
         for size in 1..=8 {
             let (mut at, mut range, mut seen, mut pages) = (None, Range::all(), Vec::new(), 0);
             loop {
                 // The first page of each size reads the latest revision, so the comparison is with that.
-                let page = store.list(&range, NonZeroUsize::new(size), at.or(Some(Revision(7)))).unwrap();
-                seen.extend(show(&page));
+                let page = store.list(&range, NonZeroUsize::new(size), at.or(Some(store.at(7)))).unwrap();
+                seen.extend(show(&page, store.at(0)));
                 pages += 1;
                 at = Some(page.revision);
                 // Between two pages everything changes.
@@ -106,7 +107,7 @@ fn a_key_with_a_long_history_is_read_at_each_of_its_revisions() {
         }
         put(&*store, "later", "-").await;
         for at in 1..=102 {
-            let listed = list_all(&*store, Some(Revision(at)));
+            let listed = store.listed(Some(at));
             let mut expected = vec!["before=-@1/1".to_owned()];
             if at > 1 {
                 let version = at.min(101);
@@ -127,14 +128,14 @@ fn a_visitor_stops_the_scan_and_may_read_the_store() {
             put(&*store, key, key).await;
         }
         delete(&*store, "a").await;
-        for (at, expected) in [(None, ["b", "c"]), (Some(Revision(3)), ["a", "b"])] {
+        for (at, expected) in [(None, ["b", "c"]), (Some(store.at(3)), ["a", "b"])] {
             let mut seen = Vec::new();
             let read = store.scan(&Range::all(), at, &mut |record| {
                 assert_eq!(store.get(b"b").unwrap().unwrap().value, "b");
                 seen.push(String::from_utf8(record.key.to_vec()).unwrap());
                 if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            assert_eq!(read.unwrap(), at.unwrap_or(Revision(4)));
+            assert_eq!(read.unwrap(), at.unwrap_or(store.at(4)));
             assert_eq!(seen, expected);
         }
     });
