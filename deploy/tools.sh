@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Finds and installs the programs that Fairlead needs besides Rust. One argument:
-#   build        a C compiler, and cmake for zlib-ng (the default)
-#   tests        Prometheus, kubectl, Chromium and Python's client for `make test`. Prints one line for each that is not available:
+#   build        a C compiler, cmake for zlib-ng, and protoc for the store on etcd (the default)
+#   tests        Prometheus, kubectl, etcd, Chromium and Python's client for `make test`. Prints one line for each that is not available:
 #                its name, a tab and the reason. With CI=true, a missing one is an error.
-#   prometheus, kubectl, python, browser, drawing
+#   prometheus, kubectl, etcd, python, browser, drawing
 #                one set of programs; a missing one is an error
-# apt installs packages, as root or by sudo. Prometheus and kubectl are unpacked into target/tools instead, because this
+# apt installs packages, as root or by sudo. Prometheus, kubectl and etcd are unpacked into target/tools instead, because this
 # needs no rights and starts no service. Python's client is a package of pip, in an environment of its own there. Without apt or sudo, one line names the packages and the command to install them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,9 +18,9 @@ python_kubernetes=kubernetes==37.0.2
 
 main() {
     case "${1:-build}" in
-    build) require cc cmake && require_cargo ;;
+    build) require cc cmake protoc && require_cargo ;;
     tests) tests ;;
-    prometheus | kubectl) require_fetched "$1" ;;
+    prometheus | kubectl | etcd) require_fetched "$1" ;;
     python) require_python ;;
     browser) require chromium chromedriver ;;
     drawing) require rsvg-convert ;;
@@ -34,7 +34,7 @@ main() {
 # Everything that tests need. Standard output is the list of what is missing; messages go to standard error.
 tests() {
     local missing=() reason tool
-    for tool in prometheus kubectl; do
+    for tool in prometheus kubectl etcd; do
         reason=$(fetch "$tool") || missing+=("$tool"$'\t'"${reason#*; }")
     done
     reason=$(install_for chromium chromedriver) || missing+=(chromium$'\t'"${reason#*; }")
@@ -73,7 +73,7 @@ require_python() {
 install_for() {
     local programs=() packages=() program
     for program in "$@"; do
-        type -P "$program" >/dev/null && continue
+        is_installed "$program" && continue
         programs+=("$program")
         # shellcheck disable=SC2207
         packages+=($(package_of "$program"))
@@ -96,12 +96,28 @@ install_for() {
         { echo "missing: ${programs[*]}; apt-get has failed; $(advice "${packages[@]}")" && return 1; }
 }
 
+# Whether a program is on the PATH; protoc also needs the definitions that it comes with, which Debian packs separately.
+is_installed() {
+    type -P "$1" >/dev/null || return 1
+    [[ "$1" == protoc ]] || return 0
+    local folder status=0
+    folder=$(mktemp -d)
+    echo 'syntax = "proto3"; import "google/protobuf/struct.proto";' >"$folder/test.proto"
+    protoc -I "$folder" --descriptor_set_out="$folder/out" test.proto 2>/dev/null || status=1
+    rm -r "$folder"
+    return "$status"
+}
+
 # The packages that contain a program, for the package manager of this system.
 package_of() {
     case "$(package_manager) $1" in
     "apt cc") echo build-essential ;;
     "apt chromium") echo chromium fonts-liberation ;;
     "apt chromedriver") echo chromium-driver ;;
+    "apt etcd") echo etcd-server ;;
+    "apt protoc") echo protobuf-compiler libprotobuf-dev ;;
+    "dnf protoc") echo protobuf-compiler protobuf-devel ;;
+    "brew protoc") echo protobuf ;;
     "apt rsvg-convert") echo librsvg2-bin fonts-dejavu-core ;;
     "apt kubectl") echo kubernetes-client ;;
     "dnf chromium") echo chromium liberation-sans-fonts ;;

@@ -12,6 +12,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-names", &[]),
     ("fairlead-cel", &[]),
     ("fairlead-store", &[]),
+    ("fairlead-store-etcd", &["store"]),
     ("fairlead-schema", &["cel"]),
     ("fairlead-config", &["names"]),
     ("fairlead-client", &["names"]),
@@ -28,6 +29,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "names",
             "store",
+            "store-etcd",
             "schema",
             "config",
             "client",

@@ -1,0 +1,216 @@
+//! Errors of opening, and the meaning of etcd's errors for a request.
+
+use std::sync::Arc;
+
+use etcd_client::Error;
+use fairlead_store::{Cause, OpenError};
+use tonic::Code;
+
+/// The error of opening an [`EtcdStore`](crate::EtcdStore). Nothing was changed in etcd or in the local copy.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// The options contradict each other: the operator changes them.
+    #[error("the options of etcd cannot be used: {reason}")]
+    Options {
+        /// The contradiction.
+        reason: String,
+    },
+    /// No member of the cluster answers, or it has no quorum. A retry helps once it is available.
+    #[error("etcd cannot be reached: {cause}")]
+    Unreachable {
+        /// The last failure.
+        cause: Cause,
+    },
+    /// etcd does not accept the user or its certificate, or the user may not use the prefix: the operator changes that.
+    #[error("etcd refuses access: {reason}")]
+    Denied {
+        /// etcd's message.
+        reason: String,
+    },
+    /// Another cluster answers at the address, or the same one has lost data. The operator checks the address. If the cluster was
+    /// restored on purpose, the operator removes the local copy.
+    #[error("{endpoint} is not the etcd of this store: {reason}")]
+    Foreign {
+        /// The URL.
+        endpoint: String,
+        /// The difference.
+        reason: String,
+    },
+    /// The prefix belongs to another server: the operator chooses another prefix.
+    #[error("the prefix {prefix} in etcd {reason}: choose another prefix")]
+    Occupied {
+        /// The prefix.
+        prefix: String,
+        /// The present owner.
+        reason: String,
+    },
+    /// The file of the local copy cannot be used.
+    #[error(transparent)]
+    View(Arc<OpenError>),
+}
+
+impl From<OpenError> for EtcdError {
+    fn from(error: OpenError) -> Self {
+        Self::View(Arc::new(error))
+    }
+}
+
+impl EtcdError {
+    pub(crate) fn into_cause(self) -> Cause {
+        Arc::new(self)
+    }
+
+    /// Whether another member may serve what this one cannot.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Foreign { .. })
+    }
+}
+
+/// What is known of a request that got an error.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was not executed, and may be on another connection.
+    NotExecuted(Cause),
+    /// It was not executed, and a repetition gets the same error: no access, no space, too large.
+    Refused(Cause),
+    /// It may or may not have been executed.
+    Unknown(Cause),
+}
+
+impl Failure {
+    pub(crate) fn into_cause(self) -> Cause {
+        match self {
+            Self::NotExecuted(cause) | Self::Refused(cause) | Self::Unknown(cause) => cause,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let cause = cause_of(&error);
+        match meaning(&error) {
+            Meaning::NotExecuted => Self::NotExecuted(cause),
+            Meaning::Refused => Self::Refused(cause),
+            Meaning::Unknown => Self::Unknown(cause),
+        }
+    }
+}
+
+enum Meaning {
+    NotExecuted,
+    Refused,
+    Unknown,
+}
+
+fn meaning(error: &Error) -> Meaning {
+    let status = match error {
+        Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
+            return Meaning::Refused;
+        }
+        Error::GRpcStatus(status) => status,
+        _ => return Meaning::Unknown,
+    };
+    let message = status.message();
+    // A lost connection has some of these codes, too: HTTP/2's reasons are mapped to them. It proves nothing.
+    let is_of_etcd =
+        message.starts_with("etcdserver: ") || message.contains("received message larger than max");
+    match status.code() {
+        _ if was_not_sent(status) => Meaning::NotExecuted,
+        _ if !is_of_etcd => Meaning::Unknown,
+        Code::ResourceExhausted if message.contains("too many requests") => Meaning::NotExecuted,
+        Code::Unavailable if message.ends_with("no leader") => Meaning::NotExecuted,
+        Code::InvalidArgument
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::OutOfRange
+        | Code::ResourceExhausted => Meaning::Refused,
+        _ => Meaning::Unknown,
+    }
+}
+
+/// Whether there was no connection at all.
+fn was_not_sent(status: &tonic::Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// As [`message_of`].
+pub(crate) fn cause_of(error: &Error) -> Cause {
+    cause(message_of(error))
+}
+
+/// The message of an error, without the debug output of its metadata.
+pub(crate) fn message_of(error: &Error) -> String {
+    match error {
+        Error::GRpcStatus(status) if !status.message().is_empty() => status.message().to_owned(),
+        Error::GRpcStatus(status) => status.code().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether etcd refuses access.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    let Error::GRpcStatus(status) = error else { return false };
+    let has_no_access =
+        |message: &str| message.contains("authentication failed") || message.contains("user name is empty");
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated => status.message().starts_with("etcdserver: "),
+        Code::InvalidArgument => has_no_access(status.message()),
+        _ => false,
+    }
+}
+
+/// Whether a revision of a request has been compacted.
+pub(crate) fn is_compacted(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status)
+        if status.code() == Code::OutOfRange && status.message().contains("has been compacted"))
+}
+
+/// A cause from a text.
+pub(crate) fn cause(text: impl Into<String>) -> Cause {
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Text(String);
+    Arc::new(Text(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_that_prove_it_say_that_a_request_was_not_executed() {
+        let status = |code, message: &str| Error::GRpcStatus(tonic::Status::new(code, message));
+        let cases = [
+            (status(Code::Unavailable, "etcdserver: no leader"), "not executed"),
+            (status(Code::ResourceExhausted, "etcdserver: too many requests"), "not executed"),
+            (status(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"), "refused"),
+            (status(Code::InvalidArgument, "etcdserver: request is too large"), "refused"),
+            (status(Code::PermissionDenied, "etcdserver: permission denied"), "refused"),
+            (status(Code::ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), "refused"),
+            (status(Code::ResourceExhausted, "h2 protocol error: too_many_pings"), "unknown"),
+            (status(Code::PermissionDenied, "h2 protocol error: inadequate security"), "unknown"),
+            (status(Code::Unavailable, "etcdserver: request timed out"), "unknown"),
+            (status(Code::Unavailable, "etcdserver: leader changed"), "unknown"),
+            (status(Code::Unavailable, "etcdserver: server stopped"), "unknown"),
+            (status(Code::Unavailable, "transport error"), "unknown"),
+            (status(Code::Cancelled, "operation was canceled"), "unknown"),
+            (status(Code::Unknown, "h2 protocol error: broken pipe"), "unknown"),
+        ];
+        for (error, expected) in cases {
+            let shown = error.to_string();
+            let found = match Failure::from(error) {
+                Failure::NotExecuted(_) => "not executed",
+                Failure::Refused(_) => "refused",
+                Failure::Unknown(_) => "unknown",
+            };
+            assert_eq!(found, expected, "{shown}");
+        }
+    }
+}

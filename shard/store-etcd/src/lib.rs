@@ -1,0 +1,45 @@
+//! The store on etcd: commits are transactions of an etcd, reads are those of a local copy that one watch keeps current.
+//!
+//! The crate does not know Kubernetes, logical clusters or JSON, and no metrics, settings or flags: keys and values are
+//! bytes, as of `fairlead-store`, whose contract it implements.
+//!
+//! # How it works
+//!
+//! [`EtcdStore::open`] connects to one member of the cluster at a time. It claims the prefix for an owner, opens the local
+//! copy ([`Replica`](fairlead_store::Replica)), fills it by ranged reads at one revision unless a good one exists, and then
+//! watches the prefix from the next revision on. After each connection it writes one key and waits until the watch has
+//! delivered it: from then on the copy has everything that was committed before. It does so again once a minute, so that a
+//! watch that has stopped is noticed, and a store that is quiet knows how far it has seen an etcd that others write to.
+//!
+//! A commit is one transaction that compares the `mod_revision` of its keys, and the owner's record: so nothing is written
+//! into another cluster that has taken over the address. It returns when the copy has passed the revision of the
+//! transaction.
+//!
+//! While the cluster has no quorum, reads go on, and commits get `Unavailable` after [`Timing::patience`]. When a
+//! connection is lost during a transaction, its outcome is read from the feed; [`CommitError::Unknown`] remains only for
+//! commits that neither show up there nor have become impossible within [`Timing::resolution`].
+//!
+//! # Costs
+//!
+//! A commit costs one round trip, one transaction of etcd (a sync of its log on a majority of the members), and one
+//! transaction of the copy in memory, which all commits that arrive together share. A read costs the same as on redb. etcd
+//! stores one key more for the owner and one for the barrier; each replica of a shard adds one watch.
+//!
+//! [`CommitError::Unknown`]: fairlead_store::CommitError::Unknown
+
+mod client;
+mod commit;
+mod error;
+mod feed;
+mod keys;
+mod link;
+mod load;
+mod options;
+mod owner;
+mod store;
+mod transaction;
+mod view;
+
+pub use error::EtcdError;
+pub use options::{EtcdOptions, Timing, TlsFiles};
+pub use store::EtcdStore;

@@ -1,0 +1,81 @@
+//! The state of the connection to the cluster, as the feed publishes it and commits wait for it.
+
+use fairlead_store::Cause;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::client::Connection;
+use crate::error::cause;
+
+/// The state of the connection.
+#[derive(Clone)]
+pub(crate) enum Link {
+    /// The watch is established and the copy is current. `number` differs from that of every earlier connection.
+    Connected { connection: Connection, number: u64 },
+    /// There is no connection.
+    Lost(Loss),
+    /// The store is closed, or its copy has failed.
+    Closed,
+}
+
+/// The loss of the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    pub(crate) since: Instant,
+    pub(crate) cause: Cause,
+    /// Whether another cluster was found: the store must not count as ready.
+    pub(crate) is_foreign: bool,
+}
+
+impl Loss {
+    pub(crate) fn new(cause: Cause) -> Self {
+        Self { since: Instant::now(), cause, is_foreign: false }
+    }
+
+    /// The cause as the clients of a server may see it, without the addresses of etcd, which are in the log.
+    fn for_clients(&self) -> Cause {
+        cause(if self.is_foreign { FOREIGN } else { "etcd cannot be reached" })
+    }
+}
+
+/// The reason for clients while the address leads elsewhere.
+pub(crate) const FOREIGN: &str =
+    "another cluster answers at the address of etcd, or the prefix has another owner";
+
+/// Waits for a connection other than `used`, at most until `deadline`. Returns at once when the connection has been missing for
+/// longer than `patience`.
+///
+/// # Errors
+/// The cause of the last failure, for clients.
+pub(crate) async fn connected(
+    link: &mut watch::Receiver<Link>,
+    used: Option<u64>,
+    patience: std::time::Duration,
+    deadline: Instant,
+) -> Result<(Connection, u64), Cause> {
+    let mut last = cause("there is no connection to etcd");
+    loop {
+        if link.has_changed().is_err() {
+            return Err(cause("the store is closed"));
+        }
+        let until = match &*link.borrow_and_update() {
+            Link::Connected { connection, number } if used != Some(*number) => {
+                return Ok((connection.clone(), *number));
+            }
+            Link::Connected { .. } => deadline,
+            Link::Lost(loss) => {
+                last = loss.for_clients();
+                deadline.min(loss.since + patience)
+            }
+            Link::Closed => return Err(cause("the store is closed")),
+        };
+        if Instant::now() >= until {
+            return Err(last);
+        }
+        match tokio::time::timeout_at(until, link.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(cause("the store is closed")),
+            Err(_) => return Err(last),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Options: the cluster, the prefix, the owner, limits and times.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairlead_store::{Limits, ReplicaOptions};
+
+use crate::error::EtcdError;
+
+/// Bytes of a request that are not keys or values: framing, comparisons of keys, the owner's record. Enough for commits of
+/// 127 mutations with expectations and keys of 300 bytes.
+const REQUEST_OVERHEAD: usize = 96 * 1024;
+
+/// Options of an [`EtcdStore`](crate::EtcdStore).
+#[derive(Clone)]
+pub struct EtcdOptions {
+    /// URLs of the members, `http://` or `https://`. One is used at a time; the first one is chosen at random.
+    pub endpoints: Vec<String>,
+    /// Certificates, for `https://`.
+    pub tls: TlsFiles,
+    /// Name and password, if the cluster requires them.
+    pub user: Option<(String, String)>,
+    /// The prefix of all keys in etcd, without a slash at its end. Default `/registry`.
+    pub prefix: String,
+    /// Keys that begin with this and a slash get `prefix` in its place; other keys go below a folder of the prefix.
+    /// Default `/registry`.
+    pub root: String,
+    /// The owner of the prefix: a name that is the same in all replicas of a server and differs from all other servers.
+    pub owner: String,
+    /// The file of the local copy; `None`: in memory.
+    pub view: Option<PathBuf>,
+    /// Memory limits of the local copy.
+    pub view_options: ReplicaOptions,
+    /// etcd's `--max-txn-ops`. Default 128.
+    pub max_operations: usize,
+    /// etcd's `--max-request-bytes`. Default 1.5 MiB.
+    pub max_request_bytes: usize,
+    /// Time limits.
+    pub timing: Timing,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            tls: TlsFiles::default(),
+            user: None,
+            prefix: "/registry".to_owned(),
+            root: "/registry".to_owned(),
+            owner: "default".to_owned(),
+            view: None,
+            view_options: ReplicaOptions::default(),
+            max_operations: 128,
+            max_request_bytes: 1536 * 1024,
+            timing: Timing::default(),
+        }
+    }
+}
+
+impl EtcdOptions {
+    /// The largest commit: one operation and some bytes of a request are needed for the owner's record and for framing.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            mutations: self.max_operations.saturating_sub(1),
+            bytes: self.max_request_bytes.saturating_sub(REQUEST_OVERHEAD),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), EtcdError> {
+        let fail = |reason: &str| Err(EtcdError::Options { reason: reason.to_owned() });
+        let is_secure = |url: &String| url.starts_with("https://");
+        if self.endpoints.is_empty() {
+            return fail("no endpoint is given");
+        }
+        if let Some(url) = self.endpoints.iter().find(|url| !url.starts_with("http://") && !is_secure(url)) {
+            return fail(&format!("{url} begins neither with http:// nor with https://"));
+        }
+        if self.tls.is_given() && !self.endpoints.iter().all(is_secure) {
+            return fail("certificates are given, but not every endpoint begins with https://");
+        }
+        if self.tls.certificate.is_some() != self.tls.key.is_some() {
+            return fail("a client certificate needs its private key, and a private key its certificate");
+        }
+        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') {
+            return fail("the prefix must begin with a slash and must not end with one");
+        }
+        if self.owner.is_empty() || self.owner.chars().any(char::is_control) {
+            return fail("the owner needs a name without control characters");
+        }
+        if self.limits().mutations == 0 || self.limits().bytes == 0 {
+            return fail("the limits of etcd leave no room for a commit");
+        }
+        Ok(())
+    }
+}
+
+/// The password is not shown.
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("EtcdOptions")
+            .field("endpoints", &self.endpoints)
+            .field("prefix", &self.prefix)
+            .field("owner", &self.owner)
+            .field("view", &self.view)
+            .finish_non_exhaustive()
+    }
+}
+
+/// PEM files for TLS. They are read when a connection is made, so that renewed ones are used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Authorities of the members' certificates; `None`: those of the system.
+    pub authorities: Option<PathBuf>,
+    /// The client's certificate.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn is_given(&self) -> bool {
+        self.authorities.is_some() || self.certificate.is_some() || self.key.is_some()
+    }
+}
+
+/// Time limits of an [`EtcdStore`](crate::EtcdStore).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long `open` looks for a member of the cluster. Filling the copy may take longer. Default 30 s.
+    pub open: Duration,
+    /// How long a commit waits for a connection while there is none, such as during the election of a leader. Default 2 s.
+    pub patience: Duration,
+    /// How long one request may take before the connection counts as lost. Default 5 s.
+    pub request: Duration,
+    /// How long a commit with an unknown outcome waits for the feed to show it. Default 3 s.
+    pub resolution: Duration,
+    /// How often the member is asked for a linearizable read, and how long that may take. Default 2 s.
+    pub heartbeat: Duration,
+    /// How often the barrier is written again. Shows that the watch still delivers, and how far it is: a quiet store on an etcd
+    /// that it shares would fall behind the compaction of the others. Default 60 s.
+    pub barrier: Duration,
+    /// How often the local copy is made durable. Default 30 s.
+    pub checkpoint: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            open: Duration::from_secs(30),
+            patience: Duration::from_secs(2),
+            request: Duration::from_secs(5),
+            resolution: Duration::from_secs(3),
+            heartbeat: Duration::from_secs(2),
+            barrier: Duration::from_secs(60),
+            checkpoint: Duration::from_secs(30),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        type Change = fn(&mut EtcdOptions);
+        let cases: [(Change, &str); 8] = [
+            (|options| options.endpoints.clear(), "no endpoint"),
+            (|options| options.endpoints = vec!["127.0.0.1:2379".to_owned()], "neither with http://"),
+            (|options| options.tls.authorities = Some("ca.crt".into()), "not every endpoint"),
+            (
+                |options| {
+                    options.endpoints = vec!["https://etcd:2379".to_owned()];
+                    options.tls.certificate = Some("tls.crt".into());
+                },
+                "private key",
+            ),
+            (|options| options.prefix = "registry".to_owned(), "prefix"),
+            (|options| options.prefix = "/registry/".to_owned(), "prefix"),
+            (|options| options.owner = "a\nb".to_owned(), "owner"),
+            (|options| options.max_operations = 1, "no room"),
+        ];
+        let good =
+            EtcdOptions { endpoints: vec!["http://127.0.0.1:2379".to_owned()], ..EtcdOptions::default() };
+        assert!(good.check().is_ok());
+        for (change, reason) in cases {
+            let mut options = good.clone();
+            change(&mut options);
+            let refused = options.check().map_err(|error| error.to_string());
+            assert!(refused.as_ref().is_err_and(|error| error.contains(reason)), "{refused:?}: {reason}");
+        }
+    }
+
+    #[test]
+    fn debug_output_shows_no_password() {
+        let options = EtcdOptions { user: Some(("root".into(), "hush".into())), ..EtcdOptions::default() };
+        assert!(!format!("{options:?}").contains("hush"));
+    }
+}

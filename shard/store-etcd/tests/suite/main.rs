@@ -1,0 +1,14 @@
+//! The contract of every backend on a real etcd, and the failures that the store has to survive. Needs the program `etcd`;
+//! `deploy/tools.sh etcd` installs it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod backend;
+#[path = "../../../store/tests/suite/contract/mod.rs"]
+mod contract;
+mod etcd;
+mod faults;
+mod members;
+mod opening;
+mod proxy;
+mod replicas;

@@ -1,0 +1,241 @@
+//! Opening: owners of prefixes, local copies, TLS and passwords, an etcd that comes late.
+
+use std::time::Duration;
+
+use etcd_client::{GetOptions, UserAddOptions};
+use fairlead_store::{CommitError, Mutation, Revision, Store};
+use fairlead_store_etcd::{EtcdError, EtcdOptions, EtcdStore, Timing, TlsFiles};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+use crate::backend::runtime;
+use crate::contract::subject::{put, take};
+use crate::etcd::{Cluster, is_left_out};
+
+#[test]
+fn a_store_continues_from_its_copy_or_without_it() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("view.redb");
+        let with_copy = || EtcdOptions { view: Some(path.clone()), ..cluster.options() };
+        let store = EtcdStore::open(with_copy()).await.unwrap();
+        let first = put(&store, "a", "1").await;
+        put(&store, "b", "1").await;
+        store.close().await;
+        let refused = store.commit(vec![Mutation::put("a", "closed")]).await;
+        assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+        drop(store);
+
+        let elsewhere = EtcdStore::open(cluster.options()).await.unwrap();
+        let last = put(&elsewhere, "a", "2").await;
+        assert_eq!(elsewhere.get(b"b").unwrap().unwrap().value, "1", "read from etcd");
+        assert!(elsewhere.compacted() > first);
+
+        let store = EtcdStore::open(with_copy()).await.unwrap();
+        assert_eq!(store.get(b"a").unwrap().unwrap().value, "2", "what came meanwhile is visible at once");
+        assert_eq!(store.revision(), last);
+        let batches = take(&mut store.follow(first).unwrap(), 2).await;
+        assert_eq!(batches[1].revision, last, "the copy has kept the history");
+    });
+}
+
+#[test]
+fn a_copy_of_another_cluster_is_refused_and_nothing_is_written() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let (one, two) = (Cluster::start(1).await, Cluster::start(1).await);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("view.redb");
+        let with_copy = |cluster: &Cluster| EtcdOptions { view: Some(path.clone()), ..cluster.options() };
+        let store = EtcdStore::open(with_copy(&one)).await.unwrap();
+        put(&store, "a", "1").await;
+        store.close().await;
+        drop(store);
+        let copy = std::fs::read(&path).unwrap();
+
+        let error = EtcdStore::open(with_copy(&two)).await.unwrap_err();
+        assert!(
+            matches!(&error, EtcdError::Foreign { reason, .. } if reason.contains("it has no keys")),
+            "{error}"
+        );
+        let keys = two.client(0).await.get("/", Some(GetOptions::new().with_prefix())).await.unwrap();
+        assert!(keys.kvs().is_empty());
+        EtcdStore::open(two.options()).await.unwrap().close().await;
+        let error = EtcdStore::open(with_copy(&two)).await.unwrap_err();
+        assert!(
+            matches!(&error, EtcdError::Foreign { reason, .. } if reason.contains("remove the file")),
+            "{error}"
+        );
+        assert!(std::fs::read(&path).unwrap() == copy, "the copy is unchanged");
+
+        std::fs::write(&path, b"rotten").unwrap();
+        let error = EtcdStore::open(with_copy(&one)).await.unwrap_err().to_string();
+        assert!(error.contains("it is only a copy, which is made again"), "{error}");
+    });
+}
+
+#[test]
+fn a_cluster_that_has_lost_revisions_is_refused() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("view.redb");
+        let options = EtcdOptions { view: Some(path.clone()), ..cluster.options() };
+        let store = EtcdStore::open(options.clone()).await.unwrap();
+        put(&store, "a", "1").await;
+        store.close().await;
+        drop(store);
+        // As if etcd had been set back: the copy has seen more.
+        let stats = {
+            let origin = origin_of(&cluster).await;
+            let (replica, mut writer) =
+                fairlead_store::ReplicaWriter::open(Some(&path), origin, Default::default()).unwrap();
+            let later = fairlead_store::ReplicatedCommit {
+                revision: Revision(replica.revision().0 + 1000),
+                changes: vec![("a".into(), Some("2".into()))],
+            };
+            writer.apply(vec![later]).unwrap();
+            writer.checkpoint().unwrap();
+            replica.stats()
+        };
+        let error = EtcdStore::open(options).await.unwrap_err();
+        assert!(
+            matches!(&error, EtcdError::Foreign { reason, .. } if reason.contains(&stats.revision.to_string())),
+            "{error}"
+        );
+    });
+}
+
+/// The stamp of a copy: the cluster and the number in the owner's record.
+async fn origin_of(cluster: &Cluster) -> fairlead_store::Origin {
+    let record = cluster.client(0).await.get("/registry/.fairlead/owner", None).await.unwrap();
+    let text = record.kvs()[0].value_str().unwrap().to_owned();
+    let number = text.lines().nth(2).unwrap();
+    fairlead_store::Origin {
+        cluster: record.header().unwrap().cluster_id(),
+        part: u64::from_str_radix(number, 16).unwrap(),
+    }
+}
+
+#[test]
+fn a_prefix_of_another_owner_or_of_another_program_is_refused() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let owned = |owner: &str| EtcdOptions { owner: owner.to_owned(), ..cluster.options() };
+        EtcdStore::open(owned("shard one")).await.unwrap().close().await;
+        let error = EtcdStore::open(owned("shard two")).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the prefix /registry in etcd belongs to \"shard one\", not to \"shard two\": choose another prefix"
+        );
+        EtcdStore::open(owned("shard one")).await.unwrap().close().await;
+
+        cluster.client(0).await.put("/kcp/core/configmaps/root/a", "k8s", None).await.unwrap();
+        let error = EtcdStore::open(EtcdOptions { prefix: "/kcp".to_owned(), ..cluster.options() }).await;
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "the prefix /kcp in etcd has keys that no Fairlead server has written: choose another prefix"
+        );
+    });
+}
+
+#[test]
+fn opening_waits_for_etcd_and_gives_up_in_the_end() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let mut cluster = Cluster::stopped(1, &[]);
+        let short = Timing { open: Duration::from_millis(300), ..cluster.options().timing };
+        let error = EtcdStore::open(EtcdOptions { timing: short, ..cluster.options() }).await.unwrap_err();
+        assert!(matches!(error, EtcdError::Unreachable { .. }), "{error}");
+        let options = cluster.options();
+        let opening = tokio::spawn(EtcdStore::open(options));
+        cluster.start_member(0);
+        let store = opening.await.unwrap().unwrap();
+        put(&store, "a", "1").await;
+    });
+}
+
+#[test]
+fn certificates_and_passwords_are_presented_and_required() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let issue = |name: &str| {
+            let mut leaf =
+                CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+            leaf.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().unwrap();
+            let leaf = leaf.signed_by(&key, &authority).unwrap();
+            (write(&format!("{name}.crt"), leaf.pem()), write(&format!("{name}.key"), key.serialize_pem()))
+        };
+        let ca = write("ca.crt", authority.pem());
+        let (certificate, key) = issue("etcd");
+        let (client_certificate, client_key) = issue("client");
+        let arguments = [
+            "--client-cert-auth",
+            "--trusted-ca-file",
+            ca.to_str().unwrap(),
+            "--cert-file",
+            certificate.to_str().unwrap(),
+            "--key-file",
+            key.to_str().unwrap(),
+        ];
+        let mut cluster = Cluster::stopped(1, &arguments);
+        cluster.start_member(0);
+        let tls = TlsFiles {
+            authorities: Some(ca.clone()),
+            certificate: Some(client_certificate),
+            key: Some(client_key),
+        };
+        let secure = EtcdOptions { tls, ..cluster.options() };
+        let store = EtcdStore::open(secure.clone()).await.unwrap();
+        put(&store, "a", "1").await;
+        store.close().await;
+
+        let short = Timing { open: Duration::from_millis(500), ..secure.timing };
+        let anonymous = TlsFiles { authorities: Some(ca), ..TlsFiles::default() };
+        let refused = EtcdStore::open(EtcdOptions { tls: anonymous, timing: short, ..secure.clone() }).await;
+        assert!(matches!(refused, Err(EtcdError::Unreachable { .. })), "{refused:?}");
+
+        let plain = Cluster::start(1).await;
+        let mut client = plain.client(0).await;
+        client.user_add("root", "hush", Some(UserAddOptions::new())).await.unwrap();
+        client.role_add("root").await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.auth_enable().await.unwrap();
+        let with_user = |user: Option<(&str, &str)>| EtcdOptions {
+            user: user.map(|(name, password)| (name.to_owned(), password.to_owned())),
+            ..plain.options()
+        };
+        let store = EtcdStore::open(with_user(Some(("root", "hush")))).await.unwrap();
+        put(&store, "a", "1").await;
+        for user in [None, Some(("root", "wrong"))] {
+            let refused = EtcdStore::open(with_user(user)).await;
+            assert!(matches!(refused, Err(EtcdError::Denied { .. })), "{user:?}: {refused:?}");
+        }
+    });
+}
