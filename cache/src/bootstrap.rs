@@ -38,10 +38,11 @@ pub(crate) async fn write_definitions(objects: &ObjectStore) -> Result<(), Statu
             change: fairlead_store::Change::Put(encoded.stored().clone()),
         });
     }
-    if mutations.is_empty() {
-        return Ok(());
+    let store = objects.store();
+    for part in store.limits().parts(mutations) {
+        store.commit(part).await.map_err(|error: CommitError| Status::internal(error))?;
     }
-    objects.store().commit(mutations).await.map(drop).map_err(|error: CommitError| Status::internal(error))
+    Ok(())
 }
 
 fn new_definition(mut definition: Value) -> Value {

@@ -1,7 +1,7 @@
 //! Fills the store before a shard serves: system logical clusters, and `root` on root's shard.
 //!
 //! Everything is idempotent and runs at every start; a start with a complete store writes nothing. The objects of a
-//! step are written in one commit.
+//! step are written in one commit, or in several if the store's limits require it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -51,7 +51,7 @@ pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> 
     for object in fairlead_api::system_admin() {
         writes.ensure(SYSTEM_ADMIN, object)?;
     }
-    writes.commit().await?;
+    writes.commit_in_parts().await?;
     Ok(())
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn root_exports(
             _ => {}
         }
     }
-    writes.commit().await?;
+    writes.commit_in_parts().await?;
     read_exports(objects)
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn root(
             writes.ensure("root", object)?;
         }
     }
-    writes.commit().await?;
+    writes.commit_in_parts().await?;
     Ok(())
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn shard(
             "data": data,
         }),
     )?;
-    writes.commit().await?;
+    writes.commit_in_parts().await?;
     Ok(())
 }
 

@@ -166,6 +166,20 @@ impl<'s> Writes<'s> {
         self.objects.store().commit(self.mutations).await
     }
 
+    /// Commits all writes, in several commits if the store's limits require it: a store on etcd accepts 127 objects at once.
+    /// For writers that are repeated until they find nothing to write.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); earlier parts may have been committed.
+    pub(crate) async fn commit_in_parts(self) -> Result<Revision, CommitError> {
+        let store = self.objects.store();
+        let mut revision = store.revision();
+        for part in store.limits().parts(self.mutations) {
+            revision = store.commit(part).await?;
+        }
+        Ok(revision)
+    }
+
     /// The resource of an object, by its apiVersion and kind.
     pub(crate) fn resource_of(&self, object: &Value) -> Result<Arc<ServedResource>, Status> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();

@@ -32,6 +32,9 @@ use crate::writes::Writes;
 /// The initializer of the type that all ordinary types extend.
 const UNIVERSAL: &str = "root:universal";
 
+/// Mutations of a commit beside the CRDs of new bindings: the bindings, namespaces with their content, and the LogicalCluster.
+const OTHER_MUTATIONS: usize = 40;
+
 /// Interval of the look-ups of a type that is not known on this shard.
 const TYPE_RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -145,6 +148,9 @@ impl LogicalClusters {
             Ok(aliases) => aliases,
             Err(error) => return invalid(error.to_string()),
         };
+        // The CRDs of immediate bindings are compared in one commit; the controller of bindings binds the others, in portions.
+        let limits = self.objects.store().limits();
+        let mut free = limits.mutations.saturating_sub(OTHER_MUTATIONS);
         let mut defaults = Vec::new();
         for binding in fairlead_api::default_bindings(&aliases) {
             let Some(export) = self.exports.find(&binding.path, &binding.export)? else {
@@ -152,7 +158,11 @@ impl LogicalClusters {
                 return Ok(Err(("APIBindingErrors", message.to_owned())));
             };
             let reference = ExportReference { path: binding.path, name: binding.export };
-            defaults.push(DefaultExport { is_immediate: self.is_immediate(&export), reference, export });
+            let is_immediate = export.schemas.len() <= free && self.is_immediate(&export);
+            if is_immediate {
+                free -= export.schemas.len();
+            }
+            defaults.push(DefaultExport { is_immediate, reference, export });
         }
         Ok(Ok(defaults))
     }

@@ -39,8 +39,11 @@ use crate::names::{
 use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
 
-/// The size of the CRDs in one commit from which on the others wait for the next one. A commit has a limit of 16 MiB, a CRD of 3 MiB.
+/// The size of the CRDs in one commit from which on the others wait for the next one. A commit has a limit of 16 MiB, a CRD of 3 MiB;
+/// on etcd less.
 const MAX_CREATED_BYTES: usize = 4 << 20;
+/// Mutations of a commit beside those of CRDs: the binding and the LogicalCluster.
+const OTHER_MUTATIONS: usize = 2;
 
 /// Logical cluster and name of an APIBinding.
 pub(crate) type BindingKey = (Box<str>, Box<str>);
@@ -308,7 +311,7 @@ impl Bindings {
             }
             plan
         } else {
-            let mut sweep = Sweep::default();
+            let mut sweep = Sweep::within(self.objects.store().limits());
             let adoptions = self.sweep(scope, binding, &others, &mut sweep).await?;
             let plan = unbind(binding, locks, &sweep, &adoptions, Timestamp::now());
             writes.extend(sweep.into_mutations());
@@ -409,20 +412,27 @@ impl Bindings {
         bound: &[String],
         obstacles: &mut Obstacles,
     ) -> Result<Vec<NeededDefinition>, Status> {
-        let mut needed = Vec::new();
-        let mut created_bytes = 0;
-        let mut add = |schema: &PublishedSchema, requirement| {
-            needed.push(NeededDefinition { schema: schema.uid.clone(), requirement });
+        let limits = self.objects.store().limits();
+        let max_needed = limits.mutations.saturating_sub(OTHER_MUTATIONS);
+        let max_created = MAX_CREATED_BYTES.min(limits.bytes / 4);
+        let (mut needed, mut created_bytes) = (Vec::new(), 0);
+        let need = |schema: &PublishedSchema, requirement| NeededDefinition {
+            schema: schema.uid.clone(),
+            requirement,
         };
         for schema in &export.schemas {
             if bound.iter().any(|uid| **uid == *schema.uid) {
                 continue;
             }
-            if let Some(fence) = self.definitions.bound_fence(&schema.uid)? {
-                add(schema, Requirement::Exists(fence));
+            if needed.len() >= max_needed {
+                obstacles.deferred.push(schema.uid.clone());
                 continue;
             }
-            if created_bytes >= MAX_CREATED_BYTES {
+            if let Some(fence) = self.definitions.bound_fence(&schema.uid)? {
+                needed.push(need(schema, Requirement::Exists(fence)));
+                continue;
+            }
+            if created_bytes >= max_created {
                 obstacles.deferred.push(schema.uid.clone());
                 continue;
             }
@@ -438,8 +448,14 @@ impl Bindings {
             match CrdSpec::parse_spec(&definition["spec"], &FieldPath::new("spec")) {
                 Ok(_) => {
                     set_rules(&mut definition, conversion.as_deref());
-                    created_bytes += definition.to_string().len();
-                    add(schema, Requirement::Create(with_established_status(definition)));
+                    let bytes = definition.to_string().len();
+                    if created_bytes > 0 && created_bytes + bytes > limits.bytes / 2 {
+                        obstacles.deferred.push(schema.uid.clone());
+                        continue;
+                    }
+                    created_bytes += bytes;
+                    let definition = with_established_status(definition);
+                    needed.push(need(schema, Requirement::Create(definition)));
                 }
                 Err(errors) => {
                     let causes: Vec<String> = errors

@@ -93,7 +93,7 @@ impl Controller for DefinitionCleanup {
 
 impl DefinitionCleanup {
     async fn sweep(&self, scope: &Scope, name: &str) -> Result<Sweep, Status> {
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::within(self.objects.store().limits());
         let resource = resource_of(name);
         // Objects of a system resource have the same key prefix, but do not belong to this definition.
         if self.definitions.common_resource(&resource).is_none() {

@@ -24,7 +24,7 @@ use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_names::Origin;
 use fairlead_process::Status;
-use fairlead_store::{CommitError, Expect, Mutation, Revision};
+use fairlead_store::{CommitError, Expect, Limits, Mutation, Revision};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ impl Deletion {
         if scope.as_str().starts_with("system:") {
             return Ok(ReconcileOutcome::Done);
         }
-        let mut rest = Sweep::default();
+        let mut rest = Sweep::within(self.objects.store().limits());
         visit_all(&self.objects, (&self.definitions, &self.hub), scope.as_str(), None, &mut |found| {
             if is_logical_cluster(found) { ControlFlow::Continue(()) } else { rest.remove(found) }
         })
@@ -207,13 +207,12 @@ fn message(sweep: &Sweep) -> Option<String> {
 
 /// Sweeps all content of a logical cluster.
 async fn sweep(objects: &ObjectStore, index: (&Definitions, &Hub), cluster: &str) -> Result<Sweep, Status> {
-    let mut tiers = Tiers::default();
+    let mut tiers = Tiers::within(objects.store().limits());
     visit_all(objects, index, cluster, None, &mut |found| tiers.add(objects, found)).await?;
     Ok(tiers.into_sweep())
 }
 
 /// The content by tier, in the order of deletion. A tier is deleted when nothing is left of those before it.
-#[derive(Default)]
 struct Tiers {
     content: Sweep,
     /// Namespaces and CRDs, if they are removed in this pass.
@@ -235,6 +234,18 @@ enum Tier {
 }
 
 impl Tiers {
+    fn within(limits: Limits) -> Self {
+        let sweep = || Sweep::within(limits);
+        Self {
+            content: sweep(),
+            holders: sweep(),
+            waiting_holders: sweep(),
+            bound: sweep(),
+            bindings: sweep(),
+            roles: sweep(),
+        }
+    }
+
     fn add(&mut self, objects: &ObjectStore, found: &FoundObject<'_>) -> ControlFlow<()> {
         if is_logical_cluster(found) {
             return ControlFlow::Continue(());

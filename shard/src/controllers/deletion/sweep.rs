@@ -8,17 +8,19 @@ use fairlead_api::finalizer;
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::object::{EncodedObject, ObjectMetaRef};
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
-use fairlead_store::{Change, Expect, Mutation};
+use fairlead_store::{Change, Expect, Limits, Mutation};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::content::FoundObject;
 use crate::names::CLEANUP_FINALIZER;
 
-/// Maximum number of objects in one commit.
+/// Maximum number of objects in one commit, if the store's limits permit it.
 pub(in crate::controllers) const BATCH: usize = 256;
-/// Approximate maximum of the bytes of marked objects in one commit.
+/// Approximate maximum of the bytes of marked objects in one commit, likewise.
 const BATCH_BYTES: usize = 4 << 20;
+/// Mutations of a commit that its caller adds: the object that is deleted, locks and fences.
+const RESERVED: usize = 16;
 /// The finalizer in a namespace's spec that keeps it until its content is deleted.
 pub(in crate::controllers) const NAMESPACE_FINALIZER: &str = "kubernetes";
 
@@ -29,6 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The mutations of a pass, and the objects that remain after it.
 #[derive(Debug, Default)]
 pub(in crate::controllers) struct Sweep {
+    limits: Limits,
     mutations: Vec<Mutation>,
     bytes: usize,
     is_truncated: bool,
@@ -39,6 +42,11 @@ pub(in crate::controllers) struct Sweep {
 }
 
 impl Sweep {
+    /// An empty sweep whose commit is accepted by the store.
+    pub(in crate::controllers) fn within(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// Adds an object: it is removed, or marked for deletion while finalizers keep it. Breaks if the commit is full.
     pub(in crate::controllers) fn add(
         &mut self,
@@ -92,10 +100,12 @@ impl Sweep {
                 *all.entry(name).or_default() += count;
             }
         }
-        let fits = BATCH.saturating_sub(self.mutations.len());
-        self.is_truncated |=
-            other.is_truncated || other.mutations.len() > fits || self.bytes + other.bytes > BATCH_BYTES;
-        self.bytes += other.bytes;
+        let fits = self.max_mutations().saturating_sub(self.mutations.len());
+        // As for one object, so that a commit of a large one happens at all.
+        let has_room = self.mutations.is_empty() || self.bytes + other.bytes <= self.max_bytes();
+        let fits = if has_room { fits } else { 0 };
+        self.is_truncated |= other.is_truncated || other.mutations.len() > fits;
+        self.bytes += if has_room { other.bytes } else { 0 };
         self.mutations.extend(other.mutations.into_iter().take(fits));
     }
 
@@ -141,20 +151,28 @@ impl Sweep {
     }
 
     fn push(&mut self, found: &FoundObject<'_>, change: Change) -> ControlFlow<()> {
-        if self.mutations.len() == BATCH || self.bytes > BATCH_BYTES {
+        let mutation =
+            Mutation { key: found.key.to_vec().into(), expect: Expect::At(found.revision), change };
+        let bytes = self.bytes + mutation.bytes();
+        // One object of any size fits.
+        if self.mutations.len() >= self.max_mutations()
+            || !self.mutations.is_empty() && bytes > self.max_bytes()
+        {
             self.is_truncated = true;
             return ControlFlow::Break(());
         }
-        self.bytes += found.key.len();
-        if let Change::Put(value) = &change {
-            self.bytes += value.len();
-        }
-        self.mutations.push(Mutation {
-            key: found.key.to_vec().into(),
-            expect: Expect::At(found.revision),
-            change,
-        });
+        self.bytes = bytes;
+        self.mutations.push(mutation);
         ControlFlow::Continue(())
+    }
+
+    fn max_mutations(&self) -> usize {
+        BATCH.min(self.limits.mutations.saturating_sub(RESERVED)).max(1)
+    }
+
+    /// Half of the store's limit: the rest is for what the caller adds.
+    fn max_bytes(&self) -> usize {
+        BATCH_BYTES.min(self.limits.bytes / 2)
     }
 }
 
@@ -247,6 +265,19 @@ mod tests {
         sweep.append(many(1));
         assert!(sweep.is_truncated() && !sweep.leaves_nothing());
         assert_eq!(sweep.into_mutations().len(), BATCH);
+
+        let mut small = Sweep::within(Limits { mutations: 127, bytes: 1 << 20 });
+        small.append(many(200));
+        assert!(small.is_truncated());
+        assert_eq!(small.into_mutations().len(), 127 - RESERVED);
+
+        let large = || Sweep { bytes: 1 << 20, ..many(1) };
+        let mut small = Sweep::within(Limits { mutations: 127, bytes: 1 << 20 });
+        small.append(large());
+        assert!(!small.is_truncated(), "one object of any size fits");
+        small.append(large());
+        assert!(small.is_truncated());
+        assert_eq!(small.into_mutations().len(), 1);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Namespaces {
         stored: &StoredObject,
         namespace: &Value,
     ) -> Result<ReconcileOutcome, Status> {
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::within(self.objects.store().limits());
         let cluster = stored.scope.as_str();
         visit_all(&self.objects, (&self.definitions, &self.hub), cluster, Some(name), &mut |found| {
             sweep.add(&self.objects, found)

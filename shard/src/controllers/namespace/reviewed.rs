@@ -108,7 +108,7 @@ impl ReviewedNamespaces {
         let served = self.served_content(&stored.scope, name).await?;
         let failures = self.delete_content(&served, &stored.scope, name).await;
         let served: HashSet<_> = served.iter().map(|served| (&served.name, &served.origin)).collect();
-        let mut rest = Sweep::default();
+        let mut rest = Sweep::within(all.objects.store().limits());
         visit_all(&all.objects, (&all.definitions, &all.hub), cluster, Some(name), &mut |found| {
             let resource = ResourceName::new(found.parts.group, found.parts.resource);
             if served.contains(&(&resource, &origin_of(&found.parts))) {

@@ -12,7 +12,7 @@ use crate::permission_claims::{ClaimLabels, ClusterClaims, LabelledResource};
 
 /// Objects that are visited before other tasks run.
 const PAGE: usize = 512;
-/// Objects of one commit.
+/// Objects of one commit, which the store's limits may divide further.
 const BATCH: usize = 128;
 /// The size of the objects of one commit, in bytes; the last one may exceed it.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -41,8 +41,8 @@ pub(super) async fn relabel(
             mutations.push(labelled(objects, key, stored, (resource, origin), claims)?);
         }
         if !mutations.is_empty() {
-            match objects.store().commit(mutations).await {
-                Ok(_) => {}
+            match commit_in_parts(objects, mutations).await {
+                Ok(()) => {}
                 Err(CommitError::Conflict { .. }) if attempts < ATTEMPTS => {
                     attempts += 1;
                     continue;
@@ -63,6 +63,15 @@ pub(super) async fn relabel(
         range = range.after(&last);
         tokio::task::yield_now().await;
     }
+}
+
+/// Commits labels of some objects. They do not depend on each other, so they need not be one commit.
+async fn commit_in_parts(objects: &ObjectStore, mutations: Vec<Mutation>) -> Result<(), CommitError> {
+    let store = objects.store();
+    for part in store.limits().parts(mutations) {
+        store.commit(part).await?;
+    }
+    Ok(())
 }
 
 /// A part of a range.
