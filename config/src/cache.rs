@@ -45,6 +45,10 @@ impl ProcessConfig for CacheConfig {
     fn check(&self, checker: &mut Checker) {
         checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
+        if self.store.etcd.is_used() {
+            let hint = "remove it; the cache server can be filled again from the shards";
+            checker.fault("store.etcd", "the cache server keeps its objects in a file", hint);
+        }
         checker.within("limits", |checker| self.limits.check(checker));
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
     }

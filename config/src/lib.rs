@@ -76,7 +76,7 @@ pub use shard::{
     ShardAuthenticationConfig, ShardConfig, ShardServiceAccountsConfig,
 };
 pub use shared::{
-    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig,
+    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, EtcdConfig, LogConfig,
     NamedCertificateConfig, ServerTlsConfig, ServingConfig, SlowClientsConfig, StoreConfig, TrustConfig,
 };
 pub use state::{ProcessPhase, ProcessState};

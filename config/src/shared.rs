@@ -82,8 +82,11 @@ settings! {
 
     /// Storage of objects.
     pub struct StoreConfig {
-        /// File of the store; created if it does not exist. While the server runs, a journal lies beside it.
+        /// File of the store; created if it does not exist. While the server runs, a journal lies beside it. With etcd, the file
+        /// is a local copy of what etcd has.
         path ("path"): OwnPath = "store.redb".into();
+        /// An etcd in place of the file; shards only.
+        etcd ("etcd"): EtcdConfig = EtcdConfig::default();
         /// Size of the page cache. Lists of more than this are read from the system's cache, which costs a third more CPU.
         cache_size ("cacheSize"): ByteSize = ByteSize::mib(64);
         /// Size of recent changes kept in memory for watches that start from an older revision; older changes are read from the
@@ -95,6 +98,28 @@ settings! {
         /// Whether the whole file is read at the start and rejected if bytes are corrupted. Costs about a second per GB; disable
         /// it where the file system has checksums.
         verify_at_start ("verifyAtStart"): bool = true;
+    }
+
+    /// An etcd that stores the objects.
+    pub struct EtcdConfig {
+        /// URLs of the members, with http or https. Empty: objects are stored in the file. Flag: --etcd-servers.
+        endpoints ("endpoints"): Vec<String> = Vec::new();
+        /// Prefix of all keys. Servers that share an etcd need different ones. Flag: --etcd-prefix.
+        prefix ("prefix"): String = "/registry".to_owned();
+        /// PEM bundle: authorities of the members' certificates. Unset: those of the system. Flag: --etcd-cafile.
+        ca ("ca"): Option<InputFile> = None;
+        /// PEM file: the client certificate. Flag: --etcd-certfile.
+        certificate ("certificate"): Option<InputFile> = None;
+        /// PEM file: its private key. Flag: --etcd-keyfile.
+        private_key ("privateKey"): Option<SecretFile> = None;
+        /// Name of a user of etcd. Unset: the user is that of the client certificate, if any.
+        user ("user"): Option<String> = None;
+        /// File with the user's password on its first line.
+        password_file ("passwordFile"): Option<SecretFile> = None;
+        /// etcd's own limit of operations in a transaction, --max-txn-ops.
+        max_operations ("maxOperations"): usize = 128;
+        /// etcd's own limit of a request, --max-request-bytes.
+        max_request_size ("maxRequestSize"): ByteSize = ByteSize::kib(1536);
     }
 
     /// Limits of connections and requests of a listener.
@@ -199,5 +224,37 @@ impl StoreConfig {
         checker.at_least("cacheSize", self.cache_size, ByteSize::mib(1));
         checker.at_least("recentChangesSize", self.recent_changes_size, ByteSize::kib(64));
         checker.at_least("compactionInterval", self.compaction_interval, Timespan::from_secs(1));
+        checker.within("etcd", |checker| self.etcd.check(checker));
+    }
+}
+
+impl EtcdConfig {
+    /// Whether objects are stored in etcd.
+    pub fn is_used(&self) -> bool {
+        !self.endpoints.is_empty()
+    }
+
+    fn check(&self, checker: &mut Checker) {
+        let has_scheme = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
+        if let Some(url) = self.endpoints.iter().find(|url| !has_scheme(url)) {
+            checker.fault("endpoints", &format!("{url:?} has no scheme"), "use a URL with http or https");
+        }
+        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') {
+            checker.fault(
+                "prefix",
+                "it does not begin with a slash, or ends with one",
+                "use one such as /registry",
+            );
+        }
+        checker.at_least("maxOperations", self.max_operations, 64);
+        checker.at_least("maxRequestSize", self.max_request_size, ByteSize::kib(512));
+        // No store has larger commits.
+        checker.at_most("maxRequestSize", self.max_request_size, ByteSize::mib(16));
+        if self.certificate.is_some() != self.private_key.is_some() {
+            checker.fault("privateKey", "a certificate and its private key belong together", "set both");
+        }
+        if self.user.is_some() != self.password_file.is_some() {
+            checker.fault("passwordFile", "a user and its password belong together", "set both");
+        }
     }
 }

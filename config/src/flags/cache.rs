@@ -64,12 +64,17 @@ fn flags(given: &GivenFlags) -> Result<CacheFlags, FlagError> {
     let certificates = given.path("cert-dir").unwrap_or_else(|| root_directory.clone());
     let (serving, self_signed) = given.serving(6443, &certificates)?;
     let default = CacheConfig::default();
+    let store = given.store(&root_directory)?;
+    if store.etcd.is_used() {
+        let reason = "the cache server keeps its objects in an embedded store";
+        return Err(FlagError::Unsupported { flag: "etcd-servers", reason });
+    }
     let config = CacheConfig {
         serving,
         tls: given.tls()?,
         client_ca: given.path("client-ca-file").ok_or(FlagError::Missing("client-ca-file"))?.into(),
         always_allow_paths: given.list_or("authorization-always-allow-paths", default.always_allow_paths),
-        store: given.store(&root_directory)?,
+        store,
         synthetic_delay: given.duration("synthetic-delay").unwrap_or(default.synthetic_delay),
         limits: given.connection_limits(ConnectionLimits::default()),
         drain: DrainConfig { window: SHORT_DRAIN, ..DrainConfig::default() },

@@ -8,6 +8,7 @@ mod cache;
 mod clients;
 mod controllers;
 mod start;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use fairlead_process::{
     Probe, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
 };
 use fairlead_schema::FieldError;
-use fairlead_store::{FollowError, OpenError, RedbOptions, RedbStore, RetainedRevisions, Store};
+use fairlead_store::{FollowError, OpenError, RetainedRevisions, Store};
 
 use crate::bootstrap::BootstrapError;
 use crate::index::DefinitionsError;
@@ -34,6 +35,7 @@ use crate::index::DefinitionsError;
 use administrators::{AdministratorError, Administrators};
 use assembly::ShardParts;
 use cache::LoopbackToken;
+use store::OpenedStore;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
@@ -78,6 +80,14 @@ pub enum ShardError {
     /// The store's file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The store on etcd cannot be opened.
+    #[error("{reason}")]
+    Etcd {
+        /// The reason.
+        reason: String,
+        /// The remedy.
+        hint: &'static str,
+    },
     /// A compiled-in schema does not compile: a bug.
     #[error("a compiled-in schema is invalid: {0}")]
     Schema(String),
@@ -101,6 +111,7 @@ impl FatalError for ShardError {
             Self::Open(OpenError::Corrupt { .. }) => {
                 Some("restore it from a backup; nothing was changed".to_owned())
             }
+            Self::Etcd { hint, .. } => Some((*hint).to_owned()),
             Self::Task(error) => error.hint(),
             _ => None,
         }
@@ -139,8 +150,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let reloads = Reloads::new(&metrics)?;
     let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
 
-    let file = open(&config).await?;
-    let store: Arc<dyn Store> = file.clone();
+    let opened = OpenedStore::open(&config).await?;
+    let store: Arc<dyn Store> = opened.store();
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
     let administrators = Administrators::create(&config)?;
     let mut admin_users = administrators.as_ref().map(Administrators::users).unwrap_or_default();
@@ -231,7 +242,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
         never = handled => match never {},
     };
-    file.close().await;
+    opened.close().await;
     outcome
 }
 
@@ -240,20 +251,5 @@ async fn follow_cache(embedded_cache: Option<EmbeddedCache>) -> Result<(), Follo
     match embedded_cache {
         Some(cache) => cache.run().await,
         None => std::future::pending().await,
-    }
-}
-
-async fn open(config: &ShardConfig) -> Result<Arc<RedbStore>, ShardError> {
-    let path = config.store.path.to_path_buf();
-    let options = RedbOptions {
-        cache_bytes: usize::try_from(config.store.cache_size.bytes()).unwrap_or(usize::MAX),
-        ring_bytes: usize::try_from(config.store.recent_changes_size.bytes()).unwrap_or(usize::MAX),
-        verify: config.store.verify_at_start,
-        ..RedbOptions::default()
-    };
-    let opened = tokio::task::spawn_blocking(move || RedbStore::open(&path, options)).await;
-    match opened {
-        Ok(store) => Ok(Arc::new(store?)),
-        Err(panicked) => Err(ShardError::Bootstrap(panicked.to_string())),
     }
 }

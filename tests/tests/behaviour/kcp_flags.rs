@@ -7,7 +7,7 @@ use fairlead_client::{
     Client, ClientOptions, Credentials, Endpoint, KeyMaterial, Kubeconfig, PatchType, Request, Token,
     TrustRoots, UnverifiedTls,
 };
-use fairlead_tests::harness::{Kubectl, Pki, Process, Program, binary, free_port};
+use fairlead_tests::harness::{Kubectl, Pki, Process, Program, binary, free_port, is_left_out, tool};
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 
@@ -203,6 +203,70 @@ async fn two_shards_and_a_cache_server_are_started_by_flags() {
     assert_eq!(code(&beta.client("shard-base").get(CACHED_SHARDS).await), 404);
 }
 
+/// An etcd with one member, and its URL. It keeps its data when it is killed.
+fn start_etcd(folder: &Path) -> (Process, String) {
+    let [url, peers] = [(); 2].map(|()| format!("http://127.0.0.1:{}", free_port().unwrap()));
+    let arguments = [
+        ["--data-dir", "etcd-data"],
+        ["--listen-client-urls", &url],
+        ["--advertise-client-urls", &url],
+        ["--listen-peer-urls", &peers],
+        ["--initial-advertise-peer-urls", &peers],
+        ["--initial-cluster", &format!("default={peers}")],
+    ];
+    let program = Program::at(tool("etcd").unwrap(), "etcd", folder);
+    (program.args(arguments.concat().into_iter().map(str::to_owned)).start().unwrap(), url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_on_etcd_goes_on_reading_while_etcd_is_away() {
+    if is_left_out("etcd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut etcd, url) = start_etcd(folder.path());
+    let flags = [format!("--etcd-servers={url}"), "--etcd-prefix=/shards/root".to_owned()];
+    let mut shard = Shard::start(binary("fairlead-shard").unwrap(), folder.path(), "root", &flags).await;
+    let admin = shard.client("root");
+    let create = async |name: &str| {
+        let workspace = json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": { "name": name },
+        });
+        admin.create::<Value>(WORKSPACES, &workspace, &Default::default()).await
+    };
+    create("red").await.unwrap();
+    until_ready(&admin, "red").await;
+
+    etcd.kill().await.unwrap();
+    let refused = until("a refusal", || async {
+        match create("green").await {
+            Err(error) if error.code() == Some(503) => Ok(error),
+            // Sent before the loss was noticed.
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(refused.retry_after().is_some(), "{refused}");
+    assert_eq!(names(&admin, WORKSPACES).await, ["red"]);
+    shard.client("shard-base").get("/readyz").await.unwrap();
+
+    etcd.restart().await.unwrap();
+    until("a write", || async {
+        match create("green").await {
+            Err(error) if !error.is_already_exists() => Err(error),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    until_ready(&admin, "green").await;
+    assert!(shard.process.terminate().await.unwrap().success());
+
+    std::fs::remove_file(folder.path().join("root/etcd-server/etcd-view.redb")).unwrap();
+    shard.process.restart().await.unwrap();
+    shard.until_ready().await;
+    assert_eq!(names(&shard.client("root"), WORKSPACES).await, ["green", "red"], "read from etcd");
+}
+
 /// The initializer of workspaces of the type `slow` in root.
 const INITIALIZING: &str = "/services/initializingworkspaces/root:slow/clusters";
 const LOGICAL_CLUSTERS: &str = "/apis/core.kcp.io/v1alpha1/logicalclusters";
@@ -346,7 +410,7 @@ async fn a_wrong_command_line_ends_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     for (program, arguments, expected) in [
         ("fairlead-shard", &["start", "--cheese"][..], "unexpected argument '--cheese' found"),
-        ("fairlead-shard", &["start", "--etcd-servers=http://localhost:2379"], "etcd comes later"),
+        ("fairlead-shard", &["start", "--etcd-servers-overrides=/events#http://a:2379"], "one store"),
         ("fairlead-shard", &["start", "--shard-name=beta"], "--cache-kubeconfig is required"),
         ("fairlead-cache-server", &["--secure-port=1"], "--client-ca-file is required"),
         ("fairlead-virtual-workspaces", &["--secure-port=1"], "--kubeconfig is required"),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::{FlagError, GivenFlags, ParsedLine, SelfSignedFiles, checked};
 use crate::shard::{AdminAccessConfig, HomeWorkspacesConfig, ObjectLimitsConfig, ShardConfig};
-use crate::shared::{ConnectionLimits, DrainConfig, StoreConfig};
+use crate::shared::{ConnectionLimits, DrainConfig, EtcdConfig, StoreConfig};
 use crate::units::Timespan;
 use crate::values::{Battery, ShardName};
 use table::FLAGS;
@@ -212,16 +212,33 @@ impl ShardLine {
 impl GivenFlags {
     /// The store, in the folder of kcp's embedded etcd.
     pub(super) fn store(&self, root_directory: &Path) -> Result<StoreConfig, FlagError> {
-        let servers = self.list("etcd-servers");
-        if !servers.is_empty() && servers != ["embedded"] {
-            let reason = "objects are kept in an embedded store; etcd comes later";
-            return Err(FlagError::Unsupported { flag: "etcd-servers", reason });
-        }
         let folder =
             self.path("embedded-etcd-directory").unwrap_or_else(|| root_directory.join("etcd-server"));
         let default = StoreConfig::default();
         let interval = self.duration("etcd-compaction-interval").unwrap_or(default.compaction_interval);
         let compaction_interval = if interval == Timespan::from_secs(0) { NEVER } else { interval };
-        Ok(StoreConfig { path: folder.join(&*default.path).into(), compaction_interval, ..default })
+        let etcd = self.etcd();
+        // A copy of what etcd has is no store, and a store is no copy.
+        let name = if etcd.is_used() { Path::new("etcd-view.redb") } else { &*default.path };
+        Ok(StoreConfig { path: folder.join(name).into(), etcd, compaction_interval, ..default })
+    }
+
+    /// `--etcd-servers` and the flags that belong to it. They have no effect without it, as in kcp.
+    fn etcd(&self) -> EtcdConfig {
+        let servers = self.list("etcd-servers");
+        if servers.is_empty() || servers == ["embedded"] {
+            return EtcdConfig::default();
+        }
+        let with_scheme = |url: String| if url.contains("://") { url } else { format!("http://{url}") };
+        let prefix = self.text("etcd-prefix").map(|prefix| format!("/{}", prefix.trim_matches('/')));
+        let default = EtcdConfig::default();
+        EtcdConfig {
+            endpoints: servers.into_iter().map(with_scheme).collect(),
+            prefix: prefix.unwrap_or(default.prefix),
+            ca: self.path("etcd-cafile").map(Into::into),
+            certificate: self.path("etcd-certfile").map(Into::into),
+            private_key: self.path("etcd-keyfile").map(Into::into),
+            ..EtcdConfig::default()
+        }
     }
 }

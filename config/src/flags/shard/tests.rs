@@ -198,13 +198,36 @@ fn each_setting_has_its_flag() {
 }
 
 #[test]
+fn an_etcd_takes_the_place_of_the_embedded_store() {
+    let given = [
+        "--root-directory=/w",
+        "--etcd-servers=https://one:2379,https://two:2379",
+        "--etcd-servers=three:2379",
+        "--etcd-prefix=shards/root/",
+        "--etcd-cafile=/e/ca.crt",
+        "--etcd-certfile=/e/tls.crt",
+        "--etcd-keyfile=/e/tls.key",
+    ];
+    let store = config(&given).store;
+    assert_eq!(store.etcd.endpoints, ["https://one:2379", "https://two:2379", "http://three:2379"]);
+    assert_eq!(store.etcd.prefix, "/shards/root");
+    assert_eq!(store.etcd.ca.as_deref(), Some(Path::new("/e/ca.crt")));
+    assert_eq!(store.etcd.certificate.as_deref(), Some(Path::new("/e/tls.crt")));
+    assert_eq!(store.etcd.private_key.as_deref(), Some(Path::new("/e/tls.key")));
+    assert_eq!(store.path.to_str(), Some("/w/etcd-server/etcd-view.redb"));
+    let embedded = config(&["--root-directory=/w", "--etcd-servers=embedded", "--etcd-prefix=/x"]);
+    assert_eq!(embedded.store.etcd, EtcdConfig::default());
+    assert_eq!(embedded.store.path.to_str(), Some("/w/etcd-server/store.redb"));
+}
+
+#[test]
 fn wrong_command_lines_are_refused_in_one_sentence() {
     for (arguments, expected) in [
         (&["--no-such-flag"][..], "unexpected argument '--no-such-flag' found"),
         (&["--shard-name=beta"], "--cache-kubeconfig is required for non-root shards"),
         (
-            &["--etcd-servers=https://127.0.0.1:2379"],
-            "--etcd-servers is not supported: objects are kept in an embedded store; etcd comes later",
+            &["--etcd-servers=https://127.0.0.1:2379", "--etcd-certfile=tls.crt"],
+            "store.etcd.privateKey: a certificate and its private key belong together",
         ),
         (
             &["--encryption-provider-config=e.yaml"],
