@@ -127,7 +127,7 @@ impl Backups {
         let Some(((parent, name), resource)) = owner.zip(self.definitions.exported(&WORKSPACES)) else {
             return Ok(None);
         };
-        let scope = Scope::new(&*parent);
+        let scope = Scope::new(&parent);
         if let Some(found) = self.objects.get(&WORKSPACES, &resource.origin, &scope, None, &name)?
             && !WorkspaceOwner::of(&parent, &self.objects.tree(&found)?).owns(&logical_cluster)
         {

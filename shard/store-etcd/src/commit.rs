@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn only_a_change_of_an_expected_revision_is_final() {
         let other = batch(&[("a", Some("x"))]);
-        // Whoever created the key may delete it again, and then this commit could still be executed.
+        // The creator of the key may delete it again, and then this commit could still be executed.
         assert!(!prevents(&other, &Mutation::create("a", "1")));
         assert!(!prevents(&other, &Mutation::put("a", "1")));
         assert!(!prevents(&other, &Mutation::update("b", Revision(3), "1")));

@@ -66,7 +66,7 @@ impl EtcdError {
     }
 }
 
-/// What is known of a request that got an error.
+/// The outcome of a request that got an error, as far as it is known.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// It was not executed, and may be on another connection.

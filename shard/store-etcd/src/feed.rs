@@ -268,7 +268,7 @@ impl Feed {
         let number = self.next_number;
         self.next_number += 1;
         tracing::info!(endpoint = %connection.endpoint(), position = %self.position, "connected to etcd");
-        self.link.send_replace(Link::Connected { connection: connection.clone(), number });
+        self.link.send_replace(Link::Connected { connection: Arc::new(connection.clone()), number });
         Ok(())
     }
 

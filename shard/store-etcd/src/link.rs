@@ -1,5 +1,7 @@
 //! The state of the connection to the cluster, as the feed publishes it and commits wait for it.
 
+use std::sync::Arc;
+
 use fairlead_store::Cause;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -11,7 +13,7 @@ use crate::error::cause;
 #[derive(Clone)]
 pub(crate) enum Link {
     /// The watch is established and the copy is current. `number` differs from that of every earlier connection.
-    Connected { connection: Connection, number: u64 },
+    Connected { connection: Arc<Connection>, number: u64 },
     /// There is no connection.
     Lost(Loss),
     /// The store is closed, or its copy has failed.
@@ -52,7 +54,7 @@ pub(crate) async fn connected(
     used: Option<u64>,
     patience: std::time::Duration,
     deadline: Instant,
-) -> Result<(Connection, u64), Cause> {
+) -> Result<(Arc<Connection>, u64), Cause> {
     let mut last = cause("there is no connection to etcd");
     loop {
         if link.has_changed().is_err() {
