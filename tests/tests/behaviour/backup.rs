@@ -5,7 +5,7 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fairlead_client::{Client, DeleteOptions, WriteOptions};
+use fairlead_client::{Client, DeleteOptions, RetryPolicy, WriteOptions, retry};
 use serde_json::{Value, json};
 
 use crate::installation::{Installation, WORKSPACES, until_gone, until_object, until_ready};
@@ -206,8 +206,9 @@ fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
+/// Honours `Retry-After`: a gateway that has just started answers 503 until it knows a restored workspace.
 async fn list(client: &Client, collection: &str) -> Value {
-    client.get_json(collection).await.unwrap()
+    retry(&RetryPolicy::default(), || client.get_json(collection)).await.unwrap()
 }
 
 async fn create(client: &Client, collection: &str, object: &Value) {
