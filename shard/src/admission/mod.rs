@@ -191,7 +191,6 @@ impl Admission for ShardAdmission {
             _ => {}
         }
         reserved::validate(write, object, old)?;
-        self.validate_claim_labels(write, object)?;
         self.dynamic.validate(write, Some(object), old).await?;
         // Last: what another plugin refuses reserves nothing.
         self.usage.reserve(write).await?;

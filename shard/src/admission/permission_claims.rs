@@ -1,10 +1,13 @@
-//! Labels the objects that permission claims cover, and refuses other claim labels.
+//! Labels the objects that permission claims cover.
+//!
+//! kcp's plugin compares the labels once more when it validates, and refuses a difference. It can only come from a claim that
+//! has changed since, which is no fault of the client: the controller of claims labels such an object when it is stored.
 
 use fairlead_apiserver::AdmissionRequest;
 use fairlead_process::Status;
 use serde_json::Value;
 
-use super::{ShardAdmission, forbidden};
+use super::ShardAdmission;
 
 impl ShardAdmission {
     /// Sets the claim labels of the object. Called after webhooks and policies, whose labels the selectors of claims may select. The
@@ -19,22 +22,5 @@ impl ShardAdmission {
             self.authorizer()?.definitions().claims().label(write.scope.as_str(), resource, object);
         }
         Ok(())
-    }
-
-    /// Refuses an object whose claim labels differ from those of the claims.
-    pub(super) fn validate_claim_labels(
-        &self,
-        write: &AdmissionRequest<'_>,
-        object: &Value,
-    ) -> Result<(), Status> {
-        if write.subresource.is_some() {
-            return Ok(());
-        }
-        let resource = (&write.resource.name, &write.resource.origin);
-        let claims = self.authorizer()?.definitions().claims();
-        match claims.difference(write.scope.as_str(), resource, object) {
-            Some(difference) => Err(forbidden(write, difference)),
-            None => Ok(()),
-        }
     }
 }

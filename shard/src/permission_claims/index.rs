@@ -87,19 +87,6 @@ impl PermissionClaims {
         labels.set(object);
     }
 
-    /// The difference between the claim labels of an object and those that it must have, as a message for clients.
-    pub(crate) fn difference(
-        &self,
-        cluster: &str,
-        (resource, origin): (&ResourceName, &Origin),
-        object: &Value,
-    ) -> Option<String> {
-        let clusters = self.clusters.read();
-        let labels = &object["metadata"]["labels"];
-        let expected = ClaimLabels::of(clusters.get(cluster), (resource, origin), |key| labels[key].as_str());
-        expected.difference(object)
-    }
-
     /// Takes what may be outdated in a logical cluster. The caller relabels it, or returns it.
     pub(crate) fn take_outdated(&self, cluster: &str) -> OutdatedLabels {
         self.outdated.lock().remove(cluster).unwrap_or_default()
@@ -270,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_found_in_the_logical_cluster_of_the_claims_only() {
+    fn objects_are_labelled_in_the_logical_cluster_of_the_claims_only() {
         let claims = index();
         claims.set_rules("claimed", "a", rules(&["configmaps"]));
         let (key, value) = fairlead_api::claim_label(
@@ -278,18 +265,15 @@ mod tests {
             "e",
             &PermissionClaim { resource: "configmaps".to_owned(), ..PermissionClaim::default() },
         );
-        let plain = json!({"metadata": {"name": "m"}});
-        let labelled = json!({"metadata": {"name": "m", "labels": {key: value}}});
-        for (cluster, resource, object, is_different) in [
-            ("claimed", &CONFIG_MAPS, &plain, true),
-            ("claimed", &CONFIG_MAPS, &labelled, false),
-            ("claimed", &SECRETS, &plain, false),
-            ("claimed", &SECRETS, &labelled, true),
-            ("other", &CONFIG_MAPS, &plain, false),
-            ("other", &CONFIG_MAPS, &labelled, true),
-        ] {
-            let difference = claims.difference(cluster, (resource, &BUILT_IN), object);
-            assert_eq!(difference.is_some(), is_different, "{cluster} {:?} {object}", **resource);
+        for (cluster, resource, is_labelled) in
+            [("claimed", &CONFIG_MAPS, true), ("claimed", &SECRETS, false), ("other", &CONFIG_MAPS, false)]
+        {
+            for labels in [json!({}), json!({&key: &value})] {
+                let mut object = json!({"metadata": {"name": "m", "labels": labels}});
+                claims.label(cluster, (resource, &BUILT_IN), &mut object);
+                let expected = if is_labelled { json!({&key: &value}) } else { json!({}) };
+                assert_eq!(object["metadata"]["labels"], expected, "{cluster} {:?} {labels}", **resource);
+            }
         }
     }
 

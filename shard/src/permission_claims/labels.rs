@@ -115,28 +115,6 @@ impl<'c> ClaimLabels<'c> {
         }) && found == self.0.len()
     }
 
-    /// The differences of an object's labels, in the notation of kcp. `None` if there are none.
-    pub(crate) fn difference(&self, object: &Value) -> Option<String> {
-        let labels = &object["metadata"]["labels"];
-        let mut errors: Vec<String> = Vec::new();
-        for (key, value) in &self.0 {
-            let present = labels[&**key].as_str().unwrap_or_default();
-            if present != *value {
-                errors.push(format!("metadata.labels[{key}]: Invalid value: {present:?}: must be {value:?}"));
-            }
-        }
-        for (key, _) in labels.as_object().into_iter().flatten() {
-            if key.starts_with(label::CLAIMED_PREFIX) && self.value(key).is_none() {
-                errors.push(format!("metadata.labels[{key}]: Forbidden: must not be set"));
-            }
-        }
-        match &mut *errors {
-            [] => None,
-            [one] => Some(core::mem::take(one)),
-            all => Some(format!("[{}]", all.join(", "))),
-        }
-    }
-
     fn value(&self, key: &str) -> Option<&'c str> {
         self.0.iter().find(|(own, _)| *own == key).map(|(_, value)| *value)
     }
@@ -236,10 +214,9 @@ mod tests {
                 computed.are_set(pairs(labels).iter().map(|(key, value)| (key.as_str(), value.as_str())))
             };
             assert_eq!(are_set(&labels), labels == expected, "{resource} {labels}");
-            assert_eq!(computed.difference(&object).is_none(), labels == expected, "{resource} {labels}");
             computed.set(&mut object);
             assert_eq!(object["metadata"]["labels"], expected, "{resource} {labels}");
-            assert!(are_set(&expected) && computed.difference(&object).is_none(), "{resource} {labels}");
+            assert!(are_set(&expected), "{resource} {labels}");
         }
     }
 
@@ -251,22 +228,6 @@ mod tests {
         let mut binding = json!({"metadata": {}});
         ClaimLabels::of(None, (&API_BINDINGS, &CUSTOM), export).set(&mut binding);
         assert_eq!(binding["metadata"]["labels"], json!({TWO: label::REFLEXIVE_CLAIM}));
-    }
-
-    #[test]
-    fn differences_are_described_as_in_kcp() {
-        let claims = claims();
-        let labels = ClaimLabels::of(Some(&claims), (&CONFIG_MAPS, &BUILT_IN), |_| None);
-        let invalid = format!("metadata.labels[{ONE}]: Invalid value: \"x\": must be \"maps\"");
-        let forbidden = format!("metadata.labels[{TWO}]: Forbidden: must not be set");
-        for (present, expected) in [
-            (json!({ONE: "maps"}), None),
-            (json!({ONE: "x"}), Some(invalid.clone())),
-            (json!({ONE: "maps", TWO: "y"}), Some(forbidden.clone())),
-            (json!({ONE: "x", TWO: "y"}), Some(format!("[{invalid}, {forbidden}]"))),
-        ] {
-            assert_eq!(labels.difference(&json!({"metadata": {"labels": present}})), expected);
-        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Isolation while claims, objects and exports change.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use fairlead_apiserver::Response;
 use http_body_util::BodyExt as _;
@@ -105,6 +106,39 @@ async fn a_watch_of_the_provider_ends_for_an_object_with_its_claim() {
     }
     let all = installation.send(PROVIDER, "GET", &format!("{VIEW}/*/api/v1/configmaps"), &Value::Null).await;
     assert!(!all.text.contains(&installation.resolved("\"<accepted>\"")), "{}", all.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_is_not_refused_because_a_claim_changes_at_the_same_time() {
+    let installation = Arc::new(Installation::start().await);
+    let binding = format!("/clusters/<accepted>/{BINDINGS}/widgets");
+    let claims =
+        installation.send(MASTER, "GET", &binding, &Value::Null).await.json()["spec"]["permissionClaims"]
+            .clone();
+    let writing = tokio::spawn({
+        let installation = installation.clone();
+        async move {
+            for index in 0..600 {
+                let map = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("written-{index}")},
+                });
+                installation.create(&format!("/clusters/<accepted>/{MAPS}"), map).await;
+            }
+        }
+    });
+    while !writing.is_finished() {
+        for claims in [&json!([]), &claims] {
+            let patch = json!({"spec": {"permissionClaims": claims}});
+            assert_eq!(merge(&installation, CONSUMER, &binding, &patch).await.0, 200);
+        }
+    }
+    writing.await.unwrap();
+    // The objects that were written with the labels of other claims get those of the last ones.
+    installation
+        .until(&format!("{VIEW}/<accepted>/{MAPS}"), |found| {
+            found["items"].as_array().is_some_and(|maps| maps.len() > 600)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
