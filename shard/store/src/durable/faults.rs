@@ -13,6 +13,7 @@ use redb::{Builder, Database, StorageBackend};
 
 use super::journal::JournalFile;
 use super::open::{FileKind, initialize};
+use super::writer::MAX_TRANSACTIONS;
 use super::{RedbOptions, RedbStore};
 use crate::{CommitError, CompactError, FollowError, Mutation, Range, Revision, Store};
 
@@ -52,6 +53,30 @@ fn an_acknowledged_commit_survives_a_failure_at_any_operation_and_a_power_cut() 
         }
     }
     assert!(survivors > 0, "no cut came after the first acknowledgement");
+}
+
+#[test]
+fn a_crash_loses_nothing_after_checkpoints_without_commits_between_them() {
+    let disk = Disk::formatted();
+    let store = start(&disk).unwrap();
+    let commits = 3 * u64::from(MAX_TRANSACTIONS);
+    runtime().block_on(async {
+        let written = (0..commits).map(|n| store.commit(vec![Mutation::put("a", n.to_string())]));
+        assert!(join_all(written).await.iter().all(Result::is_ok));
+        // Each compaction is a transaction, and so many transactions are followed by a checkpoint.
+        for below in 1..commits {
+            store.compact(Revision(below)).await.unwrap();
+        }
+    });
+    for seed in 0..3 {
+        let disk = disk.after_power_cut(seed);
+        let store = start(&disk).unwrap();
+        assert_eq!(store.revision(), Revision(commits));
+        let next = runtime().block_on(store.commit(vec![Mutation::put("a", "after the crash")]));
+        assert_eq!(next.unwrap(), Revision(commits + 1));
+        let store = start(&disk.after_power_cut(seed)).unwrap();
+        assert_eq!(store.get(b"a").unwrap().unwrap().value, "after the crash");
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ const SWEEP_ROWS_PER_EVENT: usize = 2;
 
 /// Transactions after which there is a checkpoint, however small the journal is: the pages of the last durable transaction
 /// cannot be reused before that.
-const MAX_TRANSACTIONS: u32 = 4096;
+pub(super) const MAX_TRANSACTIONS: u32 = 4096;
 
 /// The size of the journal from which on there is a checkpoint when no commits queue up. A checkpoint of 1 MiB delays a commit by up
 /// to 15 ms, one of 16 MiB by up to 130 ms. While commits queue up, fewer checkpoints are better: pages that change often are written once.
@@ -225,7 +225,7 @@ impl Writer {
         let file = self.journal_file.create()?;
         let nonce = random_nonce()?;
         let journal = Journal::start(file, nonce)?;
-        self.write_all(nonce)?;
+        self.write_all(Some(nonce))?;
         self.journal = Some(journal);
         Ok(())
     }
@@ -241,24 +241,32 @@ impl Writer {
     ///
     /// Costs the time to write the changed pages, up to 15 ms for a journal of 1 MiB and 130 ms for one of 16 MiB; commits wait meanwhile.
     fn checkpoint(&mut self) -> Result<(), redb::Error> {
-        let nonce = if self.journal.is_some() { random_nonce()? } else { meta::NO_JOURNAL };
+        let nonce = match &self.journal {
+            None => Some(meta::NO_JOURNAL),
+            // Since the last checkpoint there were only compactions.
+            Some(journal) if journal.bytes() == 0 => None,
+            Some(_) => Some(random_nonce()?),
+        };
         self.write_all(nonce)?;
-        if let Some(journal) = &mut self.journal {
+        if let (Some(journal), Some(nonce)) = (&mut self.journal, nonce) {
             journal.restart(nonce);
         }
         Ok(())
     }
 
-    /// Makes all that was committed durable in the store file, whose journal is `nonce` from now on.
-    fn write_all(&mut self, nonce: u64) -> Result<(), redb::Error> {
+    /// Makes all that was committed durable in the store file, whose journal is `nonce` from now on. `None`: the journal has no record
+    /// of its own yet, and begins with one of the journal before, so the file goes on naming these two.
+    fn write_all(&mut self, nonce: Option<u64>) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         // After a crash the file is opened in milliseconds, whatever its size.
         transaction.set_quick_repair(true);
         set_meta(&transaction, meta::FORMAT, FORMAT)?;
-        set_meta(&transaction, meta::JOURNAL, nonce)?;
-        let previous = self.journal.as_ref().map_or(meta::NO_JOURNAL, Journal::nonce);
-        set_meta(&transaction, meta::PREVIOUS_JOURNAL, previous)?;
+        if let Some(nonce) = nonce {
+            let previous = self.journal.as_ref().map_or(meta::NO_JOURNAL, Journal::nonce);
+            set_meta(&transaction, meta::JOURNAL, nonce)?;
+            set_meta(&transaction, meta::PREVIOUS_JOURNAL, previous)?;
+        }
         transaction.commit()?;
         self.transactions = 0;
         Ok(())
@@ -269,7 +277,7 @@ impl Writer {
         if self.journal.is_none() {
             return;
         }
-        let closed = self.write_all(meta::NO_JOURNAL);
+        let closed = self.write_all(Some(meta::NO_JOURNAL));
         self.journal = None;
         if let Err(error) = closed {
             return tracing::warn!(%error, "the store could not be closed; the next start replays its journal");
