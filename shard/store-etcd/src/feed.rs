@@ -136,7 +136,7 @@ impl Feed {
             return error.into();
         }
         loop {
-            // What has just been read is current. An older copy is current when the watch has delivered the barrier.
+            // A copy that was read in this session is current; an older one is current when the watch has delivered the barrier.
             let mut barrier = BarrierState::Unwritten;
             if self.must_load {
                 if let Err(error) = self.load(&connection).await {

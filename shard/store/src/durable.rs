@@ -207,9 +207,7 @@ impl Store for RedbStore {
     }
 
     fn follow(&self, after: Revision) -> Result<Follower, ReadError> {
-        self.shared.view().check_readable(after)?;
-        let log: Arc<dyn Log> = Arc::clone(&self.shared) as _;
-        Ok(Follower::new(log, after, self.latest_revision.clone()))
+        self.shared.follow(after, &self.latest_revision)
     }
 
     fn changes(&self, range: &Range, after: Revision, max_rows: usize) -> Result<Option<Changes>, ReadError> {
@@ -224,26 +222,16 @@ impl Store for RedbStore {
     }
 
     fn stats(&self) -> Stats {
-        let (view, counters) = (self.shared.view(), &self.shared.counters);
-        let (ring_batches, ring_bytes) = self.shared.ring.size();
+        let counters = &self.shared.counters;
         let stopped = || self.writer.as_ref().is_none_or(JoinHandle::is_finished).then(writer_stopped);
         let failure = self.shared.failure.get().cloned().or_else(stopped);
-        let (keys, history, log) = view.counts();
-        let file_bytes = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         Stats {
-            revision: view.revision(),
-            compacted: view.compacted(),
-            keys,
-            history,
-            log,
             file_bytes: file_bytes(&self.path) + file_bytes(&self.journal),
-            ring_batches: ring_batches as u64,
-            ring_bytes: ring_bytes as u64,
-            commits: counters.commits.load(Ordering::Relaxed),
             conflicts: counters.conflicts.load(Ordering::Relaxed),
             durable_writes: counters.durable_writes.load(Ordering::Relaxed),
             durable_write_nanoseconds: counters.durable_write_nanoseconds.load(Ordering::Relaxed),
             failure: failure.map(|cause| cause.to_string()),
+            ..self.shared.stats()
         }
     }
 }
@@ -271,6 +259,38 @@ impl Shared {
     fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read())
     }
+
+    fn follow(
+        self: &Arc<Self>,
+        after: Revision,
+        latest_revision: &watch::Receiver<Revision>,
+    ) -> Result<Follower, ReadError> {
+        self.view().check_readable(after)?;
+        let log: Arc<dyn Log> = Arc::clone(self) as _;
+        Ok(Follower::new(log, after, latest_revision.clone()))
+    }
+
+    /// Statistics of what is read, and the number of commits.
+    fn stats(&self) -> Stats {
+        let view = self.view();
+        let (keys, history, log) = view.counts();
+        let (ring_batches, ring_bytes) = self.ring.size();
+        Stats {
+            revision: view.revision(),
+            compacted: view.compacted(),
+            keys,
+            history,
+            log,
+            ring_batches: ring_batches as u64,
+            ring_bytes: ring_bytes as u64,
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            ..Stats::default()
+        }
+    }
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 impl Log for Shared {

@@ -21,9 +21,9 @@ use super::ring::Ring;
 use super::sweep::sweep;
 use super::tables::{CommitOutcome, Tables, set_meta};
 use super::view::View;
-use super::{Counters, Shared};
+use super::{Counters, Shared, file_bytes};
 use crate::error::{Cause, OpenError, ReadError};
-use crate::follow::{Batch, Changes, Follower, Log};
+use crate::follow::{Batch, Changes, Follower};
 use crate::mutation::{Change, Expect, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::Stats;
@@ -103,9 +103,7 @@ impl Replica {
 
     /// As [`Store::follow`](crate::Store::follow).
     pub fn follow(&self, after: Revision) -> Result<Follower, ReadError> {
-        self.shared.view().check_readable(after)?;
-        let log: Arc<dyn Log> = Arc::clone(&self.shared) as _;
-        Ok(Follower::new(log, after, self.latest_revision.clone()))
+        self.shared.follow(after, &self.latest_revision)
     }
 
     /// As [`Store::changes`](crate::Store::changes).
@@ -125,22 +123,8 @@ impl Replica {
 
     /// Statistics of the copy; its commits are those that were applied.
     pub fn stats(&self) -> Stats {
-        let view = self.shared.view();
-        let (ring_batches, ring_bytes) = self.shared.ring.size();
-        let (keys, history, log) = view.counts();
-        let file_bytes = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        Stats {
-            revision: view.revision(),
-            compacted: view.compacted(),
-            keys,
-            history,
-            log,
-            file_bytes: self.path.as_ref().map_or(0, file_bytes),
-            ring_batches: ring_batches as u64,
-            ring_bytes: ring_bytes as u64,
-            commits: self.shared.counters.commits.load(Ordering::Relaxed),
-            ..Stats::default()
-        }
+        let file_bytes = self.path.as_deref().map_or(0, file_bytes);
+        Stats { file_bytes, ..self.shared.stats() }
     }
 }
 
