@@ -1,6 +1,7 @@
 //! One shard without gateway, cache server and other shards, for tests and measurements of the API server itself.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fairlead_certs::Client as Role;
 use fairlead_client::{Client, Credentials};
@@ -11,7 +12,7 @@ use super::{HarnessError, Pki, Process, Program, free_port};
 pub struct Shard {
     /// The process.
     pub process: Process,
-    pki: Pki,
+    pki: Arc<Pki>,
     port: u16,
     configuration: PathBuf,
 }
@@ -25,18 +26,47 @@ pub struct ShardSettings {
     pub verify_at_start: bool,
     /// Size of the store's page cache, if it is not the default.
     pub cache_size: Option<&'static str>,
+    /// The etcd that has the objects in place of the file, which is a local copy then.
+    pub etcd: Option<EtcdSettings>,
+}
+
+/// The place of a shard's objects in etcd.
+#[derive(Debug, Clone)]
+pub struct EtcdSettings {
+    /// URLs of the members.
+    pub endpoints: Vec<String>,
+    /// The prefix of the shard's keys; replicas of a shard share it.
+    pub prefix: String,
 }
 
 impl Default for ShardSettings {
     fn default() -> Self {
-        Self { compaction_interval: "5m", verify_at_start: true, cache_size: None }
+        Self { compaction_interval: "5m", verify_at_start: true, cache_size: None, etcd: None }
     }
 }
 
 impl Shard {
     /// Starts a shard with an empty store in a directory; returns when it is ready.
     pub async fn start(directory: &Path, settings: &ShardSettings) -> Result<Self, HarnessError> {
-        let pki = Pki::new(&directory.join("pki"), &["root"])?;
+        let pki = Arc::new(Pki::new(&directory.join("pki"), &["root"])?);
+        Self::start_with(pki, directory, settings).await
+    }
+
+    /// Starts another replica of a shard on etcd, with a directory of its own and the same certificates; returns when it is
+    /// ready.
+    pub async fn start_replica(
+        &self,
+        directory: &Path,
+        settings: &ShardSettings,
+    ) -> Result<Self, HarnessError> {
+        Self::start_with(self.pki.clone(), directory, settings).await
+    }
+
+    async fn start_with(
+        pki: Arc<Pki>,
+        directory: &Path,
+        settings: &ShardSettings,
+    ) -> Result<Self, HarnessError> {
         let port = free_port()?;
         let configuration = directory.join("shard.yaml");
         std::fs::write(&configuration, configuration_text(&pki, port, directory, settings)?)
@@ -129,6 +159,10 @@ fn configuration_text(
     });
     if let Some(size) = settings.cache_size {
         configuration["store"]["cacheSize"] = size.into();
+    }
+    if let Some(etcd) = &settings.etcd {
+        configuration["store"]["etcd"] =
+            serde_json::json!({ "endpoints": etcd.endpoints, "prefix": etcd.prefix });
     }
     // JSON is YAML.
     Ok(configuration.to_string())

@@ -16,7 +16,7 @@ const ROOM: u64 = 4 << 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_writes_and_loses_none() {
     let directory = tempfile::tempdir().unwrap();
-    let settings = ShardSettings { compaction_interval: "1h", verify_at_start: true, cache_size: None };
+    let settings = ShardSettings { compaction_interval: "1h", ..ShardSettings::default() };
     let mut site = Site::start(directory.path(), &settings).await;
     // The limit of a file's size stands for the size of the disk: it needs no rights, and the errors come in the same calls.
     site.shard.process.kill().await.unwrap();

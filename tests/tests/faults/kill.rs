@@ -26,7 +26,8 @@ async fn acknowledged_writes_survive_kills_and_watches_are_complete() {
     let directory = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed());
     // Compaction within the run, so that some watchers must list again.
-    let settings = ShardSettings { compaction_interval: "1s", verify_at_start: false, cache_size: None };
+    let settings =
+        ShardSettings { compaction_interval: "1s", verify_at_start: false, ..ShardSettings::default() };
     let site = Site::start(directory.path(), &settings).await;
     let mut run = Run::start(site, random.fork()).await;
     for round in 1..=number("FAULT_ROUNDS", 5) {

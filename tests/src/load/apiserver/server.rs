@@ -80,7 +80,12 @@ impl Server {
 
     async fn start_shard(folder: &Path, cache_size: Option<&'static str>) -> Result<Self, LoadError> {
         // No compaction within a measurement.
-        let settings = ShardSettings { compaction_interval: "24h", verify_at_start: false, cache_size };
+        let settings = ShardSettings {
+            compaction_interval: "24h",
+            verify_at_start: false,
+            cache_size,
+            ..ShardSettings::default()
+        };
         let shard = Shard::start(folder, &settings).await?;
         let endpoint =
             Endpoint::parse(&shard.url()).map_err(|error| LoadError::Unexpected(error.to_string()))?;

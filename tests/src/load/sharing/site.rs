@@ -47,8 +47,12 @@ impl Site {
         let servers = match kind {
             ServerKind::Fairlead => {
                 // No compaction within a measurement.
-                let settings =
-                    ShardSettings { compaction_interval: "24h", verify_at_start: false, cache_size };
+                let settings = ShardSettings {
+                    compaction_interval: "24h",
+                    verify_at_start: false,
+                    cache_size,
+                    ..ShardSettings::default()
+                };
                 let installation = Installation::start(&folder, &[FAR, NEAR], &settings).await?;
                 Servers::Fairlead(Box::new(installation))
             }
