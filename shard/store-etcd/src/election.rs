@@ -118,7 +118,7 @@ impl Lease {
 enum Attempt {
     Won(Term, Lease),
     /// Another replica leads since this revision.
-    Held(Revision),
+    Occupied(Revision),
 }
 
 /// Ends a term that was won but not returned, because the campaign was dropped.
@@ -162,7 +162,7 @@ impl Election for EtcdElection {
                         return term;
                     }
                 }
-                Ok(Attempt::Held(since)) => {
+                Ok(Attempt::Occupied(since)) => {
                     let mut leader = self.leader.0.subscribe();
                     // A change that the watch had no chance to deliver is found on the next connection.
                     tokio::select! {
@@ -217,7 +217,7 @@ impl EtcdElection {
             let since = number(kv.mod_revision());
             self.leader.update(since, Some(kv.value()));
             if kv.value() != &*self.value {
-                return Ok(Attempt::Held(since));
+                return Ok(Attempt::Occupied(since));
             }
             expected = kv.mod_revision();
         }
