@@ -7,6 +7,7 @@ mod authenticators;
 mod cache;
 mod clients;
 mod controllers;
+mod leadership;
 mod start;
 mod store;
 #[cfg(test)]
@@ -230,7 +231,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tasks.spawn_fallible("compaction of copies", compaction);
 
     let cache = cache::client(&config, &loopback)?;
-    let starting = parts.start(config, cache, tasks.clone(), shutdown.clone(), bootstrapped);
+    let election = opened.election();
+    let starting = parts.start(config, cache, election, tasks.clone(), shutdown.clone(), bootstrapped);
     let started = async {
         tokio::select! {
             started = starting => started,

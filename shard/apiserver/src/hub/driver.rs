@@ -54,6 +54,17 @@ impl Hub {
         self.registrations.general_observers.write().push(observer);
     }
 
+    /// The number of observers of all resources.
+    pub fn general_observers(&self) -> usize {
+        self.registrations.general_observers.read().len()
+    }
+
+    /// Removes the observers of all resources that were registered after they were counted. The hub calls them no more when this
+    /// returns.
+    pub fn remove_general_observers_after(&self, count: usize) {
+        self.registrations.general_observers.write().truncate(count);
+    }
+
     /// Registers a function that ends watches when an event of a resource changes the definition of other resources. The watches end
     /// before any later event is queued for them: their clients watch again, by the new definition, from the last revision that they
     /// saw. To be called before [`run`](Self::run).

@@ -89,7 +89,7 @@ impl Installation {
             (parts.api.clone(), parts.virtual_workspaces().into_workspaces().mount().server);
         let (copies, global) = (parts.copies.clone(), parts.global.clone());
         tasks.spawn_fallible("hub of copies", async move { copies.hub().run().await });
-        parts.start(config, cache, tasks.clone(), shutdown, bootstrapped).await.unwrap();
+        parts.start(config, cache, None, tasks.clone(), shutdown, bootstrapped).await.unwrap();
         let (clusters, identities) = (BTreeMap::new(), Default::default());
         Self { api, services, store, global, clusters, identities, _tasks: tasks }
     }
