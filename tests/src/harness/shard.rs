@@ -62,6 +62,35 @@ impl Shard {
         Self::start_with(self.pki.clone(), directory, settings).await
     }
 
+    /// Starts several replicas of a shard on etcd at once, each in a directory of its own, `replica-0` and so on; returns
+    /// when all are ready.
+    pub async fn start_replicas(
+        directory: &Path,
+        count: usize,
+        settings: &ShardSettings,
+    ) -> Result<Vec<Self>, HarnessError> {
+        let pki = Arc::new(Pki::new(&directory.join("pki"), &["root"])?);
+        let replicas = (0..count).map(|index| {
+            let (pki, directory) = (pki.clone(), directory.join(format!("replica-{index}")));
+            async move {
+                std::fs::create_dir_all(&directory)
+                    .map_err(HarnessError::system(format!("creating {}", directory.display())))?;
+                Self::start_with(pki, &directory, settings).await
+            }
+        });
+        futures_util::future::try_join_all(replicas).await
+    }
+
+    /// Whether the process leads the controllers of the shard, by its metrics.
+    pub async fn leads(&self) -> Result<bool, HarnessError> {
+        let response = self.client("")?.get("/metrics").await.map_err(|error| HarnessError::System {
+            what: "reading the metrics of a shard".to_owned(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        Ok(text.lines().any(|line| line == "fairlead_shard_leader 1"))
+    }
+
     async fn start_with(
         pki: Arc<Pki>,
         directory: &Path,

@@ -13,5 +13,6 @@ mod kcp_flags;
 mod kube_rs;
 mod kubectl;
 mod python;
+mod replicas;
 mod sharing;
 mod wire;
