@@ -3,11 +3,12 @@
 //!
 //! `FAULT_ROUNDS` is the number of kills (5; `make faults`: 200), `FAULT_SEED` repeats the choices of a run. For an installation
 //! with shared APIs, `FAULT_SHARING_ROUNDS` (4; `make faults`: 12) is the number of kills, `FAULT_BINDINGS` (40; `make faults`: 1,000)
-//! that of pairs of consumers and exports.
+//! that of pairs of consumers and exports. `FAULT_LEADER_ROUNDS` (2; `make faults`: 50) is the number of leaders that are killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod full_disk;
 mod kill;
+mod leaders;
 mod recorder;
 mod sharing;
 mod site;
