@@ -122,6 +122,8 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
         EtcdError::Foreign { .. } => {
             "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
         }
+        // Errors of copies.
+        EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
         EtcdError::Occupied { .. } => "give each shard a prefix of its own",
         EtcdError::View(_) => "the local copy holds nothing that etcd has not: it may be removed",
     }

@@ -21,7 +21,8 @@ use crate::client::Connection;
 use crate::error::{EtcdError, Failure, cause};
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
-use crate::load::{LoadError, load, number};
+use crate::load::{LoadError, load};
+use crate::offset::Offset;
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
 use crate::view::Command;
@@ -176,7 +177,7 @@ impl Feed {
         connection: &Connection,
         mut barrier: BarrierState,
     ) -> Result<Infallible, WatchEnd> {
-        let first = i64::try_from(self.position.0 + 1).unwrap_or(i64::MAX);
+        let first = self.claim.offset.to_etcd(self.position).saturating_add(1);
         let options = WatchOptions::new().with_prefix().with_start_revision(first).with_progress_notify();
         let mut client = connection.watch();
         let watching = client.watch(self.layout.prefix(), Some(options));
@@ -285,18 +286,18 @@ impl Feed {
         if response.canceled() {
             return Err(lost(connection, &response.cancel_reason()).into());
         }
-        let announced = response.header().map_or(Revision(0), |header| number(header.revision()));
+        let announced = response.header().map(|header| self.claim.offset.to_store(header.revision()));
         if response.events().is_empty() {
             // The answer to a request for progress has the watch id -1. Before 3.4.25 and 3.5.8 it may overtake events, so it
             // does not count as progress.
             if response.watch_id() < 0 && *barrier == BarrierState::Requested {
                 *barrier = BarrierState::Written(self.position);
             } else if response.watch_id() >= 0 && !response.created() {
-                self.position = self.position.max(announced);
+                self.position = self.position.max(announced.unwrap_or_default());
             }
             return Ok(());
         }
-        let (commits, last) = commits(&self.layout, response.events(), self.position)?;
+        let (commits, last) = commits(&self.layout, self.claim.offset, response.events(), self.position)?;
         if !commits.is_empty() {
             self.view.send(Command::Apply(commits)).await.map_err(|_| SessionEnd::View)?;
         }
@@ -322,6 +323,7 @@ enum BarrierState {
 /// be lost in the copy, so it ends the watch.
 fn commits(
     layout: &KeyLayout,
+    offset: Offset,
     events: &[Event],
     position: Revision,
 ) -> Result<(Vec<ReplicatedCommit>, Revision), WatchEnd> {
@@ -329,7 +331,7 @@ fn commits(
     let mut last = position;
     for event in events {
         let Some(kv) = event.kv() else { return Err(WatchEnd::Expired) };
-        let revision = number(kv.mod_revision());
+        let revision = offset.to_store(kv.mod_revision());
         if revision <= position || revision < last {
             return Err(WatchEnd::Expired);
         }
@@ -370,7 +372,7 @@ async fn write_barrier(
     let written = kv.txn(Txn::new().when([claim.comparison()]).and_then(write));
     match tokio::time::timeout(connection.request_timeout(), written).await {
         Ok(Ok(response)) if response.succeeded() => {
-            Ok(response.header().map(|header| number(header.revision())))
+            Ok(response.header().map(|header| claim.offset.to_store(header.revision())))
         }
         Ok(Ok(_)) => Err(replaced(&connection)),
         Ok(Err(error)) => match Failure::from(error) {
@@ -391,7 +393,7 @@ pub(crate) async fn verify(connection: &Connection, claim: &Claim) -> Result<Rev
     if response.kvs().first().is_none_or(|kv| kv.value() != claim.record) {
         return Err(replaced(connection));
     }
-    Ok(response.header().map_or(Revision(0), |header| number(header.revision())))
+    Ok(response.header().map(|header| claim.offset.to_store(header.revision())).unwrap_or_default())
 }
 
 fn replaced(connection: &Connection) -> EtcdError {

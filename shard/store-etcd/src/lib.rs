@@ -29,17 +29,20 @@
 
 mod client;
 mod commit;
+mod copy;
 mod error;
 mod feed;
 mod keys;
 mod link;
 mod load;
+mod offset;
 mod options;
 mod owner;
 mod store;
 mod transaction;
 mod view;
 
+pub use copy::{CopyError, CopySummary};
 pub use error::EtcdError;
 pub use options::{EtcdOptions, Timing, TlsFiles};
 pub use store::EtcdStore;

@@ -46,7 +46,7 @@ pub(crate) async fn load(
         let (pages, receiver) = mpsc::channel(PAGES);
         let (reply, done) = oneshot::channel();
         view.send(Command::Rebuild { pages: receiver, reply }).await.map_err(|_| LoadError::View)?;
-        let Some(revision) = read(connection, claim.cluster, layout, &pages).await? else {
+        let Some(revision) = read(connection, claim, layout, &pages).await? else {
             tracing::info!("etcd was compacted while it was read; reading it again");
             continue;
         };
@@ -62,7 +62,7 @@ pub(crate) async fn load(
 /// `None`: the revision was compacted.
 async fn read(
     connection: &Connection,
-    cluster: u64,
+    claim: &Claim,
     layout: &KeyLayout,
     pages: &mpsc::Sender<Page>,
 ) -> Result<Option<Revision>, LoadError> {
@@ -82,7 +82,7 @@ async fn read(
             Ok(Err(error)) => return Err(unreachable(connection, &error).into()),
             Err(_) => return Err(connection.too_slow().into()),
         };
-        connection.check_cluster(cluster, page.header())?;
+        connection.check_cluster(claim.cluster, page.header())?;
         if revision == 0 {
             revision = page.header().map_or(0, etcd_client::ResponseHeader::revision);
         }
@@ -93,7 +93,8 @@ async fn read(
         limit = page_keys(found.len(), bytes);
         let records = found.into_iter().filter_map(|kv| {
             let key = layout.decode(kv.key())?;
-            let (created, modified) = (number(kv.create_revision()), number(kv.mod_revision()));
+            let created = claim.offset.to_store(kv.create_revision());
+            let modified = claim.offset.to_store(kv.mod_revision());
             let (_, value) = kv.into_key_value();
             Some(Record { key, value: value.into(), created, modified })
         });
@@ -102,7 +103,7 @@ async fn read(
             break;
         }
     }
-    Ok(Some(number(revision)))
+    Ok(Some(claim.offset.to_store(revision)))
 }
 
 /// The number of keys to read next, after `keys` with these bytes.
@@ -122,11 +123,6 @@ fn after(prefix: &[u8]) -> Vec<u8> {
         *last += 1;
     }
     end
-}
-
-/// A revision of etcd, which is never negative.
-pub(crate) fn number(revision: i64) -> Revision {
-    Revision(u64::try_from(revision).unwrap_or(0))
 }
 
 #[cfg(test)]

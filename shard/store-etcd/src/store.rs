@@ -21,7 +21,7 @@ use crate::feed::Feed;
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::options::EtcdOptions;
-use crate::owner::{Claim, claim};
+use crate::owner::{Claim, IncompleteCopy, claim};
 use crate::view::{self, Command, ViewFailure};
 
 /// The pause after every endpoint has failed while a store is opened.
@@ -49,15 +49,22 @@ impl EtcdStore {
     /// # Errors
     /// [`EtcdError`]. Nothing was changed in etcd.
     pub async fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
+        Self::open_with(options, IncompleteCopy::Refuse).await
+    }
+
+    pub(crate) async fn open_with(
+        options: EtcdOptions,
+        incomplete: IncompleteCopy,
+    ) -> Result<Self, EtcdError> {
         options.check()?;
         let deadline = Instant::now() + options.timing.open;
         let layout = Arc::new(KeyLayout::new(&options.prefix, &options.root));
         let options = Arc::new(options);
-        let (claim, endpoint) = find_cluster(&options, &layout, deadline).await?;
+        let (claim, endpoint) = find_cluster(&options, &layout, incomplete, deadline).await?;
         let claim = Arc::new(claim);
         let (replica, writer) = open_view(&options, &claim).await?;
         let position = writer.position();
-        if position > Revision(claim.revision) {
+        if position > claim.revision {
             let reason = format!(
                 "it is at revision {}, but the local copy at {position}: data is lost, or a backup was restored",
                 claim.revision
@@ -125,7 +132,7 @@ impl EtcdStore {
     async fn compact_etcd(&self, below: Revision) {
         let Link::Connected { connection, .. } = self.committer.link.borrow().clone() else { return };
         let mut kv = connection.kv();
-        let compaction = kv.compact(i64::try_from(below.0).unwrap_or(i64::MAX), None);
+        let compaction = kv.compact(self.committer.claim.offset.to_etcd(below), None);
         match tokio::time::timeout(self.committer.options.timing.request, compaction).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if is_compacted(&error) => {}
@@ -146,6 +153,7 @@ impl Drop for EtcdStore {
 async fn find_cluster(
     options: &EtcdOptions,
     layout: &KeyLayout,
+    incomplete: IncompleteCopy,
     deadline: Instant,
 ) -> Result<(Claim, usize), EtcdError> {
     let endpoints = options.endpoints.len();
@@ -155,7 +163,7 @@ async fn find_cluster(
         let endpoint = &options.endpoints[index];
         let attempt = async {
             let connection = Connection::new(options, endpoint).await?;
-            claim(&connection, layout, &options.owner, options.view.as_deref()).await
+            claim(&connection, layout, &options.owner, options.view.as_deref(), incomplete).await
         };
         let error = match attempt.await {
             Ok(claim) => return Ok((claim, index)),

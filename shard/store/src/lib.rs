@@ -21,7 +21,7 @@
 //! # Backups
 //!
 //! [`write_backup`] reads a store at one revision while it serves, and [`BackupReader`] verifies the result; both know only
-//! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it.
+//! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it. [`ContentDigest`] compares a copy with its source.
 //!
 //! # Other backends
 //!
@@ -42,7 +42,8 @@ mod store;
 
 pub use backup::{
     Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupRecord, BackupWriter,
-    Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision, write_backup,
+    ContentDigest, Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision,
+    write_backup,
 };
 pub use durable::{
     ExistingStore, Origin, Rebuild, RedbOptions, RedbStore, Replica, ReplicaOptions, ReplicaWriter,

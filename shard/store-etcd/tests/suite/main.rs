@@ -6,6 +6,7 @@
 mod backend;
 #[path = "../../../store/tests/suite/contract/mod.rs"]
 mod contract;
+mod copy;
 mod etcd;
 mod faults;
 mod members;
