@@ -16,6 +16,7 @@ use crate::plugin::{KcpCommand, KcpVerb, Plugin};
 use crate::restore::{RestoreCommand, RestoreCommandError};
 use crate::sharing::{BindCommand, ClaimsCommand, SharingError};
 use crate::status::{StatusCommand, StatusError};
+use crate::store::{StoreCommand, StoreCommandError};
 use crate::up::{DownCommand, UpCommand, UpError};
 use crate::ws::{WsCommand, WsError};
 
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
         Verb::Logout(logout) => logout.run().map_err(Failure::from),
         Verb::Backup(backup) => backup.run().map_err(Failure::from),
         Verb::Restore(restore) => restore.run().map_err(Failure::from),
+        Verb::Store(store) => store.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
         Verb::Config { command } => return command.run(),
     };
@@ -116,6 +118,8 @@ enum Verb {
     Backup(BackupCommand),
     /// Make the store of a shard from a backup, put a workspace back, or verify a backup
     Restore(RestoreCommand),
+    /// Carry the store of a shard from a file into an etcd, or back
+    Store(StoreCommand),
     /// Manage certificates
     #[command(subcommand)]
     Certs(CertsVerb),
@@ -146,6 +150,7 @@ enum Failure {
     Gateway(#[from] GatewayError),
     Backup(#[from] BackupCommandError),
     Restore(#[from] RestoreCommandError),
+    Store(#[from] StoreCommandError),
     Login(#[from] LoginError),
 }
 
@@ -169,6 +174,7 @@ impl Failure {
             Self::Gateway(error) => error.hint(),
             Self::Backup(error) => error.hint(),
             Self::Restore(error) => error.hint(),
+            Self::Store(error) => error.hint(),
             Self::Login(error) => error.hint(),
             Self::Certs(_) => None,
         };

@@ -48,7 +48,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("fairlead-gateway", &["names", "cel", "config", "client", "certs", "process", "authn"]),
     ("fairlead-issuer", &["config", "process"]),
-    ("fairlead", &["names", "store", "config", "client", "certs", "lint"]),
+    ("fairlead", &["names", "store", "store-etcd", "config", "client", "certs", "lint"]),
     ("fairlead-tests", &["names", "config", "client", "certs", "api"]),
     ("fairlead-bench", &["certs", "tests"]),
 ];
