@@ -17,7 +17,7 @@ use crate::restore::{RestoreCommand, RestoreCommandError};
 use crate::sharing::{BindCommand, ClaimsCommand, SharingError};
 use crate::status::{StatusCommand, StatusError};
 use crate::store::{StoreCommand, StoreCommandError};
-use crate::up::{DownCommand, UpCommand, UpError};
+use crate::up::{DownCommand, EtcdProcess, UpCommand, UpError};
 use crate::ws::{WsCommand, WsError};
 
 /// Runs the command in the arguments. Linked or copied as `kubectl-kcp`, `kubectl-ws` or `kubectl-create-workspace`, the
@@ -35,6 +35,7 @@ pub fn main() -> ExitCode {
     };
     let outcome = match command.verb {
         Verb::Up(up) => up.run().map_err(Failure::from),
+        Verb::Etcd(etcd) => Err(etcd.become_etcd().into()),
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
         Verb::Ws(ws) | Verb::Kcp(KcpCommand { verb: KcpVerb::Workspace(ws) }) => {
@@ -92,6 +93,9 @@ struct Command {
 enum Verb {
     /// Start a gateway, shards, a cache server and a development issuer on this machine
     Up(UpCommand),
+    /// Become the etcd of `up --store etcd`
+    #[command(hide = true)]
+    Etcd(EtcdProcess),
     /// Stop the processes that `up` has started
     Down(DownCommand),
     /// Show processes, listeners, shards and workspaces

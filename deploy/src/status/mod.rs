@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::installation::{Installation, InstallationError, SavedProcess, SavedState, default_directory};
 use crate::output::{Format, print};
-use crate::up::{ProbeError, client};
+use crate::up::{ProbeError, client, readiness_path};
 use usage::Usage;
 
 /// Timeout of `/readyz`.
@@ -182,7 +182,7 @@ async fn is_ready(installation: &Installation, process: &SavedProcess) -> bool {
         Identity::ShardAdmin
     };
     let Ok(server) = client(&process.url, &identity, &installation.certificates()) else { return false };
-    matches!(timeout(READYZ_TIMEOUT, server.get("/readyz")).await, Ok(Ok(_)))
+    matches!(timeout(READYZ_TIMEOUT, server.get(readiness_path(&process.name))).await, Ok(Ok(_)))
 }
 
 impl Status {
