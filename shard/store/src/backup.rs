@@ -23,12 +23,14 @@
 mod error;
 mod header;
 mod reader;
+mod restored_revision;
 mod retention;
 mod writer;
 
 pub use error::{BackupError, WriteBackupError};
 pub use header::{Anchor, BackupContent, BackupHeader};
 pub use reader::{BackupReader, BackupRecord};
+pub use restored_revision::restored_revision;
 pub use retention::{RetainedRevision, RetainedRevisions};
 pub use writer::{BackupRange, BackupWriter, write_backup};
 

@@ -49,7 +49,7 @@ use writer::{Command, Writer};
 
 pub use layout::Origin;
 pub use replica::{Rebuild, Replica, ReplicaOptions, ReplicaWriter, ReplicatedCommit};
-pub use restore::{ExistingStore, RESTORED_REVISION_DISTANCE, RestoreError, RestoreSummary};
+pub use restore::{ExistingStore, RestoreError, RestoreSummary};
 
 /// Memory and group-commit limits of a [`RedbStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

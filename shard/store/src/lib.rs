@@ -42,11 +42,11 @@ mod store;
 
 pub use backup::{
     Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupRecord, BackupWriter,
-    Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, write_backup,
+    Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision, write_backup,
 };
 pub use durable::{
-    ExistingStore, Origin, RESTORED_REVISION_DISTANCE, Rebuild, RedbOptions, RedbStore, Replica,
-    ReplicaOptions, ReplicaWriter, ReplicatedCommit, RestoreError, RestoreSummary,
+    ExistingStore, Origin, Rebuild, RedbOptions, RedbStore, Replica, ReplicaOptions, ReplicaWriter,
+    ReplicatedCommit, RestoreError, RestoreSummary,
 };
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 pub use follow::{Batch, Changes, Event, Follower, Log};

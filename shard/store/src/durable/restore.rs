@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use redb::backends::FileBackend;
 use redb::{BackendError, Builder, Database, Durability, ReadableTable, StorageBackend};
@@ -18,15 +19,9 @@ use super::packing::{self, pack};
 use super::tables::set_meta;
 use super::view::View;
 use super::{RedbOptions, RedbStore};
-use crate::backup::{BackupContent, BackupError, BackupHeader, BackupReader, Ownership};
+use crate::backup::{BackupContent, BackupError, BackupHeader, BackupReader, Ownership, restored_revision};
 use crate::error::OpenError;
 use crate::record::Revision;
-
-/// The distance between the revision of a backup and that of the store made of it.
-///
-/// The old store may have gone on after the backup. A client that has seen its later revisions must not take those of the new
-/// store for a continuation, so the new store begins beyond them: no shard makes a thousand million commits after its backup.
-pub const RESTORED_REVISION_DISTANCE: u64 = 1_000_000_000;
 
 /// Pages kept in memory while a store is written, in bytes.
 const CACHE_BYTES: usize = 8 << 20;
@@ -120,8 +115,8 @@ pub enum RestoreError {
 }
 
 impl RedbStore {
-    /// Makes the store file `path` of the backup of a whole store. The records keep their revisions; the store is at a later one,
-    /// with everything before it compacted.
+    /// Makes the store file `path` of the backup of a whole store. The records keep their revisions; the store is at a later one
+    /// ([`restored_revision`]), with everything before it compacted.
     ///
     /// Blocks for the time to write the new file and to read it once more. Memory does not grow with the store; the new store needs
     /// room beside an existing one. `examples/backup_cost.rs` measures both.
@@ -234,7 +229,7 @@ fn lock(path: &Path) -> Result<FileBackend, RestoreError> {
 
 /// Writes all records into an empty file, then opens and reads it as a shard does at its start.
 fn fill<R: Read>(path: &Path, backup: &mut BackupReader<R>) -> Result<RestoreSummary, RestoreError> {
-    let revision = Revision(backup.header().revision.0.saturating_add(RESTORED_REVISION_DISTANCE));
+    let revision = restored_revision(backup.header().revision, SystemTime::now());
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error(path))?;
     write_all(file, backup, revision).map_err(storage_error(path))??;
 
