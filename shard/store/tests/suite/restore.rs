@@ -10,7 +10,7 @@ use fairlead_store::{
 };
 
 use crate::backend::{list_all, on_every_backend, runtime};
-use crate::backup::{header, own, whole_backup};
+use crate::contract::backup::{header, own, whole_backup};
 use crate::contract::subject::{delete, put, take};
 
 fn restore(path: &Path, backup: &[u8], existing: ExistingStore) -> Result<RestoreSummary, RestoreError> {
