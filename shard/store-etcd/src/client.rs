@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, Identity, KvClient, ResponseHeader, TlsOptions, WatchClient,
+    Certificate, Client, ConnectOptions, Error, Identity, KvClient, LeaseClient, ResponseHeader, TlsOptions,
+    WatchClient,
 };
 use fairlead_store::Revision;
 
@@ -24,6 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct Connection {
     kv: KvClient,
     watch: WatchClient,
+    lease: LeaseClient,
     endpoint: Arc<str>,
     request_timeout: Duration,
 }
@@ -48,6 +50,7 @@ impl Connection {
         Ok(Self {
             kv: client.kv_client().max_decoding_message_size(usize::MAX),
             watch: client.watch_client().max_decoding_message_size(usize::MAX),
+            lease: client.lease_client(),
             endpoint: endpoint.into(),
             request_timeout: options.timing.request,
         })
@@ -63,6 +66,10 @@ impl Connection {
 
     pub(crate) fn watch(&self) -> WatchClient {
         self.watch.clone()
+    }
+
+    pub(crate) fn lease(&self) -> LeaseClient {
+        self.lease.clone()
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_store::{
-    Batch, Cause, Change, CommitError, Expect, Follower, Limits, Mutation, Replica, Revision,
+    Batch, Cause, Change, CommitError, Expect, Follower, LEADER_KEY, Limits, Mutation, Replica, Revision,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -203,9 +203,10 @@ impl Committer {
     }
 }
 
-/// Whether the copy shows a key as etcd reported it at `revision`, or as it was later.
+/// Whether the copy shows a key as etcd reported it at `revision`, or as it was later. It never shows the leader's key.
 fn has_passed(replica: &Replica, state: &KeyState, revision: Revision) -> bool {
-    replica.revision() >= revision
+    state.key == LEADER_KEY
+        || replica.revision() >= revision
         || replica.get(&state.key).is_ok_and(|record| record.map(|record| record.modified) == state.modified)
 }
 

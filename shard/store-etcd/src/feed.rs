@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use crate::client::Connection;
+use crate::election::LeaderKeyState;
 use crate::error::{EtcdError, Failure, cause};
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
@@ -37,6 +38,7 @@ pub(crate) struct Feed {
     pub(crate) claim: Arc<Claim>,
     pub(crate) view: mpsc::Sender<Command>,
     pub(crate) link: watch::Sender<Link>,
+    pub(crate) leader: LeaderKeyState,
     /// The watch has delivered everything up to this revision.
     pub(crate) position: Revision,
     /// Whether the copy has to be read again: it is empty, or what follows `position` cannot be watched.
@@ -300,8 +302,20 @@ impl Feed {
         if !commits.is_empty() {
             self.view.send(Command::Apply(commits)).await.map_err(|_| SessionEnd::View)?;
         }
+        self.deliver_leader(response.events());
         self.position = last;
         Ok(())
+    }
+
+    /// Tells the election how the leader's key has changed.
+    fn deliver_leader(&self, events: &[Event]) {
+        let key = self.layout.leader();
+        for (event, kv) in events.iter().filter_map(|event| Some((event, event.kv()?))) {
+            if kv.key() == key {
+                let value = (event.event_type() == EventType::Put).then(|| kv.value());
+                self.leader.deliver(number(kv.mod_revision()), value);
+            }
+        }
     }
 }
 

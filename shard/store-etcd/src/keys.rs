@@ -5,12 +5,14 @@
 //! | `<root>/x`, where `x` does not begin with `.fairlead/` | `<prefix>/x` |
 //! | any other key `k` | `<prefix>/.fairlead/keys` and `k` |
 //! | | `<prefix>/.fairlead/owner`: the owner of the prefix ([`owner`](crate::owner)) |
+//! | [`LEADER_KEY`] | `<prefix>/.fairlead/leader`, which is not part of the store's view ([`election`](crate::election)) |
 //! | | `<prefix>/.fairlead/barrier`: written after each connection and from time to time ([`feed`](crate::feed)) |
 //!
 //! With prefix and root `/registry`, an object has the same key as in kcp's etcd. No resource of Kubernetes belongs to a
 //! group `.fairlead`, so tools that read objects by their prefix do not meet our keys.
 
 use bytes::Bytes;
+use fairlead_store::LEADER_KEY;
 
 const OWN: &[u8] = b".fairlead/";
 const KEYS: &[u8] = b".fairlead/keys";
@@ -42,8 +44,15 @@ impl KeyLayout {
         self.joined(b".fairlead/barrier", b"")
     }
 
+    pub(crate) fn leader(&self) -> Vec<u8> {
+        self.joined(LEADER_KEY, b"")
+    }
+
     /// The key in etcd of a key of the store.
     pub(crate) fn encode(&self, key: &[u8]) -> Vec<u8> {
+        if key == LEADER_KEY {
+            return self.leader();
+        }
         match key.strip_prefix(&self.root[..]) {
             Some(rest) if !rest.starts_with(OWN) => self.joined(rest, b""),
             _ => self.joined(KEYS, key),
@@ -111,7 +120,9 @@ mod tests {
     #[test]
     fn keys_of_others_are_not_part_of_the_store() {
         let layout = KeyLayout::new("/registry", "/registry");
-        for key in [layout.owner(), layout.barrier(), b"/registry".to_vec(), b"compact_rev_key".to_vec()] {
+        assert_eq!(layout.encode(LEADER_KEY), b"/registry/.fairlead/leader");
+        let own = [layout.owner(), layout.barrier(), layout.leader()];
+        for key in own.into_iter().chain([b"/registry".to_vec(), b"compact_rev_key".to_vec()]) {
             assert_eq!(layout.decode(&key), None, "{}", key.escape_ascii());
         }
     }

@@ -19,16 +19,21 @@
 //! connection is lost during a transaction, its outcome is read from the feed; [`CommitError::Unknown`] remains only for
 //! commits that neither show up there nor have become impossible within [`Timing::resolution`].
 //!
+//! Of several stores that are open on a prefix, one leads: [`EtcdStore::election`]. The leader's key has a lease, so that
+//! another store leads soon after the leader has died.
+//!
 //! # Costs
 //!
 //! A commit costs one round trip, one transaction of etcd (a sync of its log on a majority of the members), and one
 //! transaction of the copy in memory, which all commits that arrive together share. A read costs the same as on redb. etcd
-//! stores one key more for the owner and one for the barrier; each replica of a shard adds one watch.
+//! stores one key more for the owner, one for the barrier and one for the leader; each replica of a shard adds one watch. The
+//! leader's lease is renewed every 0.5 s, which etcd does not write to its log.
 //!
 //! [`CommitError::Unknown`]: fairlead_store::CommitError::Unknown
 
 mod client;
 mod commit;
+mod election;
 mod error;
 mod feed;
 mod keys;

@@ -28,6 +28,8 @@ pub struct EtcdOptions {
     pub root: String,
     /// The owner of the prefix: a name that is the same in all replicas of a server and differs from all other servers.
     pub owner: String,
+    /// The name of this replica of the server, by which the leader is known. Default `replica`.
+    pub replica: String,
     /// The file of the local copy; `None`: in memory.
     pub view: Option<PathBuf>,
     /// Memory limits of the local copy.
@@ -49,6 +51,7 @@ impl Default for EtcdOptions {
             prefix: "/registry".to_owned(),
             root: "/registry".to_owned(),
             owner: "default".to_owned(),
+            replica: "replica".to_owned(),
             view: None,
             view_options: ReplicaOptions::default(),
             max_operations: 128,
@@ -87,6 +90,9 @@ impl EtcdOptions {
         }
         if self.owner.is_empty() || self.owner.chars().any(char::is_control) {
             return fail("the owner needs a name without control characters");
+        }
+        if self.replica.is_empty() || self.replica.chars().any(char::is_control) {
+            return fail("the replica needs a name without control characters");
         }
         if self.limits().mutations == 0 || self.limits().bytes == 0 {
             return fail("the limits of etcd leave no room for a commit");
@@ -143,6 +149,9 @@ pub struct Timing {
     pub barrier: Duration,
     /// How often the local copy is made durable. Default 30 s.
     pub checkpoint: Duration,
+    /// The time to live of the leader's lease, in whole seconds: how long a leader that has died is not replaced. etcd grants at
+    /// least one and a half of its election timeouts. Default 2 s.
+    pub lease: Duration,
 }
 
 impl Default for Timing {
@@ -155,6 +164,7 @@ impl Default for Timing {
             heartbeat: Duration::from_secs(2),
             barrier: Duration::from_secs(60),
             checkpoint: Duration::from_secs(30),
+            lease: Duration::from_secs(2),
         }
     }
 }
@@ -166,7 +176,7 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         type Change = fn(&mut EtcdOptions);
-        let cases: [(Change, &str); 8] = [
+        let cases: [(Change, &str); 9] = [
             (|options| options.endpoints.clear(), "no endpoint"),
             (|options| options.endpoints = vec!["127.0.0.1:2379".to_owned()], "neither with http://"),
             (|options| options.tls.authorities = Some("ca.crt".into()), "not every endpoint"),
@@ -180,6 +190,7 @@ mod tests {
             (|options| options.prefix = "registry".to_owned(), "prefix"),
             (|options| options.prefix = "/registry/".to_owned(), "prefix"),
             (|options| options.owner = "a\nb".to_owned(), "owner"),
+            (|options| options.replica = String::new(), "replica"),
             (|options| options.max_operations = 1, "no room"),
         ];
         let good =

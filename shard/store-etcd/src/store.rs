@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use fairlead_store::{
-    Cause, Changes, CommitError, CompactError, Follower, Limits, Mutation, OpenError, Origin, Range,
-    ReadError, Record, RecordRef, Replica, ReplicaWriter, Revision, Stats, Store,
+    Cause, Changes, CommitError, CompactError, Election, Follower, Limits, Mutation, OpenError, Origin,
+    Range, ReadError, Record, RecordRef, Replica, ReplicaWriter, Revision, Stats, Store,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::Connection;
 use crate::commit::{Committer, Counters};
+use crate::election::{EtcdElection, LeaderKeyState, candidate};
 use crate::error::{EtcdError, cause, cause_of, is_compacted};
 use crate::feed::Feed;
 use crate::keys::KeyLayout;
@@ -32,6 +33,7 @@ pub struct EtcdStore {
     committer: Arc<Committer>,
     view: mpsc::Sender<Command>,
     feed: JoinHandle<()>,
+    election: Arc<EtcdElection>,
 }
 
 impl fmt::Debug for EtcdStore {
@@ -68,12 +70,23 @@ impl EtcdStore {
         let view = view::start(writer, view_failure.clone())
             .map_err(|error| EtcdError::Options { reason: format!("no thread can be started: {error}") })?;
         let (link, connection) = watch::channel(Link::Lost(Loss::new(cause("not connected yet"))));
+        let leader = LeaderKeyState::default();
+        let election = Arc::new(EtcdElection {
+            options: options.clone(),
+            layout: layout.clone(),
+            claim: claim.clone(),
+            link: connection.clone(),
+            leader: leader.clone(),
+            view: view.downgrade(),
+            value: candidate(&options.replica)?,
+        });
         let feed = Feed {
             options: options.clone(),
             layout: layout.clone(),
             claim: claim.clone(),
             view: view.clone(),
             link,
+            leader,
             position,
             must_load: position == Revision(0),
             endpoint,
@@ -83,11 +96,16 @@ impl EtcdStore {
         let counters = Counters::default();
         let committer =
             Committer { options, layout, claim, replica, link: connection, view_failure, counters };
-        let store = Self { committer: Arc::new(committer), view, feed };
+        let store = Self { committer: Arc::new(committer), view, feed, election };
         match store.first_connection(deadline).await {
             Ok(()) => Ok(store),
             Err(cause) => Err(EtcdError::Unreachable { cause }),
         }
+    }
+
+    /// The election of the replica that leads, among all stores that are open on this prefix.
+    pub fn election(&self) -> Arc<dyn Election> {
+        self.election.clone()
     }
 
     /// Waits for the first connection, before which the copy is filled, however long that takes. Gives up with the first failure
@@ -240,14 +258,16 @@ impl Store for EtcdStore {
         self.committer.replica.changes(range, after, max_rows)
     }
 
-    /// Also compacts etcd, for all prefixes: the revisions of etcd count the commits of all of them, so `below` is as old
+    /// Also compacts etcd, unless another replica leads, which does so. That is for all prefixes: the revisions of etcd count the commits of all of them, so `below` is as old
     /// for the others.
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
         let below = below.min(self.revision());
         if below <= self.compacted() {
             return Ok(());
         }
-        self.compact_etcd(below).await;
+        if !self.election.is_led_elsewhere() {
+            self.compact_etcd(below).await;
+        }
         let failed = || {
             let known = self.committer.view_failure.get().cloned();
             CompactError::Unavailable { cause: known.unwrap_or_else(|| cause("the store is closed")) }

@@ -54,6 +54,10 @@ pub enum CommitError {
         /// The first failure.
         cause: Cause,
     },
+    /// The term of leadership in which the commit was begun is over: another process leads, or may do so. The caller stops
+    /// what only the leader may do.
+    #[error("this process does not lead any more")]
+    NotLeader,
     /// The connection to the store was lost before the outcome was known: the commit may or may not have happened. The
     /// caller reads the state again before it repeats anything.
     #[error("it is unknown whether the commit has happened: {cause}")]

@@ -23,6 +23,11 @@
 //! [`write_backup`] reads a store at one revision while it serves, and [`BackupReader`] verifies the result; both know only
 //! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it.
 //!
+//! # Leadership
+//!
+//! A store that several processes can open has an [`Election`]. The leader commits through a [`FencedStore`], whose commits
+//! are refused once another process leads. A store that only one process can open needs none of this.
+//!
 //! # Other backends
 //!
 //! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] waits and delivers. A backend on a server, such
@@ -35,6 +40,7 @@ mod backup;
 mod durable;
 mod error;
 mod follow;
+mod leadership;
 mod memory;
 mod mutation;
 mod record;
@@ -50,6 +56,7 @@ pub use durable::{
 };
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 pub use follow::{Batch, Changes, Event, Follower, Log};
+pub use leadership::{Election, FencedStore, LEADER_KEY, Term, TermEnd};
 pub use memory::MemoryStore;
 pub use mutation::{Change, Expect, Limits, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};

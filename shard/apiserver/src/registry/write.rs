@@ -453,7 +453,9 @@ pub(super) fn commit_status(resource: &ServedResource, name: &str, error: Commit
     match error {
         CommitError::Conflict { .. } => Status::modified(group_resource(resource), name),
         CommitError::TooLarge { limit, .. } => Status::request_entity_too_large(limit as u64),
-        CommitError::Unavailable { .. } => Status::service_unavailable(error.to_string(), 1),
+        CommitError::Unavailable { .. } | CommitError::NotLeader => {
+            Status::service_unavailable(error.to_string(), 1)
+        }
         // Without `Retry-After`, by which clients repeat a request that may have had its effect.
         CommitError::Unknown { .. } => Status::timeout(error, 0),
         CommitError::Empty | CommitError::DuplicateKey { .. } | CommitError::TooManyMutations { .. } => {

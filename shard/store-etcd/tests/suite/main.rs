@@ -6,6 +6,7 @@
 mod backend;
 #[path = "../../../store/tests/suite/contract/mod.rs"]
 mod contract;
+mod election;
 mod etcd;
 mod faults;
 mod members;

@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod ends;
 mod histories;
+mod leadership;
 mod opening;
 mod replica;
 mod restore;
