@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::RwLock;
@@ -38,6 +39,7 @@ use crate::error::{Cause, CommitError, CompactError, FollowError, OpenError, Rea
 use crate::follow::{Batch, Changes, Follower, Log};
 use crate::mutation::{Limits, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
+use crate::stats::{CommitTimer, DiskSpace, DurationHistogram};
 use crate::store::{Stats, Store};
 use journal::JournalFile;
 use journal_path::JournalPath;
@@ -180,9 +182,19 @@ impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
         let bytes = Limits::default().check(&mutations)?;
         let (reply, outcome) = oneshot::channel();
-        let sent = self.send(Command::Commit { mutations, bytes, reply }).await;
-        sent.map_err(|cause| CommitError::Unavailable { cause })?;
-        outcome.await.unwrap_or_else(|_| Err(CommitError::Unavailable { cause: writer_stopped() }))
+        let refuse = |cause| {
+            self.shared.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+            Err(CommitError::Unavailable { cause })
+        };
+        let sent = self.send(Command::Commit { mutations, bytes, queued: Instant::now(), reply }).await;
+        match sent {
+            Ok(()) => match outcome.await {
+                Ok(Err(CommitError::Unavailable { cause })) => refuse(cause),
+                Ok(outcome) => outcome,
+                Err(_) => refuse(writer_stopped()),
+            },
+            Err(cause) => refuse(cause),
+        }
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
@@ -215,10 +227,13 @@ impl Store for RedbStore {
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
+        let started = Instant::now();
         let (reply, outcome) = oneshot::channel();
         let sent = self.send(Command::Compact { below, reply }).await;
         sent.map_err(|cause| CompactError::Unavailable { cause })?;
-        outcome.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))
+        outcome.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))?;
+        self.shared.counters.compactions.observe(started.elapsed(), 1);
+        Ok(())
     }
 
     fn stats(&self) -> Stats {
@@ -226,6 +241,11 @@ impl Store for RedbStore {
         let stopped = || self.writer.as_ref().is_none_or(JoinHandle::is_finished).then(writer_stopped);
         let failure = self.shared.failure.get().cloned().or_else(stopped);
         Stats {
+            backend: "file",
+            unavailable: counters.unavailable.load(Ordering::Relaxed),
+            commit_durations: counters.timer.snapshot(),
+            compaction_durations: counters.compactions.snapshot(),
+            disk: disk_space(&self.path),
             file_bytes: file_bytes(&self.path) + file_bytes(&self.journal),
             conflicts: counters.conflicts.load(Ordering::Relaxed),
             durable_writes: counters.durable_writes.load(Ordering::Relaxed),
@@ -253,6 +273,10 @@ struct Counters {
     conflicts: AtomicU64,
     durable_writes: AtomicU64,
     durable_write_nanoseconds: AtomicU64,
+    unavailable: AtomicU64,
+    compacted_rows: AtomicU64,
+    timer: CommitTimer,
+    compactions: DurationHistogram,
 }
 
 impl Shared {
@@ -284,6 +308,7 @@ impl Shared {
             ring_batches: ring_batches as u64,
             ring_bytes: ring_bytes as u64,
             commits: self.counters.commits.load(Ordering::Relaxed),
+            compacted_rows: self.counters.compacted_rows.load(Ordering::Relaxed),
             ..Stats::default()
         }
     }
@@ -291,6 +316,13 @@ impl Shared {
 
 fn file_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// Space of the file system of a file. Costs a system call.
+fn disk_space(path: &Path) -> Option<DiskSpace> {
+    let space = rustix::fs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    Some(DiskSpace { available: bytes(space.f_bavail), total: bytes(space.f_blocks) })
 }
 
 impl Log for Shared {

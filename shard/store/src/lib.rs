@@ -44,6 +44,7 @@ mod leadership;
 mod memory;
 mod mutation;
 mod record;
+mod stats;
 mod store;
 
 pub use backup::{
@@ -60,4 +61,8 @@ pub use leadership::{Election, FencedStore, LEADER_KEY, Term, TermEnd};
 pub use memory::MemoryStore;
 pub use mutation::{Change, Expect, Limits, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};
+pub use stats::{
+    CommitDurations, CommitTimer, DURATION_BOUNDS, DatabaseStats, DiskSpace, DurationHistogram, Durations,
+    ServerStats,
+};
 pub use store::{Stats, Store};

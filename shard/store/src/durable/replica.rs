@@ -21,7 +21,7 @@ use super::ring::Ring;
 use super::sweep::sweep;
 use super::tables::{CommitOutcome, Tables, set_meta};
 use super::view::View;
-use super::{Counters, Shared, file_bytes};
+use super::{Counters, Shared, disk_space, file_bytes};
 use crate::error::{Cause, OpenError, ReadError};
 use crate::follow::{Batch, Changes, Follower};
 use crate::mutation::{Change, Expect, Mutation};
@@ -124,7 +124,7 @@ impl Replica {
     /// Statistics of the copy; its commits are those that were applied.
     pub fn stats(&self) -> Stats {
         let file_bytes = self.path.as_deref().map_or(0, file_bytes);
-        Stats { file_bytes, ..self.shared.stats() }
+        Stats { file_bytes, disk: self.path.as_deref().and_then(disk_space), ..self.shared.stats() }
     }
 }
 
@@ -262,7 +262,9 @@ impl ReplicaWriter {
         if sweeps {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            let deleted = sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            self.has_rows_to_sweep = deleted == rows;
+            self.shared.counters.compacted_rows.fetch_add(deleted as u64, Ordering::Relaxed);
         }
         drop(tables);
         if revision == self.revision && !sweeps {

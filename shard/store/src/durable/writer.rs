@@ -22,6 +22,7 @@ use crate::error::{Cause, CommitError, CompactError};
 use crate::follow::Batch;
 use crate::mutation::Mutation;
 use crate::record::Revision;
+use crate::stats::CommitTimer;
 
 /// Log rows that one durable write sweeps: at least `SWEEP_ROWS`, and `SWEEP_ROWS_PER_EVENT` for each event that it adds.
 /// Enough to keep up with any writer; delays a commit by few milliseconds.
@@ -43,8 +44,9 @@ pub(super) type CloseReply = oneshot::Sender<()>;
 /// A command for the writer.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Applies `mutations`, which have passed `Limits::check` and are `bytes` large, and replies with the revision.
-    Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
+    /// Applies `mutations`, which have passed `Limits::check` and are `bytes` large, and replies with the revision. The
+    /// caller sent it at `queued`.
+    Commit { mutations: Vec<Mutation>, bytes: usize, queued: Instant, reply: CommitReply },
     /// Compacts the history below `below` and replies when its rows are deleted.
     Compact { below: Revision, reply: CompactReply },
     /// Closes the file when everything before is written, and replies. Later commands are not read.
@@ -104,7 +106,9 @@ impl Writer {
         while let Some(mut group) = self.gather(&mut queue) {
             let is_idle = group.commits.len() <= 1;
             match self.write(&mut group) {
-                Ok(()) => group.commits.into_iter().for_each(PendingCommit::reply),
+                Ok(()) => {
+                    group.commits.into_iter().for_each(|commit| commit.reply(&self.shared.counters.timer))
+                }
                 Err(error) => return self.fail(&Arc::new(error), group, queue),
             }
             if let Some(reply) = group.close {
@@ -150,6 +154,11 @@ impl Writer {
         if self.journal.is_none() && !group.commits.is_empty() {
             self.start_journal()?;
         }
+        let taken = Instant::now();
+        let timer = &self.shared.counters.timer;
+        for pending in &group.commits {
+            timer.queue.observe(taken.saturating_duration_since(pending.queued), 1);
+        }
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::None)?;
 
@@ -183,7 +192,9 @@ impl Writer {
         if swept {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            let deleted = sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            self.has_rows_to_sweep = deleted == rows;
+            self.shared.counters.compacted_rows.fetch_add(deleted as u64, Ordering::Relaxed);
         }
         drop(tables);
 
@@ -195,12 +206,15 @@ impl Writer {
             set_meta(&transaction, meta::COMPACTED, compacted.0)?;
             // A sweep alone may be lost in a crash: it is repeated.
             if !batches.is_empty() {
+                self.shared.counters.timer.apply.observe(taken.elapsed(), batches.len() as u64);
                 self.append(compacted, &batches)?;
             }
+            let (durable, count) = (Instant::now(), batches.len() as u64);
             transaction.commit()?;
             self.transactions += 1;
             (self.revision, self.compacted) = (revision, compacted);
             self.publish(batches)?;
+            self.shared.counters.timer.visible.observe(durable.elapsed(), count);
         }
         if !self.has_rows_to_sweep {
             // A caller that has stopped waiting needs no reply; the same holds for every reply below.
@@ -214,7 +228,9 @@ impl Writer {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let started = Instant::now();
         journal.append(compacted, batches)?;
-        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = started.elapsed();
+        self.shared.counters.timer.durable.observe(took, batches.len() as u64);
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.shared.counters.durable_writes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.durable_write_nanoseconds.fetch_add(took, Ordering::Relaxed);
         Ok(())
@@ -347,10 +363,10 @@ struct Group {
 impl Group {
     fn add(&mut self, command: Command) {
         match command {
-            Command::Commit { mutations, bytes, reply } => {
+            Command::Commit { mutations, bytes, queued, reply } => {
                 self.bytes += bytes;
                 let outcome = Err(CommitError::Unavailable { cause: writer_stopped() });
-                self.commits.push(PendingCommit { mutations, reply, outcome });
+                self.commits.push(PendingCommit { mutations, queued, reply, outcome });
             }
             Command::Compact { below, reply } => self.compactions.push((below, reply)),
             Command::Close { reply } => self.close = Some(reply),
@@ -362,12 +378,16 @@ impl Group {
 #[derive(Debug)]
 struct PendingCommit {
     mutations: Vec<Mutation>,
+    queued: Instant,
     reply: CommitReply,
     outcome: Result<Revision, CommitError>,
 }
 
 impl PendingCommit {
-    fn reply(self) {
+    fn reply(self, timer: &CommitTimer) {
+        if self.outcome.is_ok() {
+            timer.total.observe(self.queued.elapsed(), 1);
+        }
         drop(self.reply.send(self.outcome));
     }
 }
