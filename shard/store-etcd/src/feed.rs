@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Event, EventType, Txn, TxnOp, WatchOptions, WatchResponse};
-use fairlead_store::{ReplicatedCommit, Revision};
+use fairlead_store::{DatabaseStats, ReplicatedCommit, Revision};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ use crate::link::{Link, Loss};
 use crate::load::{LoadError, load, number};
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
+use crate::progress::{Progress, Read};
 use crate::view::Command;
 
 /// The pauses after every endpoint has failed.
@@ -39,6 +40,7 @@ pub(crate) struct Feed {
     pub(crate) view: mpsc::Sender<Command>,
     pub(crate) link: watch::Sender<Link>,
     pub(crate) leader: LeaderKeyState,
+    pub(crate) progress: Arc<Progress>,
     /// The watch has delivered everything up to this revision.
     pub(crate) position: Revision,
     /// Whether the copy has to be read again: it is empty, or what follows `position` cannot be watched.
@@ -163,6 +165,8 @@ impl Feed {
         let started = Instant::now();
         self.position = load(connection, &self.claim, &self.layout, self.position, &self.view).await?;
         self.must_load = false;
+        self.progress.reload(self.position);
+        self.progress.prove(started);
         let took = started.elapsed().as_millis();
         tracing::info!(revision = %self.position, milliseconds = took, "read the whole prefix of etcd");
         Ok(())
@@ -187,7 +191,9 @@ impl Feed {
         // Dropped, and so aborted, with the session.
         let (mut tasks, mut writes) = (JoinSet::new(), JoinSet::new());
         let timing = self.options.timing;
-        tasks.spawn(keep_alive(connection.clone(), self.claim.clone(), timing.heartbeat));
+        let progress = || self.progress.clone();
+        tasks.spawn(keep_alive(connection.clone(), self.claim.clone(), progress(), timing.heartbeat));
+        tasks.spawn(observe_database(connection.clone(), progress(), timing.barrier));
         let (claim, key) = (self.claim.clone(), self.layout.barrier());
         let write = || write_barrier(connection.clone(), claim.clone(), key.clone());
         if barrier == BarrierState::Unwritten {
@@ -199,6 +205,7 @@ impl Feed {
         barriers.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let longest_silence = 2 * timing.request;
         let mut silent_since = Instant::now();
+        let mut barrier_begun = Instant::now();
         let mut is_published = false;
         loop {
             if let BarrierState::Written(revision) = barrier
@@ -206,6 +213,7 @@ impl Feed {
             {
                 barrier = BarrierState::Passed;
                 self.pass(connection, is_published).await?;
+                self.progress.prove_read(Read { at: barrier_begun, revision });
                 is_published = true;
             }
             tokio::select! {
@@ -246,6 +254,7 @@ impl Feed {
                     barrier = BarrierState::Unwritten;
                     writes.spawn(write());
                     silent_since = Instant::now();
+                    barrier_begun = silent_since;
                 }
                 () = sleep_until(silent_since + longest_silence), if barrier != BarrierState::Passed => {
                     return Err(lost(connection, &"the watch does not deliver what was written").into());
@@ -269,6 +278,7 @@ impl Feed {
         flushed.await.map_err(|_| SessionEnd::View)?;
         let number = self.next_number;
         self.next_number += 1;
+        self.progress.connect();
         tracing::info!(endpoint = %connection.endpoint(), position = %self.position, "connected to etcd");
         self.link.send_replace(Link::Connected { connection: Arc::new(connection.clone()), number });
         Ok(())
@@ -295,15 +305,18 @@ impl Feed {
                 *barrier = BarrierState::Written(self.position);
             } else if response.watch_id() >= 0 && !response.created() {
                 self.position = self.position.max(announced);
+                self.progress.deliver(self.position);
             }
             return Ok(());
         }
         let (commits, last) = commits(&self.layout, response.events(), self.position)?;
-        if !commits.is_empty() {
+        if let Some(commit) = commits.last() {
+            self.progress.know(commit.revision);
             self.view.send(Command::Apply(commits)).await.map_err(|_| SessionEnd::View)?;
         }
         self.deliver_leader(response.events());
         self.position = last;
+        self.progress.deliver(last);
         Ok(())
     }
 
@@ -361,16 +374,52 @@ fn commits(
     Ok((commits, last))
 }
 
-/// Reads the owner's record again and again. Ends with the error of the first read that fails.
-async fn keep_alive(connection: Connection, claim: Arc<Claim>, every: Duration) -> EtcdError {
+/// Reads the owner's record again and again, which shows how current the copy is. Ends with the error of the first read that
+/// fails.
+async fn keep_alive(
+    connection: Connection,
+    claim: Arc<Claim>,
+    progress: Arc<Progress>,
+    every: Duration,
+) -> EtcdError {
+    // A read that was ahead of the copy becomes a proof when the copy has passed it.
+    let mut last_read = None;
     loop {
         tokio::time::sleep(every).await;
-        match tokio::time::timeout(every, verify(&connection, &claim)).await {
-            Ok(Ok(_)) => {}
+        let at = Instant::now();
+        let revision = match tokio::time::timeout(every, verify(&connection, &claim)).await {
+            Ok(Ok(revision)) => revision,
             Ok(Err(error)) => return error,
             Err(_) => return lost(&connection, &"a read takes too long"),
+        };
+        let read = Read { at, revision };
+        if let Some(last_read) = last_read.replace(read) {
+            progress.prove_read(last_read);
         }
+        progress.prove_read(read);
     }
+}
+
+/// Reads the size of the database now and then, apart from the heartbeat, which it must not delay. Does not end.
+async fn observe_database(connection: Connection, progress: Arc<Progress>, every: Duration) -> EtcdError {
+    loop {
+        if let Some(database) = read_database(&connection).await {
+            progress.set_database(database);
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// The size of the member's database. `None` if etcd does not say, such as to users without the permission.
+async fn read_database(connection: &Connection) -> Option<DatabaseStats> {
+    let mut maintenance = connection.maintenance();
+    let status = connection.request(maintenance.status()).await;
+    let status = status.inspect_err(|error| tracing::debug!(%error, "etcd does not tell its size")).ok()?;
+    let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+    let is_exhausted = status.errors().iter().any(|error| error.contains("NOSPACE"));
+    let (size, used) = (bytes(status.db_size()), bytes(status.raft_used_db_size()));
+    // Versions before 3.6 do not tell the quota.
+    Some(DatabaseStats::new(size, used, bytes(status.db_size_quota()), is_exhausted))
 }
 
 /// Writes the barrier; returns its revision, or `None` if etcd refuses writes.

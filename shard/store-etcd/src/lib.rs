@@ -41,6 +41,7 @@ mod link;
 mod load;
 mod options;
 mod owner;
+mod progress;
 mod store;
 mod transaction;
 mod view;

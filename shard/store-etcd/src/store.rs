@@ -23,6 +23,7 @@ use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::options::EtcdOptions;
 use crate::owner::{Claim, claim};
+use crate::progress::Progress;
 use crate::view::{self, Command, ViewFailure};
 
 /// The pause after every endpoint has failed while a store is opened.
@@ -80,6 +81,7 @@ impl EtcdStore {
             view: view.downgrade(),
             value: candidate(&options.replica)?,
         });
+        let progress = Arc::new(Progress::new(replica.clone(), position));
         let feed = Feed {
             options: options.clone(),
             layout: layout.clone(),
@@ -87,6 +89,7 @@ impl EtcdStore {
             view: view.clone(),
             link,
             leader,
+            progress: progress.clone(),
             position,
             must_load: position == Revision(0),
             endpoint,
@@ -95,7 +98,7 @@ impl EtcdStore {
         let feed = tokio::spawn(feed.run());
         let counters = Counters::default();
         let committer =
-            Committer { options, layout, claim, replica, link: connection, view_failure, counters };
+            Committer { options, layout, claim, replica, link: connection, view_failure, progress, counters };
         let store = Self { committer: Arc::new(committer), view, feed, election };
         match store.first_connection(deadline).await {
             Ok(()) => Ok(store),
@@ -265,6 +268,7 @@ impl Store for EtcdStore {
         if below <= self.compacted() {
             return Ok(());
         }
+        let started = Instant::now();
         if !self.election.is_led_elsewhere() {
             self.compact_etcd(below).await;
         }
@@ -274,7 +278,9 @@ impl Store for EtcdStore {
         };
         let (reply, done) = oneshot::channel();
         self.view.send(Command::Compact { below, reply }).await.map_err(|_| failed())?;
-        done.await.map_err(|_| failed())
+        done.await.map_err(|_| failed())?;
+        self.committer.counters.compactions.observe(started.elapsed(), 1);
+        Ok(())
     }
 
     /// `file_bytes` is the size of the local copy. A durable write is a transaction of etcd. `failure` is also set while the
@@ -282,6 +288,12 @@ impl Store for EtcdStore {
     fn stats(&self) -> Stats {
         let counters = &self.committer.counters;
         let mut stats = self.committer.replica.stats();
+        stats.backend = "etcd";
+        stats.unavailable = counters.unavailable.load(Ordering::Relaxed);
+        stats.unknown_outcomes = counters.unknown.load(Ordering::Relaxed);
+        stats.commit_durations = counters.timer.snapshot();
+        stats.compaction_durations = counters.compactions.snapshot();
+        stats.server = Some(self.committer.server_stats());
         stats.commits = counters.commits.load(Ordering::Relaxed);
         stats.conflicts = counters.conflicts.load(Ordering::Relaxed);
         stats.durable_writes = counters.transactions.load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::etcd::{Cluster, commit_when_available, is_left_out, options};
 use crate::proxy::Proxy;
 
 /// Waits until the store has a state that only its own tasks bring about.
-async fn eventually(is_reached: impl Fn() -> bool) {
+pub(crate) async fn eventually(is_reached: impl Fn() -> bool) {
     let reached = async {
         while !is_reached() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -10,6 +10,7 @@ mod election;
 mod etcd;
 mod faults;
 mod members;
+mod numbers;
 mod opening;
 mod proxy;
 mod replicas;
