@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::register_store_metrics;
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
 use fairlead_apiserver::serve::{Mount, compact_periodically, serve};
@@ -152,6 +153,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let opened = OpenedStore::open(&config).await?;
     let store: Arc<dyn Store> = opened.store();
+    register_store_metrics(&metrics, store.clone())?;
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
     let administrators = Administrators::create(&config)?;
     let mut admin_users = administrators.as_ref().map(Administrators::users).unwrap_or_default();
