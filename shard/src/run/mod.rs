@@ -7,6 +7,7 @@ mod authenticators;
 mod cache;
 mod clients;
 mod controllers;
+mod readiness;
 mod start;
 mod store;
 #[cfg(test)]
@@ -166,8 +167,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let health = Health::new();
     health.ping(ALL_PROBES);
-    let probed = store.clone();
-    health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
+    readiness::check_store(&health, &store, &config.store);
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
     let mut parts = ShardParts::assemble(&config, admin_users, &objects, &hub, &metrics, &reloads)?;
