@@ -14,4 +14,5 @@ mod kube_rs;
 mod kubectl;
 mod python;
 mod sharing;
+mod stores;
 mod wire;
