@@ -6,6 +6,7 @@
 mod changes;
 mod directory;
 mod dry_run;
+mod full_disk;
 mod journal;
 mod journal_path;
 mod layout;
@@ -15,6 +16,7 @@ mod recovery;
 mod replica;
 mod restore;
 mod ring;
+mod store_file;
 mod sweep;
 mod tables;
 mod view;
@@ -39,13 +41,15 @@ use crate::follow::{Batch, Changes, Follower, Log};
 use crate::mutation::{Limits, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
 use crate::store::{Stats, Store};
+use full_disk::Intake;
 use journal::JournalFile;
 use journal_path::JournalPath;
 use open::FileKind;
 use recovery::recover;
 use ring::Ring;
+use store_file::StoreFile;
 use view::View;
-use writer::{Command, Writer};
+use writer::{Command, Writer, WriterFiles};
 
 pub use layout::Origin;
 pub use replica::{Rebuild, Replica, ReplicaOptions, ReplicaWriter, ReplicatedCommit};
@@ -94,6 +98,7 @@ pub struct RedbStore {
     /// Taken only by `drop`.
     writer: Option<JoinHandle<()>>,
     latest_revision: watch::Receiver<Revision>,
+    intake: Arc<Intake>,
     path: PathBuf,
     journal: PathBuf,
 }
@@ -105,13 +110,21 @@ impl RedbStore {
     /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = open::open(path, FileKind::Store, options.cache_bytes, options.verify)?;
+        let intake = Arc::new(Intake::default());
+        let mut store_file = None;
+        let database =
+            open::open_through(path, FileKind::Store, options.cache_bytes, options.verify, |file| {
+                store_file.insert(StoreFile::new(Box::new(file), Arc::clone(&intake))).clone()
+            })?;
+        let Some(file) = store_file else { return Err(OpenError::InUse { path: path.to_owned() }) };
         let journal = JournalPath::of(path);
-        Self::start(database, path, Box::new(journal), options)
+        Self::start(database, file, intake, path, Box::new(journal), options)
     }
 
     fn start(
         database: redb::Database,
+        file: StoreFile,
+        intake: Arc<Intake>,
         path: &Path,
         journal_file: Box<dyn JournalFile>,
         options: RedbOptions,
@@ -129,17 +142,19 @@ impl RedbStore {
         });
         let (publish_revision, latest_revision) = watch::channel(revision);
         let (queue, commands) = mpsc::channel(options.group_commits.max(1));
-        let writer =
-            Writer::new(database, journal, journal_file, Arc::clone(&shared), publish_revision, options);
+        intake.open(commands);
+        let files = WriterFiles { database, file, journal, journal_file };
+        let writer = Writer::new(files, Arc::clone(&intake), Arc::clone(&shared), publish_revision, options);
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer.run(commands))
+            .spawn(move || writer.run())
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Ok(Self {
             shared,
             queue: Some(queue),
             writer: Some(writer),
             latest_revision,
+            intake,
             path: path.to_owned(),
             journal: journal_path,
         })
@@ -230,6 +245,7 @@ impl Store for RedbStore {
             conflicts: counters.conflicts.load(Ordering::Relaxed),
             durable_writes: counters.durable_writes.load(Ordering::Relaxed),
             durable_write_nanoseconds: counters.durable_write_nanoseconds.load(Ordering::Relaxed),
+            is_full: self.intake.is_full(),
             failure: failure.map(|cause| cause.to_string()),
             ..self.shared.stats()
         }

@@ -17,6 +17,7 @@
 //! * A commit is at most as large as [`Store::limits`] says.
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
 //!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
+//! * A full disk is no such failure: commits are refused ([`CommitError::Full`]) until there is room, and reads go on.
 //!
 //! # Backups
 //!

@@ -144,6 +144,9 @@ pub struct Stats {
     pub durable_writes: u64,
     /// Time spent in durable writes, in nanoseconds (the writer thread's, so at most wall time).
     pub durable_write_nanoseconds: u64,
+    /// Whether the last commit was refused because the disk of the store is full and there is no room yet. Reads go on, so a server with
+    /// such a store stays ready. Only on redb.
+    pub is_full: bool,
     /// The error after which the store stopped accepting commits. A server with such a store is not ready.
     /// On redb it is final.
     pub failure: Option<String>,
