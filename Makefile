@@ -6,7 +6,7 @@ ARGS ?=
 # Port of the installation that `make bench` measures.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-apiserver bench-sharing bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
+.PHONY: up build test bench bench-apiserver bench-sharing bench-store bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer; Ctrl-C stops them.
 up: build
@@ -36,6 +36,14 @@ bench-apiserver: build
 bench-sharing: build
 	cargo build --profile dist -p fairlead-shard -p fairlead-gateway -p fairlead-cache --bins
 	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-sharing --dir target/bench-sharing $(ARGS)
+
+## Measure the stores on redb and etcd beside their goals; needs an idle machine and etcd.
+## ARGS='--only writes,start' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
+bench-store:
+	@deploy/tools.sh
+	@deploy/tools.sh etcd
+	cargo build --release -p fairlead-bench --bin bench-store
+	@ulimit -n $$(ulimit -Hn) && $(BIN)/bench-store --dir target/bench-store $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:
