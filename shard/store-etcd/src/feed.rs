@@ -297,8 +297,13 @@ impl Feed {
             return Ok(());
         }
         let (commits, last) = commits(&self.layout, response.events(), self.position)?;
+        let applied = commits.last().map(|commit| commit.revision);
         if !commits.is_empty() {
             self.view.send(Command::Apply(commits)).await.map_err(|_| SessionEnd::View)?;
+        }
+        // The barrier of another replica, whose readers may have seen this revision there.
+        if applied != Some(last) {
+            self.view.send(Command::Position(last)).await.map_err(|_| SessionEnd::View)?;
         }
         self.position = last;
         Ok(())
@@ -360,7 +365,7 @@ async fn keep_alive(connection: Connection, claim: Arc<Claim>, every: Duration) 
 }
 
 /// Writes the barrier; returns its revision, or `None` if etcd refuses writes.
-async fn write_barrier(
+pub(crate) async fn write_barrier(
     connection: Connection,
     claim: Arc<Claim>,
     key: Vec<u8>,

@@ -1,11 +1,14 @@
 //! Reads the whole prefix at one revision into the local copy.
 
+use std::sync::Arc;
+
 use etcd_client::{Error, GetOptions};
 use fairlead_store::{Record, Revision};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Connection;
 use crate::error::{EtcdError, cause, cause_of, is_compacted};
+use crate::feed::write_barrier;
 use crate::keys::KeyLayout;
 use crate::owner::Claim;
 use crate::view::{Command, Page};
@@ -35,9 +38,12 @@ impl From<EtcdError> for LoadError {
 
 /// Replaces the local copy by the content of the prefix, and returns its revision, which is not before `seen`. Readers keep the
 /// old content until then.
+///
+/// It reads at the revision of a barrier: the watches of the other replicas deliver that one, so that they pass it, too. The last
+/// revision of the cluster may be one of another prefix, which they would not learn of. Without space in etcd it is used.
 pub(crate) async fn load(
     connection: &Connection,
-    claim: &Claim,
+    claim: &Arc<Claim>,
     layout: &KeyLayout,
     seen: Revision,
     view: &mpsc::Sender<Command>,
@@ -46,7 +52,9 @@ pub(crate) async fn load(
         let (pages, receiver) = mpsc::channel(PAGES);
         let (reply, done) = oneshot::channel();
         view.send(Command::Rebuild { pages: receiver, reply }).await.map_err(|_| LoadError::View)?;
-        let Some(revision) = read(connection, claim.cluster, layout, &pages).await? else {
+        let barrier = write_barrier(connection.clone(), claim.clone(), layout.barrier()).await?;
+        let at = barrier.unwrap_or(Revision(0));
+        let Some(revision) = read(connection, claim.cluster, layout, at, &pages).await? else {
             tracing::info!("etcd was compacted while it was read; reading it again");
             continue;
         };
@@ -59,16 +67,17 @@ pub(crate) async fn load(
     Err(LoadError::Etcd(EtcdError::Unreachable { cause }))
 }
 
-/// `None`: the revision was compacted.
+/// Reads at a revision, or at the last one for 0; returns it. `None`: it was compacted.
 async fn read(
     connection: &Connection,
     cluster: u64,
     layout: &KeyLayout,
+    at: Revision,
     pages: &mpsc::Sender<Page>,
 ) -> Result<Option<Revision>, LoadError> {
     let end = after(layout.prefix());
     let mut start = layout.prefix().to_vec();
-    let (mut revision, mut limit) = (0, FIRST_PAGE_KEYS);
+    let (mut revision, mut limit) = (i64::try_from(at.0).unwrap_or(0), FIRST_PAGE_KEYS);
     loop {
         let options = GetOptions::new().with_range(end.clone()).with_limit(limit).with_revision(revision);
         let mut page = match tokio::time::timeout(

@@ -11,7 +11,8 @@
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.
 //! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
 //!   fed after the commit, so it may lag behind the view: a writer cannot rely on seeing its own write there. The memory
-//!   backend delays the feed at random, so that tests find such reliance.
+//!   backend delays the feed at random, so that tests find such reliance. A revision of the store may have no batch, when the
+//!   counter is shared: [`Follower::advance`] passes it, [`Follower::next`] does not return.
 //! * [Compaction](Store::compact) discards history. Reading at, or following after, revision `r` is served exactly while
 //!   `r >= compacted()`; the latest state of every key is never discarded.
 //! * A commit is at most as large as [`Store::limits`] says.
@@ -49,7 +50,7 @@ pub use durable::{
     ReplicaOptions, ReplicaWriter, ReplicatedCommit, RestoreError, RestoreSummary,
 };
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
-pub use follow::{Batch, Changes, Event, Follower, Log};
+pub use follow::{Advance, Batch, Changes, Event, Follower, Log};
 pub use memory::MemoryStore;
 pub use mutation::{Change, Expect, Limits, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};

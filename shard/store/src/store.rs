@@ -78,7 +78,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(Page { records, revision, has_more })
     }
 
-    /// The last commit that is durable and visible. A cheap call.
+    /// The last commit that is durable and visible; where the counter is shared with others, as on etcd, it may be a later
+    /// revision, up to which there is no further commit of this store. A cheap call.
     fn revision(&self) -> Revision;
 
     /// The oldest revision that can be read or followed after: history below it is gone. A cheap call.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_names::{KeyCodec, ResourceName};
-use fairlead_store::{Batch, FollowError, Range, Revision, Store};
+use fairlead_store::{Advance, Batch, FollowError, Range, Revision, Store};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -97,8 +97,9 @@ impl Hub {
                         self.registrations.send_progress();
                     }
                 }
-                batch = follower.next() => match batch {
-                    Ok(batch) => self.distribute(&batch),
+                advance = follower.advance() => match advance {
+                    Ok(Advance::Batch(batch)) => self.distribute(&batch),
+                    Ok(Advance::Position(revision)) => self.pass(revision),
                     Err(FollowError::Closed) => return Ok(()),
                     Err(error) => return Err(error),
                 },
@@ -241,9 +242,14 @@ impl Hub {
                 });
                 self.registrations.backlogs.push(event);
             }
-            self.registrations.progress.send_modify(|passed| passed.revision = batch.revision);
+            self.pass(batch.revision);
         }
         wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// Records that every event up to this revision is queued, and wakes the callers that wait for it.
+    fn pass(&self, revision: Revision) {
+        self.registrations.progress.send_modify(|passed| passed.revision = revision);
     }
 
     fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {
