@@ -13,6 +13,7 @@ mod credential;
 mod dial;
 mod dial_guard;
 mod health;
+mod host_addresses;
 mod http1;
 mod listener_identity;
 mod probe;
@@ -34,6 +35,7 @@ pub(crate) use admission::{AdmissionOptions, ConcurrencyPermit, FlowKey, Occupan
 pub(crate) use circuit_breaker::BreakerOptions;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 pub(crate) use health::{Fault, HealthOptions};
+pub(crate) use host_addresses::with_host_addresses;
 pub(crate) use http1::{BodyPart, Lease, RequestBody};
 pub(crate) use listener_identity::ListenerUpstreamIdentity;
 pub(crate) use retry_budget::RetryBudget;
