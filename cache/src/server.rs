@@ -58,7 +58,7 @@ impl CacheServer {
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
         let Self { server, hub, health } = self;
         tokio::select! {
-            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new()) => Ok(()),
+            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new(), None) => Ok(()),
             outcome = hub.run() => outcome,
         }
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
-use fairlead_apiserver::serve::{Mount, compact_periodically, serve};
+use fairlead_apiserver::serve::{Mount, RevisionBarrier, compact_periodically, serve};
 use fairlead_cache::EmbeddedCache;
 use fairlead_config::ShardConfig;
 use fairlead_names::KeyCodec;
@@ -206,7 +206,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     }
     // All other watches of virtual workspaces are those of the shard's hub.
     mounts.push(Mount { hub: Some(parts.copies.hub().clone()), ..virtual_workspaces.mount() });
-    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts);
+    let barrier = RevisionBarrier::new(store.clone(), hub.clone());
+    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts, Some(barrier));
     tasks.spawn("server", async move {
         serving.await;
         drop(served);
