@@ -88,9 +88,10 @@ slow: build
 
 ## Inject faults: outages of FAULT_SECONDS (60; `make test`: 2) beside the gateway, of which FAULT_FILTER selects some, and
 ## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats, and
-## FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
+## FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings, and ROLLING_ROUNDS (3; 1) rolling
+## upgrades of three replicas under ROLLING_RATE (500; 100) requests per second.
 faults: build
-	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} ROLLING_RATE=$${ROLLING_RATE:-500} ROLLING_ROUNDS=$${ROLLING_ROUNDS:-3} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,

@@ -26,6 +26,8 @@ pub struct ShardSettings {
     pub verify_at_start: bool,
     /// Size of the store's page cache, if it is not the default.
     pub cache_size: Option<&'static str>,
+    /// Time for open requests and watches to end when a shard is terminated.
+    pub drain_window: &'static str,
     /// The etcd that has the objects in place of the file, which is a local copy then.
     pub etcd: Option<EtcdSettings>,
 }
@@ -41,7 +43,13 @@ pub struct EtcdSettings {
 
 impl Default for ShardSettings {
     fn default() -> Self {
-        Self { compaction_interval: "5m", verify_at_start: true, cache_size: None, etcd: None }
+        Self {
+            compaction_interval: "5m",
+            verify_at_start: true,
+            cache_size: None,
+            drain_window: "0s",
+            etcd: None,
+        }
     }
 }
 
@@ -155,7 +163,7 @@ fn configuration_text(
             "verifyAtStart": settings.verify_at_start,
         },
         "trust": { "clientCA": text(&pki.layout().client_ca()) },
-        "drain": { "window": "0s" },
+        "drain": { "window": settings.drain_window },
     });
     if let Some(size) = settings.cache_size {
         configuration["store"]["cacheSize"] = size.into();

@@ -3,12 +3,14 @@
 //!
 //! `FAULT_ROUNDS` is the number of kills (5; `make faults`: 200), `FAULT_SEED` repeats the choices of a run. For an installation
 //! with shared APIs, `FAULT_SHARING_ROUNDS` (4; `make faults`: 12) is the number of kills, `FAULT_BINDINGS` (40; `make faults`: 1,000)
-//! that of pairs of consumers and exports.
+//! that of pairs of consumers and exports. `ROLLING_RATE` (100; `make faults`: 500) is the number of requests per second
+//! during `ROLLING_ROUNDS` (1; 3) rolling upgrades.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod full_disk;
 mod kill;
 mod recorder;
+mod rolling;
 mod sharing;
 mod site;
 mod watchers;
