@@ -29,6 +29,8 @@ struct Search<'a> {
     taken: BitSet,
     /// The place of each write with a known revision in the order of revisions.
     places: Vec<Option<usize>>,
+    /// The revisions of these writes, in order.
+    order: Vec<Revision>,
     /// How many of them are taken.
     ordered_writes: usize,
     /// Configurations that were visited.
@@ -47,15 +49,17 @@ impl<'a> Search<'a> {
             (0..operations.len()).filter(|index| is_write(index) && revision(index).is_some()).collect();
         order.sort_by_key(revision);
         let mut places = vec![None; operations.len()];
-        for (place, index) in order.into_iter().enumerate() {
-            places[index] = Some(place);
+        for (place, index) in order.iter().enumerate() {
+            places[*index] = Some(place);
         }
+        let order = order.iter().filter_map(revision).collect();
         Self {
             operations,
             revisions,
             points: Points::new(operations),
             taken: BitSet::new(operations.len()),
             places,
+            order,
             ordered_writes: 0,
             visited: HashSet::new(),
             path: Vec::new(),
@@ -124,6 +128,11 @@ impl<'a> Search<'a> {
         if self.places[operation].is_some_and(|place| place != self.ordered_writes) {
             return None;
         }
+        if let Action::ReadSince(revision) = self.operations[operation].action
+            && self.order.get(self.ordered_writes).is_some_and(|next| *next <= revision)
+        {
+            return None;
+        }
         explain(self.operations[operation], state, self.revisions)
     }
 
@@ -163,7 +172,7 @@ fn explain(
     let fits = match operation.action {
         Action::Create(_) => !exists,
         Action::Update { expected, .. } | Action::Delete { expected } => exists && expected.is_none_or(is_at),
-        Action::Patch(_) | Action::Read => exists,
+        Action::Patch(_) | Action::Read | Action::ReadSince(_) => exists,
     };
     let written = |content: Content| {
         // The revision of a write that nobody has seen is unknown.
@@ -179,7 +188,9 @@ fn explain(
         (Outcome::Deleted | Outcome::Unknown, Action::Delete { .. }) => {
             return fits.then_some(Register { content: None, ..state });
         }
-        (Outcome::Found(version), Action::Read) => state.content == Some(version.content),
+        (Outcome::Found(version), Action::Read | Action::ReadSince(_)) => {
+            state.content == Some(version.content)
+        }
         (Outcome::NotFound, _) => !exists,
         (Outcome::AlreadyExists, _) => exists,
         (
@@ -188,7 +199,7 @@ fn explain(
         ) => exists && !is_at(expected),
         // The server gave up between other writers.
         (Outcome::Conflict, _) => true,
-        (Outcome::Unknown, Action::Read) => true,
+        (Outcome::Unknown, Action::Read | Action::ReadSince(_)) => true,
         (Outcome::Written(_) | Outcome::Deleted | Outcome::Found(_), _) => false,
     };
     is_correct.then_some(state)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Violation, linearizability, watches};
+use super::{Violation, linearizability, replicas, watches};
 
 /// A resourceVersion.
 pub type Revision = u64;
@@ -61,6 +61,8 @@ pub enum Action {
     },
     /// GET, or one object of a list.
     Read,
+    /// The same with a resourceVersion: the response must show every write up to it, on whatever replica.
+    ReadSince(Revision),
 }
 
 /// The response to an operation.
@@ -87,6 +89,8 @@ pub enum Outcome {
 pub struct Operation {
     /// The object.
     pub key: Key,
+    /// The replica that was asked, with its number. It has the same number after a restart.
+    pub replica: usize,
     /// The request.
     pub action: Action,
     /// The response.
@@ -165,8 +169,12 @@ impl History {
         }
         for (key, operations) in by_key {
             let initial = self.initial.get(key).copied().unwrap_or_default();
-            if let Err(stuck) = linearizability::check(&operations, initial, &revisions) {
-                violations.push(Violation::NotLinearizable { key: key.clone(), stuck: Box::new(stuck) });
+            for (replica, view) in replicas::views(&operations) {
+                let view: Vec<_> = view.iter().map(AsRef::as_ref).collect();
+                if let Err(stuck) = linearizability::check(&view, initial, &revisions) {
+                    let (key, stuck) = (key.clone(), Box::new(stuck));
+                    violations.push(Violation::NotLinearizable { key, replica, stuck });
+                }
             }
         }
         violations.extend(watches::check(self));
@@ -234,10 +242,14 @@ impl Operation {
 }
 
 impl Action {
+    pub(super) fn is_write(&self) -> bool {
+        !matches!(self, Self::Read | Self::ReadSince(_))
+    }
+
     pub(super) fn content(&self) -> Option<Content> {
         match self {
             Self::Create(content) | Self::Update { content, .. } | Self::Patch(content) => Some(*content),
-            Self::Delete { .. } | Self::Read => None,
+            Self::Delete { .. } | Self::Read | Self::ReadSince(_) => None,
         }
     }
 }
@@ -256,6 +268,7 @@ impl fmt::Display for Version {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..{} {:?} -> {:?}", self.start, self.end, self.action, self.outcome)
+        let Self { replica, action, outcome, start, end, .. } = self;
+        write!(f, "{start}..{end} at replica {replica}: {action:?} -> {outcome:?}")
     }
 }

@@ -6,10 +6,15 @@ use super::{Change, Content, Key, Operation, Revision, Version};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Violation {
     /// No order of the operations explains all responses: a write was lost, came back, or a read was stale.
-    #[error("{key}: no order explains the responses; {stuck}")]
+    #[error(
+        "{key}: no order explains the {}; {stuck}",
+        replica.map_or("writes of all replicas".to_owned(), |number| format!("responses of replica {number}"))
+    )]
     NotLinearizable {
         /// The object.
         key: Key,
+        /// The replica whose responses cannot be explained; `None`: the successful writes of all replicas.
+        replica: Option<usize>,
         /// Where the search ended.
         stuck: Box<Stuck>,
     },

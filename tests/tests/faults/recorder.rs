@@ -37,7 +37,8 @@ impl Recorder {
 
     /// Records an operation that began at `start` and has just ended.
     pub fn record(&self, key: &Key, action: Action, start: u64, outcome: Outcome) {
-        let operation = Operation { key: key.clone(), action, outcome, start, end: self.now() };
+        let (key, end) = (key.clone(), self.now());
+        let operation = Operation { key, replica: 0, action, outcome, start, end };
         self.0.operations.lock().unwrap().push(operation);
     }
 

@@ -8,7 +8,7 @@ const NEVER: u64 = u64::MAX;
 
 fn operation(start: u64, end: u64, action: Action, outcome: Outcome) -> Operation {
     let key = Key { collection: "/maps".into(), name: "a".into() };
-    Operation { key, action, outcome, start, end }
+    Operation { key, replica: 0, action, outcome, start, end }
 }
 
 fn create(content: u64) -> Action {

@@ -38,6 +38,7 @@ fn operations() -> Vec<Operation> {
     .zip((1..).step_by(2))
     .map(|((name, action, outcome), start)| Operation {
         key: key(name),
+        replica: 0,
         action,
         outcome,
         start,
@@ -104,7 +105,7 @@ fn broken_watches_are_rejected() {
         entries
     };
     type Expected = fn(&Violation) -> bool;
-    let cases: [(&str, Vec<Vec<WatchEntry>>, Expected); 13] = [
+    let cases: [(&str, Vec<Vec<WatchEntry>>, Expected); 16] = [
         ("lost change of an acknowledged write", vec![without(3)], |one| {
             matches!(one, Violation::EventLost { revision: 3, .. })
         }),
@@ -141,6 +142,26 @@ fn broken_watches_are_rejected() {
         ("stale list", vec![vec![listed(4, &[("a", 1, 1), ("b", 2, 2)])]], |one| {
             matches!(one, Violation::WrongList { shown: Some(_), .. })
         }),
+        (
+            "resumption after a compaction, without a list",
+            vec![vec![
+                listed(0, &[]),
+                event(Added, "a", 1, 1),
+                event(Added, "b", 2, 2),
+                event(Modified, "b", 6, 6),
+            ]],
+            |one| matches!(one, Violation::EventLost { revision: 3, window: [0, 6], .. }),
+        ),
+        (
+            "list after a compaction that lacks an acknowledged change",
+            vec![vec![listed(0, &[]), event(Added, "a", 1, 1), listed(6, &[("b", 2, 2)])]],
+            |one| matches!(one, Violation::WrongList { revision: 6, shown: Some(_), .. }),
+        ),
+        (
+            "deletion that no watcher received, and that the last list shows",
+            vec![without(5), vec![listed(6, &[("b", 6, 6)])]],
+            |one| matches!(one, Violation::WrongList { revision: 6, shown: None, .. }),
+        ),
         ("list without an object", vec![vec![listed(4, &[("a", 3, 3)])], complete()], |one| {
             matches!(one, Violation::WrongList { shown: None, .. })
         }),
