@@ -87,10 +87,13 @@ slow: build
 	@ulimit -n 16384 && SLOW_MOST_MILLIS=$${SLOW_MOST_MILLIS:-100} cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture slowhttptest $(ARGS)
 
 ## Inject faults: outages of FAULT_SECONDS (60; `make test`: 2) beside the gateway, of which FAULT_FILTER selects some, and
-## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats, and
+## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats,
+## FAULT_ETCD_ROUNDS (40; 3) of a shard on etcd with FAULT_ETCD_MEMBERS (3; 1) members, FAULT_REPLICA_SECONDS (600; 10) of kills
+## of its replicas and members beside FAULT_REPLICA_WATCHES (200; 28) watches, and
 ## FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
 faults: build
-	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
+	@deploy/tools.sh etcd
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_ETCD_ROUNDS=$${FAULT_ETCD_ROUNDS:-40} FAULT_ETCD_MEMBERS=$${FAULT_ETCD_MEMBERS:-3} FAULT_REPLICA_SECONDS=$${FAULT_REPLICA_SECONDS:-600} FAULT_REPLICA_WATCHES=$${FAULT_REPLICA_WATCHES:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,

@@ -5,8 +5,8 @@ use fairlead_tests::harness::ShardSettings;
 use fairlead_tests::history::Content;
 use serde_json::Value;
 
-use crate::kill::Run;
 use crate::recorder::{Recorder, object};
+use crate::run::{Run, WATCHERS};
 use crate::seed;
 use crate::site::{Site, TIMEOUT};
 
@@ -19,13 +19,13 @@ async fn a_full_disk_refuses_writes_and_loses_none() {
     let settings = ShardSettings { compaction_interval: "1h", ..ShardSettings::default() };
     let mut site = Site::start(directory.path(), &settings).await;
     // The limit of a file's size stands for the size of the disk: it needs no rights, and the errors come in the same calls.
-    site.shard.process.kill().await.unwrap();
-    let size = std::fs::metadata(site.shard.store()).unwrap().len();
-    site.shard.limit_files((size + ROOM) / 512).unwrap();
-    site.shard.process.restart().await.unwrap();
-    site.shard.until_ready().await.unwrap();
+    site.replicas[0].process.kill().await.unwrap();
+    let size = std::fs::metadata(site.replicas[0].store()).unwrap().len();
+    site.replicas[0].limit_files((size + ROOM) / 512).unwrap();
+    site.replicas[0].process.restart().await.unwrap();
+    site.replicas[0].until_ready().await.unwrap();
 
-    let mut run = Run::start(site, fastrand::Rng::with_seed(seed())).await;
+    let mut run = Run::start(site, fastrand::Rng::with_seed(seed()), WATCHERS).await;
     let fillers = fill(&run).await;
     assert!(fillers > 50, "the disk was full after {fillers} objects");
     let tasks = run.spawn_writers();
@@ -36,16 +36,16 @@ async fn a_full_disk_refuses_writes_and_loses_none() {
     let collection = run.site.collections[0].clone();
     let refused = create(&run.site, &object(&collection, "ours-0", Content(u64::MAX))).await.unwrap_err();
     assert_eq!(refused.code(), Some(503), "{refused}");
-    let list: Value = run.site.client.get_json(&collection.path).await.unwrap();
+    let list: Value = run.site.clients[0].get_json(&collection.path).await.unwrap();
     assert!(list["items"].as_array().is_some_and(|items| items.len() as u64 >= fillers), "{list}");
 
     // The next process has as little room: it serves what is there, or says why it does not.
-    run.site.shard.process.kill().await.unwrap();
-    run.site.shard.lift_file_limit().unwrap();
-    run.site.shard.process.restart().await.unwrap();
+    run.site.replicas[0].process.kill().await.unwrap();
+    run.site.replicas[0].lift_file_limit().unwrap();
+    run.site.replicas[0].process.restart().await.unwrap();
     run.until_ready().await;
     run.check(1).await;
-    let list: Value = run.site.client.get_json(&collection.path).await.unwrap();
+    let list: Value = run.site.clients[0].get_json(&collection.path).await.unwrap();
     let stored = list["items"]
         .as_array()
         .unwrap()
@@ -76,5 +76,5 @@ async fn fill(run: &Run) -> u64 {
 }
 
 async fn create(site: &Site, object: &Value) -> Result<Value, ClientError> {
-    site.client.create(&site.collections[0].path, object, &WriteOptions::default()).await
+    site.clients[0].create(&site.collections[0].path, object, &WriteOptions::default()).await
 }

@@ -35,15 +35,15 @@ impl Recorder {
         Content(self.0.next_content.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Records an operation that began at `start` and has just ended.
-    pub fn record(&self, key: &Key, action: Action, start: u64, outcome: Outcome) {
+    /// Records an operation at a replica that began at `start` and has just ended.
+    pub fn record(&self, key: &Key, replica: usize, action: Action, start: u64, outcome: Outcome) {
         let (key, end) = (key.clone(), self.now());
-        let operation = Operation { key, replica: 0, action, outcome, start, end };
+        let operation = Operation { key, replica, action, outcome, start, end };
         self.0.operations.lock().unwrap().push(operation);
     }
 
     /// Takes the operations of a round, at whose end the shard was ready at these times. A write without a response to an
-    /// earlier process has happened or not when the next one is ready.
+    /// earlier process has happened or not when the next one is ready; on etcd it may still happen, so there are no times.
     pub fn take(&self, ready_at: &[u64]) -> Vec<Operation> {
         let mut operations = std::mem::take(&mut *self.0.operations.lock().unwrap());
         for operation in operations.iter_mut().filter(|operation| operation.outcome == Outcome::Unknown) {

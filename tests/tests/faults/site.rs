@@ -1,4 +1,4 @@
-//! The shard with the workspaces and resources that the clients use.
+//! The shard, or its replicas, with the workspaces and resources that the clients use.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_client::{Client, WriteOptions};
-use fairlead_tests::harness::{Shard, ShardSettings};
+use fairlead_tests::harness::{EtcdCluster, EtcdSettings, Shard, ShardSettings};
 use serde_json::{Value, json};
 
 const WORKSPACES: &str = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
@@ -14,9 +14,12 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 /// A running shard with three workspaces.
 pub struct Site {
-    pub shard: Shard,
-    /// A client of the shard's root path, without a logical cluster.
-    pub client: Client,
+    /// Its replicas: one, unless the store is on etcd.
+    pub replicas: Vec<Shard>,
+    /// The etcd of the store, if it is not a file.
+    pub etcd: Option<EtcdCluster>,
+    /// A client of each replica's root path, without a logical cluster.
+    pub clients: Vec<Client>,
     pub collections: Vec<Collection>,
 }
 
@@ -45,13 +48,41 @@ impl Collection {
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Site {
+    /// A shard with its objects in a file.
     pub async fn start(directory: &Path, settings: &ShardSettings) -> Self {
         let shard = Shard::start(directory, settings).await.unwrap();
-        let client = shard.client("").unwrap();
+        Self::with_workspaces(vec![shard], None).await
+    }
+
+    /// Replicas of a shard on an etcd of some members.
+    pub async fn start_on_etcd(
+        directory: &Path,
+        members: usize,
+        replicas: usize,
+        settings: &ShardSettings,
+    ) -> Self {
+        let etcd = EtcdCluster::start(directory, members, &[]).await.unwrap();
+        let place = EtcdSettings { endpoints: etcd.endpoints(), prefix: "/registry".to_owned() };
+        let settings = ShardSettings { etcd: Some(place), ..settings.clone() };
+        let folder = |number: usize| {
+            let folder = directory.join(format!("replica-{number}"));
+            std::fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let mut shards = vec![Shard::start(&folder(0), &settings).await.unwrap()];
+        for number in 1..replicas {
+            let replica = shards[0].start_replica(&folder(number), &settings).await.unwrap();
+            shards.push(replica);
+        }
+        Self::with_workspaces(shards, Some(etcd)).await
+    }
+
+    async fn with_workspaces(replicas: Vec<Shard>, etcd: Option<EtcdCluster>) -> Self {
+        let clients: Vec<_> = replicas.iter().map(|replica| replica.client("").unwrap()).collect();
         let mut collections = Vec::new();
         for name in ["red", "green", "blue"] {
-            let cluster: Arc<str> = workspace(&client, name).await.into();
-            define_ships(&client, &cluster).await;
+            let cluster: Arc<str> = workspace(&clients[0], name).await.into();
+            define_ships(&clients, &cluster).await;
             let collection = |path: &str, api_version, kind, everywhere| Collection {
                 path: format!("/clusters/{cluster}{path}").into(),
                 api_version,
@@ -69,7 +100,12 @@ impl Site {
                 collection("/apis/sea.example.com/v1/ships", "sea.example.com/v1", "Ship", None),
             ]);
         }
-        Self { shard, client, collections }
+        Self { replicas, etcd, clients, collections }
+    }
+
+    /// New clients of all replicas, with connections of their own.
+    pub fn new_clients(&self) -> Vec<Client> {
+        self.replicas.iter().map(|replica| replica.client("").unwrap()).collect()
     }
 }
 
@@ -112,7 +148,7 @@ async fn workspace(client: &Client, name: &str) -> String {
     tokio::time::timeout(TIMEOUT, ready).await.expect("the workspace is ready")
 }
 
-async fn define_ships(client: &Client, cluster: &str) {
+async fn define_ships(clients: &[Client], cluster: &str) {
     let text = json!({ "type": "string" });
     let properties = json!({ "content": text, "copy": text, "filler": text });
     let definition = json!({
@@ -131,7 +167,9 @@ async fn define_ships(client: &Client, cluster: &str) {
         },
     });
     let path = format!("/clusters/{cluster}{DEFINITIONS}");
-    client.create::<Value>(&path, &definition, &WriteOptions::default()).await.unwrap();
+    clients[0].create::<Value>(&path, &definition, &WriteOptions::default()).await.unwrap();
     let ships = format!("/clusters/{cluster}/apis/sea.example.com/v1/ships");
-    eventually("the new resource", || client.get(&ships)).await;
+    for client in clients {
+        eventually("the new resource", || client.get(&ships)).await;
+    }
 }

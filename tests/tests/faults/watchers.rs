@@ -50,9 +50,10 @@ pub struct Counts {
 }
 
 impl Watcher {
-    /// Starts a watcher of some collections at one path. It connects only while it is free.
+    /// Starts a watcher of some collections at one path, with clients of all replicas. It uses the first one until a request
+    /// fails, then the next one. It connects only while it is free.
     pub fn start(
-        client: Client,
+        clients: Vec<Client>,
         path: &str,
         collections: Vec<Collection>,
         initial: Initial,
@@ -69,7 +70,7 @@ impl Watcher {
             position: sender,
             is_free,
         });
-        let task = tokio::spawn(shared.clone().run(client));
+        let task = tokio::spawn(shared.clone().run(clients));
         Self { shared, position, task }
     }
 
@@ -110,17 +111,21 @@ impl Drop for Watcher {
 }
 
 impl Shared {
-    async fn run(self: Arc<Self>, client: Client) {
+    async fn run(self: Arc<Self>, clients: Vec<Client>) {
         let mut revision = None;
+        let mut replica = 0;
         let mut is_free = self.is_free.clone();
         while is_free.wait_for(|is_free| *is_free).await.is_ok() {
-            match self.follow(&client, &mut revision).await {
+            match self.follow(&clients[replica], &mut revision).await {
                 Ok(()) => {}
                 Err(error) if error.is_gone() => {
                     self.counts.lock().unwrap().expired += 1;
                     revision = None;
                 }
-                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) if error.is_retryable() => {
+                    replica = (replica + 1) % clients.len();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 Err(error) => panic!("{}: {error}", self.name),
             }
         }
@@ -133,11 +138,19 @@ impl Shared {
         let mut streamed = None;
         match (*revision, self.initial) {
             (None, Initial::List) => {
-                let list = list(client, &self.path, &self.collections).await?;
+                // On a replica that is behind, the list must not show less than was received before.
+                let reached = Some(*self.position.borrow()).filter(|revision| *revision > 0);
+                let list =
+                    list(client, &self.path, reached.map(ListRevision::NotOlderThan), &self.collections)
+                        .await?;
                 *revision = Some(self.received(list));
             }
             (None, Initial::Stream) => {
                 query += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+                let reached = *self.position.borrow();
+                if reached > 0 {
+                    query = format!("{query}&resourceVersion={reached}");
+                }
                 streamed = Some(BTreeMap::new());
             }
             (Some(_), _) => {}
@@ -197,13 +210,28 @@ impl Shared {
     }
 }
 
+/// The revision that a list must have.
+#[derive(Debug, Clone, Copy)]
+pub enum ListRevision {
+    Exactly(Revision),
+    NotOlderThan(Revision),
+}
+
 /// A list of the objects at a path, as an entry of a log.
 pub async fn list(
     client: &Client,
     path: &str,
+    at: Option<ListRevision>,
     collections: &[Collection],
 ) -> Result<WatchEntry, ClientError> {
-    let list: Value = client.get_json(path).await?;
+    let path = match at {
+        None => path.to_owned(),
+        Some(ListRevision::Exactly(at)) => format!("{path}?resourceVersion={at}&resourceVersionMatch=Exact"),
+        Some(ListRevision::NotOlderThan(at)) => {
+            format!("{path}?resourceVersion={at}&resourceVersionMatch=NotOlderThan")
+        }
+    };
+    let list: Value = client.get_json(&path).await?;
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let objects = list["items"].as_array().unwrap().iter().filter_map(|object| key(object, collections));
     Ok(WatchEntry::Listed { revision, objects: objects.collect() })

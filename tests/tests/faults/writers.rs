@@ -17,7 +17,10 @@ const OBJECTS: usize = 6;
 
 /// One client with random operations.
 pub struct Writer {
-    pub client: Client,
+    /// Clients of all replicas.
+    pub clients: Vec<Client>,
+    /// The replica that it uses until one of its requests fails.
+    pub replica: usize,
     pub collections: Arc<Vec<Collection>>,
     pub recorder: Recorder,
     pub random: fastrand::Rng,
@@ -32,6 +35,19 @@ impl Writer {
     pub async fn until_failure(&mut self) {
         while self.one().await != Outcome::Unknown {
             self.acknowledged.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Works until told to stop, with another replica after each failure.
+    pub async fn until_stopped(&mut self, is_stopped: watch::Receiver<bool>) {
+        while !*is_stopped.borrow() {
+            match self.one().await {
+                Outcome::Unknown => {
+                    self.replica = (self.replica + 1) % self.clients.len();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                _ => self.acknowledged.send_modify(|count| *count += 1),
+            }
         }
     }
 
@@ -60,11 +76,13 @@ impl Writer {
             (9..13, _) => Action::Patch(content),
             (13, _) => Action::Delete { expected: None },
             (14, Some(expected)) => Action::Delete { expected: Some(expected) },
+            // What this writer has seen, it also sees on another replica.
+            (15..17, Some(known)) => Action::ReadSince(known),
             _ => Action::Read,
         };
         let start = self.recorder.now();
         let outcome = outcome(self.send(&collection, &name, action).await, action);
-        self.recorder.record(&key, action, start, outcome);
+        self.recorder.record(&key, self.replica, action, start, outcome);
         match outcome {
             Outcome::Written(revision) => drop(self.known.insert(key, revision)),
             Outcome::Found(version) => drop(self.known.insert(key, version.revision)),
@@ -81,7 +99,7 @@ impl Writer {
         action: Action,
     ) -> Result<Option<Value>, ClientError> {
         let path = format!("{}/{name}", collection.path);
-        let (client, options) = (&self.client, WriteOptions::default());
+        let (client, options) = (&self.clients[self.replica], WriteOptions::default());
         match action {
             Action::Create(content) => {
                 client.create(&collection.path, &object(collection, name, content), &options).await
@@ -105,6 +123,9 @@ impl Writer {
                 return client.delete(&path, &options).await.map(|()| None);
             }
             Action::Read => client.get_json(&path).await,
+            Action::ReadSince(revision) => {
+                client.get_json(&format!("{path}?resourceVersion={revision}")).await
+            }
         }
         .map(Some)
     }
@@ -114,8 +135,10 @@ impl Writer {
 fn outcome(response: Result<Option<Value>, ClientError>, action: Action) -> Outcome {
     match response {
         Ok(None) => Outcome::Deleted,
-        Ok(Some(object)) if action == Action::Read => Outcome::Found(read(&object).1),
-        Ok(Some(object)) => Outcome::Written(read(&object).1.revision),
+        Ok(Some(object)) => match action {
+            Action::Read | Action::ReadSince(_) => Outcome::Found(read(&object).1),
+            _ => Outcome::Written(read(&object).1.revision),
+        },
         Err(error) if error.is_not_found() => Outcome::NotFound,
         Err(error) if error.is_already_exists() => Outcome::AlreadyExists,
         Err(error) if error.is_conflict() => Outcome::Conflict,
