@@ -15,7 +15,7 @@ use crate::keys::KeyLayout;
 use crate::link::{FOREIGN, Link, connected};
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
-use crate::transaction::{KeyState, Outcome, can_change, outcome, request_bytes, transaction};
+use crate::transaction::{KeyState, Outcome, can_change, has_put, outcome, request_bytes, transaction};
 use crate::view::ViewFailure;
 
 /// The pause before a commit that was not executed is sent again; each further one is twice as long.
@@ -198,7 +198,7 @@ impl Committer {
                 let current = self.replica.get(&key).map_err(|_| unknown())?;
                 Err(CommitError::Conflict { index, current })
             }
-            Ok(None) | Err(_) => Err(unknown()),
+            Ok(Some(Found::Ambiguous) | None) | Err(_) => Err(unknown()),
         }
     }
 }
@@ -216,18 +216,26 @@ enum Found {
     Commit(Revision),
     /// It has not happened, and cannot any more: another commit came first.
     Conflict(usize),
+    /// It or an equal one of another writer has happened.
+    Ambiguous,
 }
 
 async fn search(mut follower: Follower, mutations: &[Mutation]) -> Option<Found> {
     loop {
         let batch = follower.next().await.ok()?;
-        if is_commit(&batch, mutations) {
-            return Some(Found::Commit(batch.revision));
-        }
-        if let Some(index) = mutations.iter().position(|mutation| prevents(&batch, mutation)) {
-            return Some(Found::Conflict(index));
+        if let Some(found) = found(&batch, mutations) {
+            return Some(found);
         }
     }
+}
+
+/// What a batch shows of a commit; `None` if it does not decide it.
+fn found(batch: &Batch, mutations: &[Mutation]) -> Option<Found> {
+    if is_commit(batch, mutations) {
+        // A deletion has nothing of its writer. Only one of two may be told that it was the one that deleted the object.
+        return Some(if has_put(mutations) { Found::Commit(batch.revision) } else { Found::Ambiguous });
+    }
+    mutations.iter().position(|mutation| prevents(batch, mutation)).map(Found::Conflict)
 }
 
 /// Whether a batch is exactly what the mutations do. A deletion of a key that did not exist makes no event.
@@ -293,6 +301,23 @@ mod tests {
         for (batch, expected) in cases {
             assert_eq!(is_commit(&batch, &mutations), expected, "{batch:?}");
         }
+    }
+
+    #[test]
+    fn a_deletion_is_not_claimed_because_another_writer_may_have_done_it() {
+        let gone = batch(&[("a", None)]);
+        let cases = [
+            (vec![Mutation::delete("a", Expect::At(Revision(3)))], Some(Found::Ambiguous)),
+            (vec![Mutation::delete("a", Expect::Present)], Some(Found::Ambiguous)),
+            (vec![Mutation::update("a", Revision(3), "1")], Some(Found::Conflict(0))),
+            (vec![Mutation::delete("b", Expect::Present)], None),
+        ];
+        for (mutations, expected) in cases {
+            assert_eq!(found(&gone, &mutations), expected, "{mutations:?}");
+        }
+        let replaced = batch(&[("a", None), ("b", Some("1"))]);
+        let move_to_b = [Mutation::delete("a", Expect::Present), Mutation::create("b", "1")];
+        assert_eq!(found(&replaced, &move_to_b), Some(Found::Commit(Revision(9))));
     }
 
     #[test]

@@ -89,7 +89,8 @@ fn comparison(key: &[u8], expect: Expect) -> Option<Compare> {
     Some(Compare::mod_revision(key, operator, revision))
 }
 
-fn has_put(mutations: &[Mutation]) -> bool {
+/// Whether a commit writes a value.
+pub(crate) fn has_put(mutations: &[Mutation]) -> bool {
     mutations.iter().any(|mutation| matches!(mutation.change, Change::Put(_)))
 }
 
