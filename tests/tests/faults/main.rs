@@ -9,6 +9,7 @@
 //! that of pairs of consumers and exports.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod etcd;
 mod full_disk;
 mod kill;
 mod recorder;
