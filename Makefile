@@ -6,7 +6,7 @@ ARGS ?=
 # Port of the installation that `make bench` measures.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-apiserver bench-sharing bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
+.PHONY: up build test bench bench-apiserver bench-sharing bench-store bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer; Ctrl-C stops them.
 up: build
@@ -36,6 +36,14 @@ bench-apiserver: build
 bench-sharing: build
 	cargo build --profile dist -p fairlead-shard -p fairlead-gateway -p fairlead-cache --bins
 	@ulimit -n $$(ulimit -Hn) && FAIRLEAD_BIN_DIR="$(abspath target/dist)" $(BIN)/bench-sharing --dir target/bench-sharing $(ARGS)
+
+## Measure the stores on redb and etcd beside their goals; needs an idle machine and etcd.
+## ARGS='--only writes,start' selects measurements, ARGS=--full takes the amounts of the goals, ARGS=--smoke tiny ones.
+bench-store:
+	@deploy/tools.sh
+	@deploy/tools.sh etcd
+	cargo build --release -p fairlead-bench --bin bench-store
+	@ulimit -n $$(ulimit -Hn) && $(BIN)/bench-store --dir target/bench-store $(ARGS)
 
 ## Measure the gateway beside other proxies (CONTRIBUTING.md); needs an idle machine. ARGS=--quick for a first impression.
 bench-gateway:
@@ -89,11 +97,17 @@ slow: build
 ## Inject faults: outages of FAULT_SECONDS (60; `make test`: 2) beside the gateway, of which FAULT_FILTER selects some, and
 ## FAULT_ROUNDS (200; `make test`: 5) kills of a shard under 32 writers, whose choices FAULT_SEED repeats,
 ## FAULT_ETCD_ROUNDS (40; 3) of a shard on etcd with FAULT_ETCD_MEMBERS (3; 1) members, FAULT_REPLICA_SECONDS (600; 10) of kills
-## of its replicas and members beside FAULT_REPLICA_WATCHES (200; 28) watches, and
-## FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
+## of its replicas and members beside FAULT_REPLICA_WATCHES (200; 28) watches, FAULT_LEADER_ROUNDS (50; 2) kills of the leader
+## of three replicas, ROLLING_ROUNDS (3; 1) rolling upgrades of three replicas under ROLLING_RATE (500; 100) requests per second,
+## and FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
 faults: build
 	@deploy/tools.sh etcd
-	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} FAULT_ETCD_ROUNDS=$${FAULT_ETCD_ROUNDS:-40} FAULT_ETCD_MEMBERS=$${FAULT_ETCD_MEMBERS:-3} FAULT_REPLICA_SECONDS=$${FAULT_REPLICA_SECONDS:-600} FAULT_REPLICA_WATCHES=$${FAULT_REPLICA_WATCHES:-200} FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} \
+		FAULT_ETCD_ROUNDS=$${FAULT_ETCD_ROUNDS:-40} FAULT_ETCD_MEMBERS=$${FAULT_ETCD_MEMBERS:-3} \
+		FAULT_REPLICA_SECONDS=$${FAULT_REPLICA_SECONDS:-600} FAULT_REPLICA_WATCHES=$${FAULT_REPLICA_WATCHES:-200} \
+		FAULT_LEADER_ROUNDS=$${FAULT_LEADER_ROUNDS:-50} ROLLING_RATE=$${ROLLING_RATE:-500} ROLLING_ROUNDS=$${ROLLING_ROUNDS:-3} \
+		FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} \
+		cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,

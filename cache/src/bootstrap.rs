@@ -10,11 +10,34 @@ use serde_json::{Value, json};
 
 use crate::definitions::{OWN_CLUSTER, OWN_SHARD, definitions, definitions_name};
 
-/// Creates missing definitions and updates changed ones, in one commit. Writes nothing if all are up to date.
+/// How often the definitions are compared again. A process that starts at the same time on the same store, such as another
+/// replica of root's shard, can only be faster as often as it has commits.
+const ATTEMPTS: u32 = 32;
+
+/// Creates missing definitions and updates changed ones. Writes nothing if all are up to date.
 ///
 /// # Errors
 /// 500 if the store fails.
 pub(crate) async fn write_definitions(objects: &ObjectStore) -> Result<(), Status> {
+    let store = objects.store();
+    for _ in 0..ATTEMPTS {
+        let mut has_conflict = false;
+        for part in store.limits().parts(changes(objects)?) {
+            match store.commit(part).await {
+                Ok(_) => {}
+                Err(CommitError::Conflict { .. }) => has_conflict = true,
+                Err(error) => return Err(Status::internal(error)),
+            }
+        }
+        if !has_conflict {
+            return Ok(());
+        }
+    }
+    Err(Status::internal("the definitions are written by another process again and again"))
+}
+
+/// The writes that the definitions need.
+fn changes(objects: &ObjectStore) -> Result<Vec<Mutation>, Status> {
     let scope = Scope::new(&format!("{OWN_SHARD}/{OWN_CLUSTER}"));
     let mut mutations = Vec::new();
     for definition in definitions() {
@@ -38,11 +61,7 @@ pub(crate) async fn write_definitions(objects: &ObjectStore) -> Result<(), Statu
             change: fairlead_store::Change::Put(encoded.stored().clone()),
         });
     }
-    let store = objects.store();
-    for part in store.limits().parts(mutations) {
-        store.commit(part).await.map_err(|error: CommitError| Status::internal(error))?;
-    }
-    Ok(())
+    Ok(mutations)
 }
 
 fn new_definition(mut definition: Value) -> Value {

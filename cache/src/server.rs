@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::serve::Mount;
-use fairlead_apiserver::{Admission, ApiServer, RequestMetrics, serve};
+use fairlead_apiserver::{Admission, ApiServer, RequestMetrics, register_store_metrics, serve};
 use fairlead_names::KeyCodec;
 use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
 use fairlead_store::{FollowError, Store};
@@ -46,6 +46,7 @@ impl CacheServer {
         health.check("store", &[Probe::Ready, Probe::Health], move || {
             probed.stats().failure.map_or(Ok(()), Err)
         });
+        register_store_metrics(metrics, Arc::clone(&store)).map_err(Status::internal)?;
         let request_metrics = RequestMetrics::new(metrics).map_err(Status::internal)?;
         let (server, hub) = api_server(store, access, metrics, request_metrics, address).await?;
         Ok(Self { server, hub, health })
@@ -58,7 +59,7 @@ impl CacheServer {
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
         let Self { server, hub, health } = self;
         tokio::select! {
-            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new()) => Ok(()),
+            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new(), None) => Ok(()),
             outcome = hub.run() => outcome,
         }
     }

@@ -10,6 +10,7 @@ pub struct Inventory {
     pub(crate) shards: BTreeSet<ShardName>,
     pub(crate) hosts: BTreeSet<Host>,
     pub(crate) has_issuer: bool,
+    pub(crate) has_etcd: bool,
 }
 
 impl Inventory {
@@ -40,6 +41,12 @@ impl Inventory {
     #[must_use]
     pub fn with_issuer(self) -> Self {
         Self { has_issuer: true, ..self }
+    }
+
+    /// Adds a development etcd.
+    #[must_use]
+    pub fn with_etcd(self) -> Self {
+        Self { has_etcd: true, ..self }
     }
 
     /// The shards, in the order of their names.

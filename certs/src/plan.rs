@@ -65,6 +65,7 @@ impl Plan {
 
         let servers = [Server::Gateway, Server::Cache].into_iter().chain(shards().map(Server::Shard));
         let servers = servers.chain(inventory.has_issuer.then_some(Server::Issuer));
+        let servers = servers.chain(inventory.has_etcd.then_some(Server::Etcd));
         let clients = [
             Client::Admin,
             Client::ShardAdmin,

@@ -58,6 +58,8 @@ pub enum Server {
     Cache,
     /// The development issuer.
     Issuer,
+    /// The development etcd.
+    Etcd,
 }
 
 impl Server {
@@ -69,6 +71,7 @@ impl Server {
             Self::Shard(name) => format!("shard-{name}"),
             Self::Cache => "cache".to_owned(),
             Self::Issuer => "issuer".to_owned(),
+            Self::Etcd => "etcd".to_owned(),
         }
     }
 

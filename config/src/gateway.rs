@@ -1,6 +1,7 @@
 //! The settings of the gateway.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::access_log::AccessLogConfig;
 use crate::acme::AcmeConfig;
@@ -11,11 +12,13 @@ use crate::load::{ProcessConfig, ProcessKind};
 use crate::placement::PlacementConfig;
 use crate::quota::{CircuitBreakerConfig, ConcurrencyConfig};
 use crate::selector::ShardSelector;
-use crate::setting::settings;
+use crate::setting::{plain_settings, settings};
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, SlowClientsConfig};
 use crate::tracing::TracingConfig;
 use crate::units::{ByteSize, Timespan};
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
+
+plain_settings!(BTreeMap<String, Vec<String>>);
 
 /// Maximum number of listeners.
 const MAX_LISTENERS: usize = 32;
@@ -143,6 +146,9 @@ settings! {
         circuit_breaker ("circuitBreaker"): CircuitBreakerConfig = CircuitBreakerConfig::default();
         /// Health of the addresses of a shard (outlier detection).
         health ("health"): HealthConfig = HealthConfig::default();
+        /// Addresses of hosts in shards' URLs, for a shard with replicas that have no common name: by host, or by host:port, a list of
+        /// host:port. Certificates must name the host of the URL. Other hosts are resolved by the system.
+        hosts ("hosts"): BTreeMap<String, Vec<String>> = BTreeMap::new();
         /// Settings of single shards.
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
@@ -238,6 +244,7 @@ impl ProcessConfig for GatewayConfig {
             checker.within("concurrency", |checker| self.upstream.concurrency.check(checker));
             checker.within("circuitBreaker", |checker| self.upstream.circuit_breaker.check(checker));
             checker.within("health", |checker| self.upstream.health.check(checker));
+            checker.within("hosts", |checker| check_hosts(&self.upstream.hosts, checker));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
                 checker.within(&format!("shards[{index}]"), |checker| {
@@ -289,6 +296,25 @@ impl ShardUpstreamConfig {
         if has_mapping_file && has_own_tls && !is_complete {
             let message = "the mapping file has the credential for all other shards, and does not complete a partial one";
             checker.fault("certificate", message, "set certificate, privateKey and serverCA");
+        }
+    }
+}
+
+fn check_hosts(hosts: &BTreeMap<String, Vec<String>>, checker: &mut Checker) {
+    for (host, addresses) in hosts {
+        if host.is_empty() || host.parse::<IpAddr>().is_ok() || host.parse::<SocketAddr>().is_ok() {
+            let message = format!("{host:?} is not a name, and addresses in URLs are used as they are");
+            checker.fault(host, &message, "use a host name in the shard's URL");
+        }
+        if addresses.is_empty() {
+            checker.fault(host, "the host has no address", "list host:port of each replica");
+        }
+        for (index, address) in addresses.iter().enumerate() {
+            let has_port = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+            if !address.rsplit_once(':').is_some_and(has_port) {
+                let message = format!("{address:?} is not host:port");
+                checker.fault(&format!("{host}[{index}]"), &message, "add the port");
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ settings! {
     pub struct ShardConfig {
         /// Name; "root" makes it the root shard. Never change it. Flag: --shard-name.
         name ("name"): ShardName = ShardName::root();
+        /// Name of this replica among those of the shard on one etcd, by which the leader is known; null means its host and
+        /// process. Flag: --replica-name.
+        replica_name ("replicaName"): Option<String> = None;
         /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// TLS versions, cipher suites and further certificates.
@@ -211,6 +214,14 @@ impl ProcessConfig for ShardConfig {
                 let message = format!("shard {name} is not the root shard and has no cache server");
                 checker.fault("cacheKubeconfig", &message, "set cacheKubeconfig, or name the shard \"root\"");
             }
+        }
+        if self
+            .replica_name
+            .as_ref()
+            .is_some_and(|name| name.is_empty() || name.chars().any(char::is_control))
+        {
+            let message = "a replica's name has characters, and no control characters";
+            checker.fault("replicaName", message, "name it as its host, or remove the setting");
         }
         if self.serving.address.port() == 0 && self.shard_base_url.is_none() {
             let message = "with port 0 the URL of this shard is unknown";

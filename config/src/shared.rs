@@ -120,6 +120,9 @@ settings! {
         max_operations ("maxOperations"): usize = 128;
         /// etcd's own limit of a request, --max-request-bytes.
         max_request_size ("maxRequestSize"): ByteSize = ByteSize::kib(1536);
+        /// How long a server stays ready after it has lost etcd, while it serves reads from its copy. 0s: without limit. Set it
+        /// where other replicas serve and a load balancer selects them by /readyz.
+        ready_without_etcd ("readyWithoutEtcd"): Timespan = Timespan::from_secs(0);
     }
 
     /// Limits of connections and requests of a listener.

@@ -16,7 +16,8 @@ use crate::plugin::{KcpCommand, KcpVerb, Plugin};
 use crate::restore::{RestoreCommand, RestoreCommandError};
 use crate::sharing::{BindCommand, ClaimsCommand, SharingError};
 use crate::status::{StatusCommand, StatusError};
-use crate::up::{DownCommand, UpCommand, UpError};
+use crate::store::{StoreCommand, StoreCommandError};
+use crate::up::{DownCommand, EtcdProcess, UpCommand, UpError};
 use crate::ws::{WsCommand, WsError};
 
 /// Runs the command in the arguments. Linked or copied as `kubectl-kcp`, `kubectl-ws` or `kubectl-create-workspace`, the
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
     };
     let outcome = match command.verb {
         Verb::Up(up) => up.run().map_err(Failure::from),
+        Verb::Etcd(etcd) => Err(etcd.become_etcd().into()),
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
         Verb::Ws(ws) | Verb::Kcp(KcpCommand { verb: KcpVerb::Workspace(ws) }) => {
@@ -56,6 +58,7 @@ pub fn main() -> ExitCode {
         Verb::Logout(logout) => logout.run().map_err(Failure::from),
         Verb::Backup(backup) => backup.run().map_err(Failure::from),
         Verb::Restore(restore) => restore.run().map_err(Failure::from),
+        Verb::Store(store) => store.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
         Verb::Config { command } => return command.run(),
     };
@@ -90,6 +93,9 @@ struct Command {
 enum Verb {
     /// Start a gateway, shards, a cache server and a development issuer on this machine
     Up(UpCommand),
+    /// Become the etcd of `up --store etcd`
+    #[command(hide = true)]
+    Etcd(EtcdProcess),
     /// Stop the processes that `up` has started
     Down(DownCommand),
     /// Show processes, listeners, shards and workspaces
@@ -116,6 +122,8 @@ enum Verb {
     Backup(BackupCommand),
     /// Make the store of a shard from a backup, put a workspace back, or verify a backup
     Restore(RestoreCommand),
+    /// Carry the store of a shard from a file into an etcd, or back
+    Store(StoreCommand),
     /// Manage certificates
     #[command(subcommand)]
     Certs(CertsVerb),
@@ -146,6 +154,7 @@ enum Failure {
     Gateway(#[from] GatewayError),
     Backup(#[from] BackupCommandError),
     Restore(#[from] RestoreCommandError),
+    Store(#[from] StoreCommandError),
     Login(#[from] LoginError),
 }
 
@@ -169,6 +178,7 @@ impl Failure {
             Self::Gateway(error) => error.hint(),
             Self::Backup(error) => error.hint(),
             Self::Restore(error) => error.hint(),
+            Self::Store(error) => error.hint(),
             Self::Login(error) => error.hint(),
             Self::Certs(_) => None,
         };

@@ -8,7 +8,7 @@
 //! pki/                      see `fairlead-certs`
 //! kubeconfigs/              for servers
 //! config/<process>.yaml     one per process
-//! data/<process>/           the store; the key of the issuer
+//! data/<process>/           the store, or its copy of what etcd has; the key of the issuer; data of etcd
 //! logs/<process>.log        and up.log of `up` itself
 //! up.lock                   locked while `up` runs; has its process id
 //! state.json                what `up` has started, see `SavedState`
@@ -99,7 +99,7 @@ impl SavedState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SavedProcess {
-    /// `gateway`, `cache`, `issuer`, or the name of the shard.
+    /// `gateway`, `cache`, `issuer`, `etcd`, or the name of the shard.
     pub name: String,
     /// Base URL.
     pub url: String,

@@ -19,6 +19,7 @@ mod plugin;
 mod restore;
 mod sharing;
 mod status;
+mod store;
 #[cfg(test)]
 mod test_server;
 mod up;

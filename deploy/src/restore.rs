@@ -2,20 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use fairlead_store::{
-    BackupContent, BackupError, BackupReader, ExistingStore, OpenError, RedbStore, RestoreError,
+    BackupContent, BackupError, BackupReader, ExistingStore, OpenError, RedbOptions, RedbStore, RestoreError,
     RestoreSummary,
 };
 
 use crate::backup::BackupSummary;
 use crate::installation::{InstallationError, create_private_folder};
 use crate::output::print;
-
-/// The file of a store in its directory.
-const STORE: &str = "store.redb";
+use crate::store::{EtcdAccess, EtcdLocation, STORE, StoreCommandError, TemporaryFolder, fill};
 
 /// Make the store of a shard from a backup, put a workspace back, or verify a backup
 #[derive(Clone, Debug, Args)]
@@ -27,6 +26,9 @@ Examples:
   # A workspace that was deleted, into the store of its shard, which does not run
   fairlead restore team.backup --data-dir .fairlead/data/root
 
+  # A shard, into an empty prefix of an etcd
+  fairlead restore root.backup --etcd http://127.0.0.1:2379/shards/root
+
   # From a pipe
   ssh backups 'cat root.backup' | fairlead restore - --verify")]
 pub(crate) struct RestoreCommand {
@@ -34,13 +36,21 @@ pub(crate) struct RestoreCommand {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Directory of the store, which is its file store.redb
-    #[arg(long, value_name = "DIR", required_unless_present = "verify", conflicts_with = "verify")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["verify", "etcd"])]
     data_dir: Option<PathBuf>,
     /// Replace the store that is in the directory
     #[arg(long, requires = "data_dir")]
     replace: bool,
+    /// URLs of an etcd, separated by commas, with an empty prefix as the path of the last one
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "verify"])]
+    etcd: Option<EtcdLocation>,
+    /// Name of the shard that will use the prefix; by default that of the backup
+    #[arg(long, value_name = "NAME", requires = "etcd")]
+    shard: Option<String>,
+    #[command(flatten)]
+    access: EtcdAccess,
     /// Only verify the backup, by making a store of it in the folder for temporary files
-    #[arg(long)]
+    #[arg(long, conflicts_with = "data_dir")]
     verify: bool,
 }
 
@@ -57,8 +67,14 @@ pub(crate) enum RestoreCommandError {
     WorkspaceFromPipe,
     #[error("a workspace replaces no store")]
     WorkspaceReplaces,
+    #[error("a workspace is not restored into etcd")]
+    WorkspaceIntoEtcd,
+    #[error(transparent)]
+    Etcd(#[from] StoreCommandError),
     #[error(transparent)]
     Directory(#[from] InstallationError),
+    #[error("the async runtime cannot be started: {0}")]
+    Runtime(io::Error),
 }
 
 impl RestoreCommandError {
@@ -88,8 +104,12 @@ impl RestoreCommandError {
             },
             Self::WorkspaceFromPipe => "write it into a file first",
             Self::WorkspaceReplaces => "leave out --replace",
+            Self::WorkspaceIntoEtcd => {
+                "copy the store into a file with `fairlead store copy`, restore the workspace there, and copy it back"
+            }
+            Self::Etcd(error) => return error.hint(),
             Self::Directory(error) => return error.hint(),
-            Self::Open { .. } => return None,
+            Self::Open { .. } | Self::Runtime(_) => return None,
         };
         Some(hint.to_owned())
     }
@@ -117,6 +137,9 @@ impl RestoreCommand {
     /// `file` is the same backup again, if it can be read twice.
     fn from(&self, input: impl Read, file: Option<File>) -> Result<String, RestoreCommandError> {
         let backup = BackupReader::open(input).map_err(|error| self.failure(error.into()))?;
+        if let Some(etcd) = &self.etcd {
+            return self.restore_into_etcd(backup, etcd);
+        }
         let Some(folder) = &self.data_dir else {
             let verified = RedbStore::verify_backup(std::env::temp_dir(), backup);
             let verified = verified.map_err(|error| self.failure(error))?;
@@ -135,7 +158,30 @@ impl RestoreCommand {
             (BackupContent::Part { .. }, Some(mut file)) => RedbStore::restore_part(&path, &mut file),
             (BackupContent::Part { .. }, None) => return Err(RestoreCommandError::WorkspaceFromPipe),
         };
-        Ok(report(&restored.map_err(|error| self.failure(error))?, &path))
+        Ok(report(&restored.map_err(|error| self.failure(error))?, &path.display()))
+    }
+
+    /// A store file is made first: it shows that the backup is complete before etcd is changed, and it has the records in the order
+    /// of their revisions.
+    fn restore_into_etcd(
+        &self,
+        backup: BackupReader<impl Read>,
+        etcd: &EtcdLocation,
+    ) -> Result<String, RestoreCommandError> {
+        if backup.header().content != BackupContent::Whole {
+            return Err(RestoreCommandError::WorkspaceIntoEtcd);
+        }
+        let (folder, view) = (TemporaryFolder::new()?, TemporaryFolder::new()?);
+        let path = folder.path().join(STORE);
+        let restored = RedbStore::restore(&path, backup, ExistingStore::Refuse);
+        let restored = restored.map_err(|error| self.failure(error))?;
+        let store = RedbStore::open(&path, RedbOptions::default()).map_err(StoreCommandError::from)?;
+        let shard = self.shard.as_ref().unwrap_or(&restored.header.source);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.map_err(RestoreCommandError::Runtime)?;
+        let filled = runtime.block_on(fill(etcd, &self.access, shard, Arc::new(store), view.path()));
+        let (_, revision) = filled.map_err(StoreCommandError::from)?;
+        Ok(report(&RestoreSummary { revision, ..restored }, etcd))
     }
 
     fn failure(&self, error: RestoreError) -> RestoreCommandError {
@@ -155,25 +201,22 @@ fn summary(restored: &RestoreSummary) -> BackupSummary {
     BackupSummary { header: restored.header.clone(), records: restored.records + restored.kept }
 }
 
-fn report(restored: &RestoreSummary, path: &Path) -> String {
+fn report(restored: &RestoreSummary, place: &dyn std::fmt::Display) -> String {
     let kept = match restored.kept {
         0 => String::new(),
         kept => format!("; {kept} were there already"),
     };
-    format!(
-        "{} are in {}, which is at revision {}{kept}\n",
-        summary(restored),
-        path.display(),
-        restored.revision
-    )
+    format!("{} are in {place}, which is at revision {}{kept}\n", summary(restored), restored.revision)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::path::Path;
+
     use clap::Parser;
-    use fairlead_store::{BackupHeader, BackupWriter, Ownership, RecordRef, RedbOptions, Revision};
+    use fairlead_store::{BackupHeader, BackupWriter, Ownership, RecordRef, Revision};
 
     use super::*;
 
@@ -275,6 +318,13 @@ mod tests {
                 &["./part", "--data-dir", "./stopped"][..],
                 "./part: it does not come from the store ./stopped/store.redb",
                 Some("a workspace goes only into the store that it was taken from"),
+            ),
+            (
+                &["./part", "--etcd", "http://127.0.0.1:1/registry"][..],
+                "a workspace is not restored into etcd",
+                Some(
+                    "copy the store into a file with `fairlead store copy`, restore the workspace there, and copy it back",
+                ),
             ),
             (
                 &["./part", "--data-dir", "./stopped", "--replace"][..],

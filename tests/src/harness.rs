@@ -17,7 +17,7 @@ pub use descendants::with_descendants;
 pub use error::HarnessError;
 pub use etcd::EtcdCluster;
 pub use forms::{Form, encoded, split_address};
-pub use installation::Installation;
+pub use installation::{Installation, replica};
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};

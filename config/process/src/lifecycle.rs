@@ -141,6 +141,11 @@ impl Shutdown {
         self.inner.over.cancel();
     }
 
+    /// Begins to drain now and returns at once. For a part of the process whose end is awaited by [`Tasks::end`].
+    pub fn drain_now(&self) {
+        self.inner.draining.cancel();
+    }
+
     fn deadline(&self) -> Option<(Instant, Duration)> {
         let own = *self.inner.deadline.lock();
         own.or_else(|| self.inner.parent.as_ref()?.deadline())
@@ -225,6 +230,22 @@ impl Tasks {
             running: Arc::default(),
             next: Arc::default(),
             grace: GRACE,
+        }
+    }
+
+    /// An empty set for a part of the process, which can end earlier. A task that fails begins the shutdown of the process, and
+    /// is reported by its supervisor. The caller awaits [`Tasks::end`].
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self { tracker: TaskTracker::new(), abort: self.abort.child_token(), ..self.clone() }
+    }
+
+    /// Waits until all tasks of a part have ended, whose shutdown has begun before; aborts those that still run after `limit`.
+    pub async fn end(&self, limit: Duration) {
+        self.tracker.close();
+        if tokio::time::timeout(limit, self.tracker.wait()).await.is_err() {
+            self.abort.cancel();
+            self.tracker.wait().await;
         }
     }
 
@@ -368,6 +389,34 @@ mod tests {
         tasks.spawn("waits", async move { seen.draining().await });
         shutdown.begin();
         assert_eq!(tasks.supervise().await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_part_of_the_tasks_ends_before_the_process() {
+        let shutdown = shutdown("0s", "1h");
+        let tasks = Tasks::new(shutdown.clone());
+        let (ended, mut endings) = mpsc::unbounded_channel();
+        let part_of_shutdown = shutdown.part();
+        let part = tasks.part();
+        let drains = part_of_shutdown.clone();
+        part.spawn("drains", async move {
+            drains.draining().await;
+            let _ = ended.send("drained");
+        });
+        part.spawn("stuck", std::future::pending());
+        part_of_shutdown.drain_now();
+        part.end(Duration::from_millis(10)).await;
+        assert_eq!(endings.recv().await, Some("drained"));
+        assert!(!shutdown.is_announced() && !shutdown.is_draining());
+        let next = tasks.part();
+        next.spawn("of the next part", async {});
+        next.end(Duration::from_secs(3600)).await;
+        next.spawn_fallible("store", async { Err(std::io::Error::other("disk full")) });
+        assert_eq!(
+            tasks.supervise().await.unwrap_err().task,
+            "store",
+            "the process ends with a failure of a part"
+        );
     }
 
     #[tokio::test]

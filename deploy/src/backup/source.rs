@@ -65,7 +65,7 @@ fn selected(
     command: &BackupCommand,
     state: &SavedState,
 ) -> Result<Vec<(String, String)>, BackupCommandError> {
-    let is_shard = |name: &str| !matches!(name, "gateway" | "cache" | "issuer");
+    let is_shard = |name: &str| !matches!(name, "gateway" | "cache" | "issuer" | "etcd");
     let shards = state.processes.iter().filter(|process| is_shard(&process.name));
     let mut shards: Vec<_> = shards.map(|process| (process.name.clone(), process.url.clone())).collect();
     let names = || shards.iter().map(|(name, _)| name.clone()).collect();

@@ -1,5 +1,6 @@
 //! `fairlead status`: processes, listeners, shards and workspaces of an installation on this machine.
 
+mod store;
 mod table;
 mod usage;
 
@@ -16,10 +17,11 @@ use tokio::time::timeout;
 
 use crate::installation::{Installation, InstallationError, SavedProcess, SavedState, default_directory};
 use crate::output::{Format, print};
-use crate::up::{ProbeError, client};
+use crate::up::{ProbeError, client, readiness_path};
+use store::StoreStatus;
 use usage::Usage;
 
-/// Timeout of `/readyz`.
+/// Timeout of `/readyz` and of `/metrics`.
 const READYZ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Status endpoint of the gateway.
 const GATEWAY_STATUS: &str = "/services/fairlead/v1/status";
@@ -88,6 +90,8 @@ struct ProcessStatus {
     since: Option<String>,
     restarts: u32,
     last_exit: Option<String>,
+    /// Status of its store; `None` if the process has none, or does not tell.
+    store: Option<StoreStatus>,
     #[serde(flatten)]
     usage: Option<Usage>,
 }
@@ -124,11 +128,23 @@ struct ShardStatus {
     age_seconds: Option<f64>,
     /// Logical clusters of workspaces on the shard.
     workspaces: u64,
+    /// Number of its addresses; each is a replica.
+    addresses: u64,
+    /// The addresses that fail.
+    ejected: Vec<EjectedAddress>,
     unschedulable: bool,
     draining: bool,
     /// Maximum number of workspaces.
     capacity: Option<u64>,
     last_error: Option<String>,
+}
+
+/// An address of a shard that fails.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EjectedAddress {
+    address: String,
+    reason: String,
 }
 
 impl StatusCommand {
@@ -139,17 +155,18 @@ impl StatusCommand {
         let state = installation.read_state().filter(|_| running);
         let mut state = state.ok_or_else(|| StatusError::NotRunning(installation.directory().to_owned()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let gateway = runtime.map_err(StatusError::Runtime)?.block_on(async {
+        let (gateway, stores) = runtime.map_err(StatusError::Runtime)?.block_on(async {
+            let stores = join_all(state.processes.iter().map(|process| store_status(&installation, process)));
             let ready = join_all(state.processes.iter().map(|process| is_ready(&installation, process)));
-            let (gateway, ready) = tokio::join!(gateway_status(&installation, &state), ready);
+            let (gateway, ready, stores) = tokio::join!(gateway_status(&installation, &state), ready, stores);
             for (process, ready) in state.processes.iter_mut().zip(ready) {
                 if !ready && process.condition == "ready" {
                     process.condition = "silent".to_owned();
                 }
             }
-            gateway
+            (gateway, stores)
         });
-        let status = Status::of(&installation, state, gateway);
+        let status = Status::of(&installation, state, stores, gateway);
         match self.output {
             Format::Text => print(table::table(&status, jiff::Timestamp::now())),
             Format::Json => print(format_args!("{}\n", serde_json::to_string_pretty(&status)?)),
@@ -174,24 +191,37 @@ async fn gateway_status(
     Ok(gateway.get_json(GATEWAY_STATUS).await?)
 }
 
+/// Whether a process has a store: shards and the cache server.
+fn has_store(process: &SavedProcess) -> bool {
+    !matches!(process.name.as_str(), "gateway" | "issuer")
+}
+
 /// Whether a server is ready now.
 async fn is_ready(installation: &Installation, process: &SavedProcess) -> bool {
-    let identity = if matches!(process.name.as_str(), "gateway" | "issuer") {
-        Identity::Admin
-    } else {
-        Identity::ShardAdmin
-    };
+    let identity = if has_store(process) { Identity::ShardAdmin } else { Identity::Admin };
     let Ok(server) = client(&process.url, &identity, &installation.certificates()) else { return false };
-    matches!(timeout(READYZ_TIMEOUT, server.get("/readyz")).await, Ok(Ok(_)))
+    matches!(timeout(READYZ_TIMEOUT, server.get(readiness_path(&process.name))).await, Ok(Ok(_)))
+}
+
+/// The status of the store of a process, from its metrics.
+async fn store_status(installation: &Installation, process: &SavedProcess) -> Option<StoreStatus> {
+    if !has_store(process) {
+        return None;
+    }
+    let server = client(&process.url, &Identity::ShardAdmin, &installation.certificates()).ok()?;
+    let response = timeout(READYZ_TIMEOUT, server.get("/metrics")).await.ok()?.ok()?;
+    StoreStatus::of_metrics(&String::from_utf8_lossy(&response.body))
 }
 
 impl Status {
     fn of(
         installation: &Installation,
         state: SavedState,
+        stores: Vec<Option<StoreStatus>>,
         gateway: Result<GatewayStatus, GatewayStatusError>,
     ) -> Self {
-        let processes = state.processes.into_iter().map(|process| ProcessStatus {
+        let processes = state.processes.into_iter().zip(stores).map(|(process, store)| ProcessStatus {
+            store,
             usage: process.pid.and_then(Usage::of),
             name: process.name,
             url: process.url,

@@ -2,6 +2,7 @@
 
 mod background;
 mod development_rights;
+mod etcd_process;
 mod log_file;
 mod prepare;
 mod process_table;
@@ -27,8 +28,10 @@ use background::Relay;
 use prepare::{PreparedInstallation, UpOptions};
 use process_table::Event;
 use terminal::{EventSink, Stop, TerminalView, Welcome};
+use topology::{StoreKind, WantedPorts};
 
-pub(crate) use readiness::{ProbeError, client};
+pub(crate) use etcd_process::EtcdProcess;
+pub(crate) use readiness::{ProbeError, client, readiness_path};
 pub(crate) use settings::CLIENT_ID;
 
 /// Start a gateway, shards, a cache server and a development issuer on this machine, and keep them running
@@ -49,6 +52,12 @@ pub(crate) struct UpCommand {
     /// Port of the listener for tokens; by default any free port, the same at each start if possible
     #[arg(long, value_name = "PORT")]
     edge_port: Option<u16>,
+    /// Store of the shards; by default that of the existing data, or files. etcd needs the program `etcd`
+    #[arg(long, value_enum, value_name = "KIND")]
+    store: Option<StoreKind>,
+    /// Port of etcd; by default any free port, the same at each start if possible
+    #[arg(long, value_name = "PORT")]
+    etcd_port: Option<u16>,
     /// Return as soon as all processes are ready; `fairlead down` stops them
     #[arg(long)]
     detach: bool,
@@ -80,6 +89,12 @@ pub(crate) enum UpError {
     OpenFiles { limit: u64, needed: u64 },
     #[error("{program} is missing in {}, the folder of this program", folder.display())]
     NoProgram { program: &'static str, folder: PathBuf },
+    #[error("the program etcd is neither on the PATH nor in {}", folder.display())]
+    NoEtcd { folder: PathBuf },
+    #[error("etcd cannot be started: {0}")]
+    Etcd(io::Error),
+    #[error("the data in {} is in {found}, not in {wanted}", directory.display())]
+    OtherStore { directory: PathBuf, found: &'static str, wanted: &'static str },
     #[error("the path of this program is unknown: {0}")]
     NoOwnPath(io::Error),
     #[error(transparent)]
@@ -109,10 +124,14 @@ impl UpError {
         Some(match self {
             Self::Installation(error) => return error.hint(),
             Self::PortInUse { .. } => {
-                "choose another one with --port or --edge-port, or stop that program".to_owned()
+                "choose another one with --port, --edge-port or --etcd-port, or stop that program".to_owned()
             }
             Self::OpenFiles { needed, .. } => format!("raise it with `ulimit -n {needed}`"),
             Self::NoProgram { .. } => "build all programs with `cargo build --release`".to_owned(),
+            Self::NoEtcd { .. } => "install etcd: the package of Debian is etcd-server".to_owned(),
+            Self::OtherStore { .. } => {
+                "leave out --store, or name another directory with --dir; `fairlead store copy` carries a store over".to_owned()
+            }
             Self::FailedToStart { log, .. } => format!("its log is {}", log.display()),
             Self::NotReadyInTime { logs, .. } => format!("the logs are in {}", logs.display()),
             Self::BackgroundProcessLost { log } => format!("see {}", log.display()),
@@ -144,8 +163,8 @@ impl UpCommand {
     }
 
     fn run_here(&self, installation: &Installation, events: &mut dyn EventSink) -> Result<(), UpError> {
-        let options =
-            UpOptions { shards: self.shards, port: self.port, edge_port: self.edge_port, fresh: self.fresh };
+        let ports = WantedPorts { gateway: self.port, edge: self.edge_port, etcd: self.etcd_port };
+        let options = UpOptions { shards: self.shards, ports, store: self.store, fresh: self.fresh };
         let prepared = PreparedInstallation::prepare(installation, &options)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(UpError::Runtime)?.block_on(run::run(installation, prepared, events))

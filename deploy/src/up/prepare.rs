@@ -1,7 +1,7 @@
 //! Preparation of an installation before its processes start: checks, certificates, configuration files.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use fairlead_certs::{Action, Inventory, Kubeconfig, Plan, Renewal};
@@ -9,7 +9,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::UpError;
 use super::settings::{USERS, config_files, login_arguments};
-use super::topology::{EDGE, Ports, Role, Topology, shards_with_data};
+use super::topology::{
+    EDGE, ETCD, Ports, Role, StoreKind, Topology, WantedPorts, shard_names, shards_with_data,
+};
 use crate::installation::{Installation, InstallationLock, SavedState, create_private_folder, replace};
 use crate::kubeconfigs::{Addresses, InternalAddresses};
 
@@ -25,9 +27,9 @@ const ORPHAN_EXIT_TIME: Duration = Duration::from_secs(3);
 pub(crate) struct UpOptions {
     /// Number of shards; `None` for the default.
     pub shards: Option<u32>,
-    pub port: u16,
-    /// Port of the listener for tokens; `None` for any.
-    pub edge_port: Option<u16>,
+    pub ports: WantedPorts,
+    /// The store of the shards; `None` for that of the data.
+    pub store: Option<StoreKind>,
     pub fresh: bool,
 }
 
@@ -62,13 +64,15 @@ impl PreparedInstallation {
     pub(crate) fn prepare(installation: &Installation, options: &UpOptions) -> Result<Self, UpError> {
         let started_at = Instant::now();
         let mut notes: Vec<_> = raise_open_files()?.into_iter().collect();
-        let programs = programs()?;
+        let existing = existing_store(installation).filter(|_| !options.fresh);
+        let store = choose_store(installation, existing, options.store)?;
+        let programs = programs(store)?;
         let lock = installation.lock()?;
         let before = installation.read_state();
         // Ports are checked before `--fresh` deletes data.
         let with_data = if options.fresh { 0 } else { shards_with_data(&installation.processes_with_data()) };
         let shards = options.shards.unwrap_or(with_data.max(2));
-        let (topology, ports) = plan(shards, options, before.as_ref(), &lock)?;
+        let (topology, ports) = plan(shards, store, options.ports, before.as_ref(), &lock)?;
         if options.fresh {
             installation.clear(&lock)?;
         }
@@ -94,14 +98,15 @@ fn earlier_ports(state: Option<&SavedState>) -> BTreeMap<String, u16> {
 
 fn plan(
     shards: u32,
-    options: &UpOptions,
+    store: StoreKind,
+    ports: WantedPorts,
     before: Option<&SavedState>,
     lock: &InstallationLock,
 ) -> Result<(Topology, Ports), UpError> {
     let before = earlier_ports(before);
     let deadline = Instant::now() + ORPHAN_EXIT_TIME;
     loop {
-        match Topology::plan(shards, options.port, options.edge_port, &before) {
+        match Topology::plan(shards, store, ports, &before) {
             // The servers of a killed `up` end within milliseconds, and there is no event for the end of a process that is not
             // a child.
             Err(UpError::PortInUse { .. }) if lock.is_after_crash() && Instant::now() < deadline => {
@@ -116,7 +121,10 @@ fn plan(
 fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<String>, UpError> {
     let certificates = installation.certificates();
     let names = topology.shards().map(|shard| shard.name.as_str());
-    let inventory = Inventory::parse(names, std::iter::empty::<&str>())?.with_issuer();
+    let mut inventory = Inventory::parse(names, std::iter::empty::<&str>())?.with_issuer();
+    if topology.etcd().is_some() {
+        inventory = inventory.with_etcd();
+    }
     let report = Plan::for_inventory(&inventory).apply(&certificates, SystemTime::now(), Renewal::WhenDue)?;
     let renewed = report.rows.iter().filter(|row| row.action == Action::Renewed).count();
     let mut notes = report.notes;
@@ -150,12 +158,53 @@ fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<S
     Ok(notes)
 }
 
-/// The programs of the servers, which are in the folder of this program.
-fn programs() -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
+/// The store of the data; `None` if there is none.
+fn existing_store(installation: &Installation) -> Option<StoreKind> {
+    let names = installation.processes_with_data();
+    if names.iter().any(|name| name == ETCD) {
+        return Some(StoreKind::Etcd);
+    }
+    let shards = shard_names(shards_with_data(&names));
+    let mut files = shards.map(|shard| installation.data(&shard).join("store.redb"));
+    files.any(|file| file.exists()).then_some(StoreKind::File)
+}
+
+fn choose_store(
+    installation: &Installation,
+    existing: Option<StoreKind>,
+    wanted: Option<StoreKind>,
+) -> Result<StoreKind, UpError> {
+    let name = |kind| match kind {
+        StoreKind::File => "files",
+        StoreKind::Etcd => "etcd",
+    };
+    match (existing, wanted) {
+        (Some(found), Some(wanted)) if found != wanted => Err(UpError::OtherStore {
+            directory: installation.directory().to_owned(),
+            found: name(found),
+            wanted: name(wanted),
+        }),
+        (found, wanted) => Ok(wanted.or(found).unwrap_or(StoreKind::File)),
+    }
+}
+
+/// etcd, on the `PATH` or where `deploy/tools.sh` unpacks it, beside the folder of this program.
+fn etcd_program(folder: &Path) -> Result<PathBuf, UpError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let unpacked = folder.with_file_name("tools").join("usr/bin");
+    let mut files = std::env::split_paths(&path).chain([unpacked.clone()]).map(|folder| folder.join(ETCD));
+    files.find(|file| file.is_file()).ok_or(UpError::NoEtcd { folder: unpacked })
+}
+
+/// The programs of the servers, which are in the folder of this program, except for etcd.
+fn programs(store: StoreKind) -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
     let own = std::env::current_exe().map_err(UpError::NoOwnPath)?;
     let folder = own.parent().unwrap_or(&own).to_owned();
     let find = |role: Role| {
         let program = role.program();
+        if role == Role::Etcd {
+            return Ok((program, etcd_program(&folder)?));
+        }
         let path = folder.join(program);
         if path.is_file() {
             Ok((program, path))
@@ -163,7 +212,8 @@ fn programs() -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
             Err(UpError::NoProgram { program, folder: folder.clone() })
         }
     };
-    Role::ALL.into_iter().map(find).collect()
+    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Etcd || store == StoreKind::Etcd);
+    roles.map(find).collect()
 }
 
 /// Raises the soft limit on open files to the hard one; the servers inherit it. Returns a note if it is low.
@@ -224,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_keeps_its_kind_of_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let installation = Installation::at(folder.path()).unwrap();
+        let choose = |wanted| choose_store(&installation, existing_store(&installation), wanted);
+        // The folders of an installation that never ran.
+        std::fs::create_dir_all(installation.data("root")).unwrap();
+        assert_eq!(choose(None).unwrap(), StoreKind::File);
+        assert_eq!(choose(Some(StoreKind::Etcd)).unwrap(), StoreKind::Etcd);
+        std::fs::write(installation.data("root").join("store.redb"), "").unwrap();
+        assert_eq!(choose(None).unwrap(), StoreKind::File);
+        let refused = choose(Some(StoreKind::Etcd)).unwrap_err();
+        assert!(refused.to_string().ends_with("is in files, not in etcd"), "{refused}");
+        assert!(refused.hint().unwrap().contains("fairlead store copy"));
+        std::fs::remove_file(installation.data("root").join("store.redb")).unwrap();
+        std::fs::create_dir_all(installation.data("etcd")).unwrap();
+        assert_eq!(choose(None).unwrap(), StoreKind::Etcd);
+        let refused = choose(Some(StoreKind::File)).unwrap_err();
+        assert!(refused.to_string().ends_with("is in etcd, not in files"), "{refused}");
+    }
+
+    #[test]
     fn a_port_in_use_leaves_the_data_alone() {
         let folder = tempfile::tempdir().unwrap();
         let installation = Installation::at(folder.path()).unwrap();
@@ -234,8 +305,8 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let lock = installation.lock().unwrap();
-        let options = UpOptions { shards: None, port, edge_port: None, fresh: true };
-        let refused = plan(2, &options, None, &lock).unwrap_err();
+        let ports = WantedPorts { gateway: port, edge: None, etcd: None };
+        let refused = plan(2, StoreKind::File, ports, None, &lock).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { .. }), "{refused}");
         assert_eq!(std::fs::read_to_string(&data).unwrap(), "precious");
     }

@@ -1,4 +1,4 @@
-//! Readiness of servers, by requests to `/readyz`.
+//! Readiness of servers, by requests to `/readyz`, or `/health` of etcd.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use fairlead_client::{
 };
 use tokio::time::Instant;
 
-use super::topology::{Process, Role};
+use super::topology::{ETCD, Process, Role};
 
-/// Requests `/readyz` of a server over TLS, with a client certificate that the server accepts.
+/// Requests the readiness of a server over TLS, with a client certificate that the server accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadinessProbe {
     client: Client,
+    path: &'static str,
 }
 
 /// Errors of a probe: defects of the certificates just written.
@@ -33,19 +34,25 @@ impl ReadinessProbe {
         let identity = match process.role {
             // The issuer does not request a client certificate.
             Role::Gateway | Role::Issuer => Identity::Admin,
-            Role::Shard | Role::Cache => Identity::ShardAdmin,
+            Role::Shard | Role::Cache | Role::Etcd => Identity::ShardAdmin,
         };
-        Ok(Self { client: client(&process.url(), &identity, certificates)? })
+        let client = client(&process.url(), &identity, certificates)?;
+        Ok(Self { client, path: readiness_path(&process.name) })
     }
 
     /// Returns when the server is ready. Polls every 20 ms at first, because users wait for the start, and less often later.
     /// There is no deadline here: the caller has one, and stops waiting when the process ends.
     pub(crate) async fn until_ready(&self) {
         let begin = Instant::now();
-        while self.client.get("/readyz").await.is_err() {
+        while self.client.get(self.path).await.is_err() {
             tokio::time::sleep(pause(begin.elapsed())).await;
         }
     }
+}
+
+/// The path that tells whether a process is ready. etcd has `/readyz` only since 3.5.11.
+pub(crate) fn readiness_path(process: &str) -> &'static str {
+    if process == ETCD { "/health" } else { "/readyz" }
 }
 
 /// A client of a server of the installation.

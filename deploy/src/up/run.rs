@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::UpError;
 use super::development_rights::{DevelopmentRights, GrantOutcome, NAME};
+use super::etcd_process::EtcdProcess;
 use super::log_file::{LogFile, last_lines};
 use super::prepare::{DataState, PreparedInstallation};
 use super::process_table::{Change, Event, ProcessEvent, ProcessTable};
@@ -45,9 +46,15 @@ pub(crate) async fn run(
     let (event_sender, mut process_events) = mpsc::channel(64);
     let (mut processes, mut desired_states) = (JoinSet::new(), Vec::new());
     for (index, process) in topology.processes.iter().enumerate() {
+        let program = programs[process.role.program()].clone();
+        let (program, arguments) = match process.role {
+            Role::Etcd => EtcdProcess::command_line(&program).map_err(UpError::NoOwnPath)?,
+            _ => (program, Vec::new()),
+        };
         let supervised = SupervisedProcess {
             index,
-            program: programs[process.role.program()].clone(),
+            program,
+            arguments,
             config: installation.config(&process.name),
             log: LogFile::at(installation.log(&process.name)),
             probe: ReadinessProbe::of(process, &installation.certificates())?,

@@ -1,15 +1,17 @@
 //! The configuration files of the processes of an installation.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
 use fairlead_config::{
-    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DenyConfig, DrainConfig, GatewayConfig, HttpsUrl,
-    IndexConfig, IssuerConfig, ListenerConfig, ListenerQuotasConfig, ListenerTlsConfig, OidcConfig,
-    PlacementClientConfig, ProcessConfig, ProcessKind, ServiceAccountConfig, ServingConfig, ShardConfig,
-    ShardServiceAccountsConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy, TraceContextPolicy,
-    TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
+    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DenyConfig, DrainConfig, EtcdConfig,
+    GatewayConfig, HttpsUrl, IndexConfig, IssuerConfig, ListenerConfig, ListenerQuotasConfig,
+    ListenerTlsConfig, OidcConfig, PlacementClientConfig, ProcessConfig, ProcessKind, ServiceAccountConfig,
+    ServingConfig, ShardConfig, ShardServiceAccountsConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy,
+    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
 };
+use serde::Serialize;
 
 use super::topology::{Process, Role, Topology};
 use crate::installation::Installation;
@@ -51,6 +53,8 @@ pub(crate) enum SettingsError {
     Unit(#[from] UnitError),
     #[error("the configuration of the {0} cannot be written as YAML: {1}")]
     Yaml(ProcessKind, String),
+    #[error("the configuration of etcd cannot be written as YAML: {0}")]
+    EtcdYaml(String),
 }
 
 /// One file per process.
@@ -65,6 +69,7 @@ pub(crate) fn config_files(
             Role::Issuer => yaml(&issuer(installation, process)),
             Role::Shard => yaml(&shard(installation, topology, process)?),
             Role::Cache => yaml(&cache(installation, process)),
+            Role::Etcd => etcd(installation, process),
         };
         Ok(ConfigFile { process: process.name.clone(), text: text? })
     };
@@ -195,10 +200,10 @@ fn shard(
     let placement_client = certificates.client_cert(&Client::ShardPicker(name.clone()));
     Ok(ShardConfig {
         name: process.name.parse()?,
-        serving: serving(&certificates, process.address, &Server::Shard(name)),
+        serving: serving(&certificates, process.address, &Server::Shard(name.clone())),
         shard_base_url: Some(process.url().parse()?),
         external_url: Some(gateway.clone()),
-        store: store(installation, process),
+        store: shard_store(installation, topology, process, &name),
         trust: TrustConfig {
             client_ca: Some(certificates.client_ca().into()),
             request_header_ca: Some(certificates.requestheader_ca().into()),
@@ -249,6 +254,77 @@ fn store(installation: &Installation, process: &Process) -> StoreConfig {
     StoreConfig { path: installation.data(&process.name).join("store.redb").into(), ..StoreConfig::default() }
 }
 
+/// The file of a shard; with etcd, a prefix with the name of the shard, and a file for the local copy.
+fn shard_store(
+    installation: &Installation,
+    topology: &Topology,
+    process: &Process,
+    shard: &ShardName,
+) -> StoreConfig {
+    let Some(etcd) = topology.etcd() else { return store(installation, process) };
+    let certificates = installation.certificates();
+    let CertificateFiles { certificate, key } = certificates.client_cert(&Client::Shard(shard.clone()));
+    StoreConfig {
+        path: installation.data(&process.name).join("view.redb").into(),
+        etcd: EtcdConfig {
+            endpoints: vec![etcd.url()],
+            prefix: format!("/shards/{shard}"),
+            ca: Some(certificates.serving_ca().into()),
+            certificate: Some(certificate.into()),
+            private_key: Some(key.into()),
+            ..EtcdConfig::default()
+        },
+        ..StoreConfig::default()
+    }
+}
+
+/// etcd's own configuration. Only holders of certificates of the installation have access.
+fn etcd(installation: &Installation, process: &Process) -> Result<String, SettingsError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct EtcdFile {
+        name: &'static str,
+        data_dir: PathBuf,
+        listen_client_urls: String,
+        advertise_client_urls: String,
+        listen_peer_urls: &'static str,
+        initial_advertise_peer_urls: &'static str,
+        initial_cluster: String,
+        client_transport_security: TransportSecurity,
+        enable_grpc_gateway: bool,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct TransportSecurity {
+        cert_file: PathBuf,
+        key_file: PathBuf,
+        client_cert_auth: bool,
+        trusted_ca_file: PathBuf,
+    }
+    let certificates = installation.certificates();
+    let CertificateFiles { certificate, key } = certificates.serving_cert(&Server::Etcd);
+    // There are no peers: any port will do.
+    let (name, peer) = ("development", "http://127.0.0.1:0");
+    let file = EtcdFile {
+        name,
+        data_dir: installation.data(&process.name),
+        listen_client_urls: process.url(),
+        advertise_client_urls: process.url(),
+        listen_peer_urls: peer,
+        initial_advertise_peer_urls: peer,
+        initial_cluster: format!("{name}={peer}"),
+        client_transport_security: TransportSecurity {
+            cert_file: certificate,
+            key_file: key,
+            client_cert_auth: true,
+            trusted_ca_file: certificates.client_ca(),
+        },
+        // It would need a client certificate of its own.
+        enable_grpc_gateway: false,
+    };
+    serde_saphyr::to_string(&file).map_err(|error| SettingsError::EtcdYaml(error.to_string()))
+}
+
 fn drain() -> DrainConfig {
     DrainConfig { window: DRAIN_WINDOW, ..DrainConfig::default() }
 }
@@ -276,14 +352,23 @@ mod tests {
 
     use super::*;
     use crate::kubeconfigs::{Addresses, InternalAddresses};
+    use crate::up::topology::{StoreKind, WantedPorts};
 
     #[test]
     fn the_files_are_complete_and_everything_they_name_exists() {
+        for store in [StoreKind::File, StoreKind::Etcd] {
+            check_files(store);
+        }
+    }
+
+    fn check_files(store: StoreKind) {
         let folder = tempfile::tempdir().unwrap();
         let installation = Installation::at(folder.path()).unwrap();
-        let (topology, _ports) = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
+        let ports = WantedPorts { gateway: 0, edge: None, etcd: None };
+        let (topology, _ports) = Topology::plan(2, store, ports, &BTreeMap::new()).unwrap();
         let names = topology.shards().map(|shard| shard.name.as_str());
-        let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer();
+        let inventory =
+            Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer().with_etcd();
         let certificates = installation.certificates();
         let plan = Plan::for_inventory(&inventory);
         plan.apply(&certificates, SystemTime::now(), Renewal::WhenDue).unwrap();
@@ -315,5 +400,11 @@ mod tests {
         assert!(other.root_shard_kubeconfig.is_some());
         assert_eq!(other.effective_external_url().as_str(), topology.gateway().url());
         assert_ne!(root.store.path, other.store.path);
+        assert_eq!(root.store.etcd.is_used(), store == StoreKind::Etcd);
+        if store == StoreKind::Etcd {
+            assert_ne!(root.store.etcd.prefix, other.store.etcd.prefix);
+            let etcd = std::fs::read_to_string(installation.config("etcd")).unwrap();
+            assert!(etcd.contains("client-cert-auth: true"), "{etcd}");
+        }
     }
 }

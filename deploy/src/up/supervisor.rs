@@ -1,5 +1,6 @@
 //! Supervision of one server process: start, readiness, restart, stop.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub(crate) struct SupervisedProcess {
     /// Index of the process.
     pub index: usize,
     pub program: PathBuf,
+    /// Arguments before `--config`.
+    pub arguments: Vec<OsString>,
     pub config: PathBuf,
     pub log: LogFile,
     pub probe: ReadinessProbe,
@@ -111,6 +114,7 @@ impl SupervisedProcess {
     fn start(&self) -> io::Result<RunningProcess> {
         self.log.rotate()?;
         let mut child = Command::new(&self.program)
+            .args(&self.arguments)
             .arg("--config")
             .arg(&self.config)
             .env(SUPERVISED_VARIABLE, "1")
@@ -223,6 +227,7 @@ mod tests {
             let process_spec = SupervisedProcess {
                 index: 3,
                 program,
+                arguments: Vec::new(),
                 config: folder.path().join("root.yaml"),
                 log: LogFile::at(folder.path().join("root.log")),
                 probe: ReadinessProbe::of(&process, &certificates).unwrap(),

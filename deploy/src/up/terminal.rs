@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use super::process_table::{Condition, Event, ProcessTable, Row, TableFollower};
+use super::topology::ETCD;
 
 /// A receiver of events.
 pub(crate) trait EventSink {
@@ -68,7 +69,7 @@ impl TerminalView {
             (Event::Starting(_) | Event::Failed { .. }, _) => String::new(),
             (Event::Note(note), _) => self.below(&format!("Note: {note}.\n")),
             (Event::Ready { after_ms, edge }, _) => {
-                let text = self.welcome.text(table.rows.len(), *after_ms, edge);
+                let text = self.welcome.text(shards(&table.rows), *after_ms, edge);
                 self.below(&text)
             }
             (Event::Stopping, _) => self.below("Stopping.\n"),
@@ -101,8 +102,14 @@ impl EventSink for TerminalView {
     }
 }
 
+/// The number of shards: of all processes but the gateway, the cache server, the issuer and the etcd, if there is one.
+fn shards(rows: &[Row]) -> usize {
+    let others = if rows.iter().any(|row| row.name == ETCD) { 4 } else { 3 };
+    rows.len().saturating_sub(others)
+}
+
 impl Welcome {
-    fn text(&self, processes: usize, after_ms: u64, edge: &str) -> String {
+    fn text(&self, shards: usize, after_ms: u64, edge: &str) -> String {
         let here = std::env::current_dir().unwrap_or_default();
         let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
         let (kubeconfig, edge_kubeconfig) = (short(&self.kubeconfig), short(&self.edge_kubeconfig));
@@ -113,8 +120,7 @@ impl Welcome {
                 format!("`{} down --dir {}`", self.program, directory.display())
             }
         };
-        // All processes but the gateway, the cache server and the issuer.
-        let shards = match processes.saturating_sub(3) {
+        let shards = match shards {
             1 => "1 shard".to_owned(),
             shards => format!("{shards} shards"),
         };

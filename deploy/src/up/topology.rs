@@ -15,11 +15,12 @@ pub(crate) enum Role {
     Issuer,
     Shard,
     Cache,
+    Etcd,
 }
 
 impl Role {
     /// All roles, in the order of stopping.
-    pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Issuer, Self::Shard, Self::Cache];
+    pub(crate) const ALL: [Self; 5] = [Self::Gateway, Self::Issuer, Self::Shard, Self::Cache, Self::Etcd];
 
     /// The program of the role.
     pub(crate) fn program(&self) -> &'static str {
@@ -28,6 +29,7 @@ impl Role {
             Self::Issuer => "fairlead-issuer",
             Self::Shard => "fairlead-shard",
             Self::Cache => "fairlead-cache-server",
+            Self::Etcd => "etcd",
         }
     }
 }
@@ -35,7 +37,7 @@ impl Role {
 /// A process to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// `gateway`, `cache`, `issuer`, or the name of the shard. Its files have this name, too.
+    /// `gateway`, `cache`, `issuer`, `etcd`, or the name of the shard. Its files have this name, too.
     pub name: String,
     pub role: Role,
     /// Listen address.
@@ -49,8 +51,8 @@ impl Process {
     }
 }
 
-/// All processes of an installation: the gateway first, then the shards with the root shard first, then the cache, then
-/// the issuer.
+/// All processes of an installation: the gateway first, then the shards with the root shard first, then the etcd, if there is one,
+/// then the cache, then the issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub processes: Vec<Process>,
@@ -58,32 +60,59 @@ pub(crate) struct Topology {
     pub edge: SocketAddr,
 }
 
+/// Name of the process that is an etcd. Its data is in the folder of this name.
+pub(crate) const ETCD: &str = "etcd";
+
+/// The store of the shards of an installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StoreKind {
+    /// A file for each shard
+    File,
+    /// An etcd with one member, and a prefix in it for each shard
+    Etcd,
+}
+
+/// The ports that the command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WantedPorts {
+    pub gateway: u16,
+    /// The listener for tokens; `None` for any.
+    pub edge: Option<u16>,
+    /// The etcd; `None` for any.
+    pub etcd: Option<u16>,
+}
+
 /// Name of the port of the gateway's listener for tokens, among ports by process name. No process has this name.
 pub(crate) const EDGE: &str = "edge";
 
 impl Topology {
-    /// One gateway at `port`, with its listener for tokens at `edge` or at any port; `shards` shards, a cache server and an
-    /// issuer. `before` has the ports of an earlier run by process name. They are used again if they are free, because
+    /// One gateway with its listener for tokens, `shards` shards, a cache server and an issuer, and an etcd if the store is one.
+    /// `before` has the ports of an earlier run by process name. They are used again if they are free, because
     /// stored objects may name them. The ports are reserved while [`Ports`] lives.
     pub(crate) fn plan(
         shards: u32,
-        port: u16,
-        edge: Option<u16>,
+        store: StoreKind,
+        wanted: WantedPorts,
         before: &BTreeMap<String, u16>,
     ) -> Result<(Self, Ports), UpError> {
         let mut ports = Ports::default();
-        let gateway = ports.reserve_exactly(port)?;
-        let edge = match edge {
+        let gateway = ports.reserve_exactly(wanted.gateway)?;
+        let edge = match wanted.edge {
             Some(port) => ports.reserve_exactly(port)?,
             None => ports.reserve_preferred(before.get(EDGE))?,
         };
         let mut processes =
             vec![Process { name: "gateway".to_owned(), role: Role::Gateway, address: gateway }];
+        let etcd = (store == StoreKind::Etcd).then(|| (ETCD.to_owned(), Role::Etcd));
         let inner = shard_names(shards)
             .map(|name| (name, Role::Shard))
+            .chain(etcd)
             .chain([("cache".to_owned(), Role::Cache), ("issuer".to_owned(), Role::Issuer)]);
         for (name, role) in inner {
-            let address = ports.reserve_preferred(before.get(&name))?;
+            let address = match wanted.etcd.filter(|_| role == Role::Etcd) {
+                Some(port) => ports.reserve_exactly(port)?,
+                None => ports.reserve_preferred(before.get(&name))?,
+            };
             processes.push(Process { name, role, address });
         }
         Ok((Self { processes, edge }, ports))
@@ -103,6 +132,10 @@ impl Topology {
 
     pub(crate) fn issuer(&self) -> &Process {
         &self.processes[self.processes.len() - 1]
+    }
+
+    pub(crate) fn etcd(&self) -> Option<&Process> {
+        self.processes.iter().find(|process| process.role == Role::Etcd)
     }
 
     /// URL of the gateway's listener for tokens.
@@ -186,9 +219,22 @@ mod tests {
 
     use super::*;
 
+    fn wanted(gateway: u16, edge: Option<u16>) -> WantedPorts {
+        WantedPorts { gateway, edge, etcd: None }
+    }
+
+    fn plan(
+        shards: u32,
+        gateway: u16,
+        edge: Option<u16>,
+        before: &BTreeMap<String, u16>,
+    ) -> Result<(Topology, Ports), UpError> {
+        Topology::plan(shards, StoreKind::File, wanted(gateway, edge), before)
+    }
+
     #[test]
     fn an_installation_has_a_gateway_shards_and_a_cache_on_ports_of_their_own() {
-        let (topology, _ports) = Topology::plan(3, 0, None, &BTreeMap::new()).unwrap();
+        let (topology, _ports) = plan(3, 0, None, &BTreeMap::new()).unwrap();
         let names: Vec<_> = topology.processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["gateway", "root", "shard-1", "shard-2", "cache", "issuer"]);
         assert_eq!(topology.gateway().role, Role::Gateway);
@@ -204,6 +250,18 @@ mod tests {
     }
 
     #[test]
+    fn an_etcd_stops_after_its_clients_and_is_at_its_port() {
+        let free_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
+        let ports = WantedPorts { etcd: Some(free_port), ..wanted(0, None) };
+        let (topology, _ports) = Topology::plan(1, StoreKind::Etcd, ports, &BTreeMap::new()).unwrap();
+        let names: Vec<_> = topology.processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["gateway", "root", "etcd", "cache", "issuer"]);
+        assert_eq!(topology.etcd().unwrap().address.port(), free_port);
+        assert_eq!((&topology.cache().role, &topology.issuer().role), (&Role::Cache, &Role::Issuer));
+        assert_eq!(Role::ALL.last(), Some(&Role::Etcd));
+    }
+
+    #[test]
     fn ports_are_kept_while_they_are_free() {
         let taken = TcpListener::bind(local(0)).unwrap();
         let taken_port = taken.local_addr().unwrap().port();
@@ -211,23 +269,23 @@ mod tests {
         let other_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
         let before = [("root", free_port), ("cache", taken_port), (EDGE, other_port)];
         let before = before.map(|(name, port)| (name.to_owned(), port)).into();
-        let (topology, _ports) = Topology::plan(1, 0, None, &before).unwrap();
+        let (topology, _ports) = plan(1, 0, None, &before).unwrap();
         assert_eq!(topology.edge.port(), other_port);
         assert_eq!(topology.root_shard().address.port(), free_port);
         assert_ne!(topology.cache().address.port(), taken_port);
-        let refused = Topology::plan(1, taken_port, None, &before).unwrap_err();
+        let refused = plan(1, taken_port, None, &before).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
-        let refused = Topology::plan(1, 0, Some(taken_port), &before).unwrap_err();
+        let refused = plan(1, 0, Some(taken_port), &before).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
-        let (topology, _ports) = Topology::plan(1, other_port, None, &before).unwrap();
+        let (topology, _ports) = plan(1, other_port, None, &before).unwrap();
         assert_ne!(topology.edge.port(), other_port, "the gateway has it");
-        let refused = Topology::plan(1, free_port, Some(free_port), &BTreeMap::new()).unwrap_err();
+        let refused = plan(1, free_port, Some(free_port), &BTreeMap::new()).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == free_port), "{refused}");
     }
 
     #[test]
     fn a_reserved_port_can_be_listened_on_repeatedly_and_is_given_to_no_other_program() {
-        let (topology, ports) = Topology::plan(1, 0, None, &BTreeMap::new()).unwrap();
+        let (topology, ports) = plan(1, 0, None, &BTreeMap::new()).unwrap();
         let address = topology.root_shard().address;
         for _ in 0..2 {
             let server = TcpListener::bind(address).unwrap();

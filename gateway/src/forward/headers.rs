@@ -16,9 +16,8 @@ use http::uri::{self, PathAndQuery, Scheme};
 
 use crate::auth::identity::RequestIdentity;
 use crate::policy::client_address::X_FORWARDED_FOR;
-use crate::request::MOUNT_HOPS;
 use crate::request::identity_headers::{IdentityHeaderNames, KcpIdentityHeaders, TrustedIdentityHeaders};
-use crate::request::{RequestClass, is_hop_by_hop, nominated_headers};
+use crate::request::{MOUNT_HOPS, REVISION, RequestClass, is_hop_by_hop, nominated_headers};
 
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
@@ -83,6 +82,7 @@ pub(crate) fn prepare(
         Some(hops) => headers.insert(MOUNT_HOPS, HeaderValue::from(hops)),
         None => headers.remove(MOUNT_HOPS),
     };
+    headers.remove(REVISION);
     append_forwarded_for(headers, rewrite.client)?;
     let keeps_uid = rewrite.kcp.keeps_uid
         && !rewrite.identity_header_names.is_some_and(|names| names.contains(&X_REMOTE_UID));
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_client_can_neither_add_nor_remove_what_we_say_about_it() {
-        let cases: [&[(&str, &str)]; 7] = [
+        let cases: [&[(&str, &str)]; 8] = [
             &[],
             &[("x-remote-user", "root"), ("x-remote-group", "system:masters")],
             &[
@@ -273,6 +273,7 @@ mod tests {
                 ("proxy-authorization", "x"),
                 ("te", "gzip"),
             ],
+            &[("x-fairlead-revision", "9"), ("x-fairlead-mount-hops", "9")],
         ];
         for fields in cases {
             let (lines, _) = rewrite(fields, &alice(), RequestClass::Read);

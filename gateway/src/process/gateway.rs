@@ -44,7 +44,7 @@ use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::metrics::{GatewayMetrics, shard_metrics};
 use crate::telemetry::top::TopWorkspaces;
 use crate::telemetry::trace::Tracing;
-use crate::upstream::Upstreams;
+use crate::upstream::{Upstreams, with_host_addresses};
 
 /// Name of the configuration file among the reloaded files.
 pub(crate) const CONFIGURATION: &str = "configuration";
@@ -256,6 +256,7 @@ impl Gateway {
         // Before any code of pingora runs, which would install another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
+        let names = &with_host_addresses(names, &config.upstream.hosts);
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         gateway_metrics.set_connections_limit(config.limits.max_connections);
         let clients = shard_clients(config, reloads, names)?;

@@ -38,8 +38,14 @@ pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'
         |config: &GatewayConfig| config.listeners.iter().any(|listener| listener.authentication.workspaces);
     let files = |config: &GatewayConfig| {
         let upstream = &config.upstream;
-        let shards = upstream.shards.clone();
-        (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone(), shards)
+        let (hosts, shards) = (upstream.hosts.clone(), upstream.shards.clone());
+        (
+            upstream.certificate.clone(),
+            upstream.private_key.clone(),
+            upstream.server_ca.clone(),
+            hosts,
+            shards,
+        )
     };
     let index = |config: &GatewayConfig| {
         let miss_wait = GatewayConfig::default().index.miss_wait;

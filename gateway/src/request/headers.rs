@@ -5,6 +5,11 @@ use http::header::{self, HeaderMap, HeaderName};
 
 /// Counts the mounts that a request went through. A client that sets it can only lower its own limit.
 pub(crate) const MOUNT_HOPS: HeaderName = HeaderName::from_static("x-fairlead-mount-hops");
+/// Of a request to a shard with several replicas: the highest revision of the shard that this gateway has seen. Of its response: the
+/// revision of the replica.
+pub(crate) const REVISION: HeaderName = HeaderName::from_static("x-fairlead-revision");
+/// Of a response with [`REVISION`]: the replica has not executed the request, because it has not passed that revision.
+pub(crate) const REFUSED: HeaderName = HeaderName::from_static("x-fairlead-refused");
 
 /// Limits on the headers of a request. Counted over the decoded fields, so that compression does not help
 /// an attacker ("HTTP/2 Bomb").

@@ -19,8 +19,8 @@ pub(crate) mod resume;
 
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{
-    HeaderLimits, MOUNT_HOPS, has_header_prefix, is_hop_by_hop, is_same_header, nominated_headers,
-    target_size,
+    HeaderLimits, MOUNT_HOPS, REFUSED, REVISION, has_header_prefix, is_hop_by_hop, is_same_header,
+    nominated_headers, target_size,
 };
 pub(crate) use path::{
     AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, Reference, RequestPath,

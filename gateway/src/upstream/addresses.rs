@@ -105,6 +105,11 @@ impl Addresses {
         ordered
     }
 
+    /// True if there is more than one address, as of the last look-up.
+    pub(super) fn are_several(&self) -> bool {
+        self.known.load().addresses.len() > 1
+    }
+
     /// Number of endpoints that are not skipped; at least one.
     pub(super) fn usable(&self) -> usize {
         let known = self.known.load();

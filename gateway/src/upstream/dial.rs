@@ -48,7 +48,7 @@ impl Upstream {
         }
         let dial_permit = self.dial_guard.acquire().await.map_err(|_| UpstreamError::JustFailed)?;
         let group_key = self.credential.load().group_key;
-        if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
+        if let (Some(permit), _) = self.connections.permit(group_key, None, || 0) {
             return Ok(permit);
         }
         let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::CircuitOpen)?;

@@ -66,6 +66,8 @@ pub(crate) enum Fault {
     Silent,
     /// Pings get no response.
     Hung,
+    /// A replica of a shard does not reach the revision of the others. Tenants cannot cause this response.
+    Behind,
 }
 
 impl Fault {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_client::{Endpoint, NameResolver};
 use fairlead_process::Reloadable;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -18,6 +19,7 @@ use crate::upstream::circuit_breaker::Breaker;
 use crate::upstream::dial_guard::DialGuard;
 use crate::upstream::health::AddressHealth;
 use crate::upstream::http1::IdleConnections;
+use crate::upstream::seen_revision::{ReplicaState, SeenRevision};
 use crate::upstream::streams::Connections;
 use crate::upstream::{Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions};
 
@@ -40,6 +42,8 @@ pub(crate) struct Upstream {
     pub(super) addresses: Arc<Addresses>,
     /// True for a shard. Other servers have no response timeout.
     pub(super) is_shard: bool,
+    /// The highest revision of responses, if it has several replicas.
+    seen_revision: Arc<SeenRevision>,
     /// The limit of concurrent requests.
     pub(super) admission: Arc<Admission>,
     /// The circuit breaker, one per gateway identity: the server may accept another client certificate.
@@ -85,6 +89,7 @@ impl Upstream {
             endpoint,
             addresses: Arc::new(Addresses::new(names.clone())),
             is_shard: server == UpstreamKind::Shard,
+            seen_revision: Arc::default(),
             admission: Arc::default(),
             breaker: Breaker::default(),
             dial_guard: DialGuard::default(),
@@ -120,6 +125,7 @@ impl Upstream {
             endpoint: self.endpoint.clone(),
             addresses: Arc::clone(&self.addresses),
             is_shard: self.is_shard,
+            seen_revision: Arc::clone(&self.seen_revision),
             admission: Arc::clone(&self.admission),
             breaker: Breaker::default(),
             dial_guard: DialGuard::default(),
@@ -155,6 +161,16 @@ impl Upstream {
         self.addresses.time_since_attempt() >= UNUSED_AFTER
             && !is_open(self)
             && !listener_variants.iter().any(|one| is_open(one))
+    }
+
+    /// The revision that a replica must have passed before it serves a request; `None` if there is only one replica.
+    pub(crate) fn required_revision(&self) -> Option<u64> {
+        (self.is_shard && self.addresses.are_several()).then(|| self.seen_revision.highest())
+    }
+
+    /// Takes the headers about revisions off a response to a request with [`Self::required_revision`].
+    pub(crate) fn take_revision(&self, headers: &mut HeaderMap) -> ReplicaState {
+        self.seen_revision.take(headers)
     }
 
     /// Records a response on this stream.

@@ -1,5 +1,6 @@
 //! All servers by name. A server is added by its first request and removed when it is no longer used.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -206,13 +207,18 @@ impl Upstreams {
         self.shards.load().iter().map(report).collect()
     }
 
-    /// A stream to the server over HTTP/2, on an open connection or on a new one.
+    /// A stream to the server over HTTP/2, on an open connection or on a new one. Connections to the address `avoided` are used
+    /// only if there is no other.
     ///
     /// # Errors
     /// [`UpstreamError`]; the shard has received nothing then.
-    pub(crate) async fn stream(&self, upstream: &Arc<Upstream>) -> Result<StreamPermit, UpstreamError> {
+    pub(crate) async fn stream(
+        &self,
+        upstream: &Arc<Upstream>,
+        avoided: Option<SocketAddr>,
+    ) -> Result<StreamPermit, UpstreamError> {
         let group_key = upstream.credential.load().group_key;
-        let (permit, more) = upstream.connections.permit(group_key, || upstream.addresses.usable());
+        let (permit, more) = upstream.connections.permit(group_key, avoided, || upstream.addresses.usable());
         if more && !upstream.growing.swap(true, Ordering::Relaxed) {
             tokio::spawn(grow(Arc::clone(upstream), self.options()));
         }

@@ -104,10 +104,11 @@ pub(super) struct Established {
 
 impl Connections {
     /// A permit on an open connection, if there is one, and whether another connection should be opened. `endpoints`
-    /// returns the number of endpoints over which the connections could be spread.
+    /// returns the number of endpoints over which the connections could be spread. Connections to `avoided` come last.
     pub(super) fn permit(
         self: &Arc<Self>,
         group_key: u64,
+        avoided: Option<SocketAddr>,
         endpoints: impl FnOnce() -> usize,
     ) -> (Option<StreamPermit>, bool) {
         let open = self.open.load();
@@ -123,7 +124,9 @@ impl Connections {
         // Equally loaded connections are used in rotation: otherwise all but the first would be idle, close, and be reopened.
         let (turn, count) = (next_rotation(), open.len().max(1));
         let in_turn = |(place, _): &(usize, _)| place.wrapping_add(turn) % count;
-        let best = usable().enumerate().min_by_key(|found| (cost(found.1), in_turn(found)));
+        let is_avoided = |connection: &Connection| avoided == Some(connection.origin.address);
+        let best =
+            usable().enumerate().min_by_key(|found| (is_avoided(found.1), cost(found.1), in_turn(found)));
         let Some((_, best)) = best else { return (None, false) };
         let (far, is_old, streams) = cost(best);
         let more = far || is_old || {
@@ -309,6 +312,11 @@ impl StreamPermit {
         ready.inspect_err(|_| self.connection.retire(&self.all))
     }
 
+    /// The address of the connection.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.connection.origin.address
+    }
+
     /// The address of the connection and its health record.
     pub(super) fn health(&self) -> (SocketAddr, &AddressHealth) {
         (self.connection.origin.address, &self.connection.health)
@@ -416,7 +424,7 @@ mod tests {
         let workers = Workers::start();
         let on_a_worker = workers.assign().handle().spawn(async {
             let (connections, here) = (Arc::<Connections>::default(), WorkerId::current());
-            let permit = |endpoints| connections.permit(KEY, || endpoints);
+            let permit = |endpoints| connections.permit(KEY, None, || endpoints);
             assert!(matches!(permit(2), (None, false)), "there is none");
 
             open(&connections, address(1), None).await;
@@ -436,7 +444,12 @@ mod tests {
                 let other = permit(2).0.unwrap();
                 assert_ne!(other.connection.origin.address, busy.connection.origin.address);
             }
-            assert!(connections.permit(KEY + 1, || 2).0.is_none(), "of other credentials");
+            assert!(connections.permit(KEY + 1, None, || 2).0.is_none(), "of other credentials");
+
+            for avoided in [address(2), address(3)].repeat(2) {
+                let other = connections.permit(KEY, Some(avoided), || 2).0.unwrap();
+                assert_ne!(other.address(), avoided);
+            }
 
             connections.retire_address(address(2));
             open(&connections, address(3), here).await;

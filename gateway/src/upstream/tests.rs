@@ -170,7 +170,7 @@ async fn a_rejected_listener_certificate_does_not_affect_other_listeners() {
     while !listener.breaker.is_open(breaker) {
         assert!(upstreams.dial_http1(&listener).await.is_err());
     }
-    assert!(upstreams.stream(&listener).await.is_err());
+    assert!(upstreams.stream(&listener, None).await.is_err());
     assert!(!server.breaker.is_open(breaker) && !server.is_failing(), "the others are none the worse");
     assert!(server.addresses.status().ejected.is_empty());
 

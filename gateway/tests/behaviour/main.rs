@@ -48,6 +48,7 @@ mod program;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod relay;
 mod repeats;
+mod replicas;
 mod rotation;
 mod scale;
 mod scrape;

@@ -40,7 +40,7 @@ pub use host::{
     Action, Attributes, Authorization, AuthorizationFuture, AuthorizationStep, Decision, DiscoveryForms,
     Host, IdentityAssumption, InterceptedRequest, RequestedResource, RequestedSelectors, ScopedPath,
 };
-pub use metrics::RequestMetrics;
+pub use metrics::{RequestMetrics, register_store_metrics};
 pub use registry::{Admission, AdmissionOptions, AdmissionRequest, ReviewedManagedFields, Selection};
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};

@@ -5,6 +5,7 @@
 
 mod names;
 mod series;
+mod store;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use names::BoundedNames;
 use series::SeriesTable;
 
 use crate::concurrency::ConcurrencyLimiter;
+
+pub use store::register_store_metrics;
 
 pub(crate) use series::{LongRunning, RequestLabels, RequestScope, RequestSeries};
 

@@ -1,6 +1,8 @@
 //! Runs an [`ApiServer`]: the service of the listener, identities of connections, reloaded certificate authorities, and the
 //! compaction of the store's history.
 
+mod revision_barrier;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,6 +24,8 @@ use crate::host::Host;
 use crate::hub::Hub;
 use crate::response::{Response, ResponseBody};
 use crate::server::ApiServer;
+
+pub use revision_barrier::RevisionBarrier;
 
 /// The share of the drain window in which watches are ended; the rest is for their clients to reconnect elsewhere.
 const WATCH_DRAIN_SHARE: f64 = 0.8;
@@ -63,7 +67,8 @@ impl Mount {
 
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
 /// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
-/// longer than this, for watches to be ended. The first mount with the path of a request gets it.
+/// longer than this, for watches to be ended. The first mount with the path of a request gets it. `barrier` is that of a server
+/// with other replicas behind a gateway; all paths wait for it.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
@@ -71,29 +76,14 @@ pub async fn serve<H: Host>(
     health: Health,
     hub: Hub,
     mounts: Vec<Mount>,
+    barrier: Option<RevisionBarrier>,
 ) {
     let shutdown = options.shutdown.clone();
     let mounted_hubs: Vec<Hub> = mounts.iter().filter_map(|mount| mount.hub.clone()).collect();
-    let mounts: Arc<[Mount]> = mounts.into();
+    let endpoints = Arc::new(Endpoints { server, health, mounts, barrier });
     let serving = bound.serve(options, move |request: Request<RequestBody>| {
-        let (server, health, mounts) = (Arc::clone(&server), health.clone(), Arc::clone(&mounts));
-        async move {
-            let uri = request.uri();
-            if let Some(mount) = mounts.iter().find(|mount| mount.has(uri.path())) {
-                return match health.respond(mount.below(uri.path()), uri.query()) {
-                    Some(response) => response.map(ResponseBody::full),
-                    None => mount.server.handle(request).await,
-                };
-            }
-            let Some(response) = health.respond(without_cluster(uri.path()), uri.query()) else {
-                return server.handle(request).await;
-            };
-            let (parts, _) = request.into_parts();
-            match server.host().refuse_probe(&parts, without_cluster(parts.uri.path())).await {
-                Some(refusal) => refusal,
-                None => response.map(ResponseBody::full),
-            }
-        }
+        let endpoints = Arc::clone(&endpoints);
+        async move { endpoints.respond_after_barrier(request).await }
     });
     let ending = async {
         shutdown.draining().await;
@@ -105,6 +95,53 @@ pub async fn serve<H: Host>(
     tokio::select! {
         () = serving => {}
         () = ending => {}
+    }
+}
+
+/// The endpoints of a listener.
+struct Endpoints<H> {
+    server: Arc<ApiServer<H>>,
+    health: Health,
+    mounts: Vec<Mount>,
+    barrier: Option<RevisionBarrier>,
+}
+
+impl<H: Host> Endpoints<H> {
+    /// Responds when this replica has passed the revision that the request names, if it names one.
+    async fn respond_after_barrier(&self, mut request: Request<RequestBody>) -> Response {
+        let headers = request.headers_mut();
+        let awaited = self
+            .barrier
+            .as_ref()
+            .and_then(|barrier| Some((barrier, RevisionBarrier::take_requested(headers)?)));
+        if let Some((barrier, revision)) = awaited
+            && let Err(refusal) = barrier.wait(revision).await
+        {
+            return *refusal;
+        }
+        let mut response = self.respond(request).await;
+        if let Some((barrier, _)) = awaited {
+            barrier.stamp(&mut response);
+        }
+        response
+    }
+
+    async fn respond(&self, request: Request<RequestBody>) -> Response {
+        let uri = request.uri();
+        if let Some(mount) = self.mounts.iter().find(|mount| mount.has(uri.path())) {
+            return match self.health.respond(mount.below(uri.path()), uri.query()) {
+                Some(response) => response.map(ResponseBody::full),
+                None => mount.server.handle(request).await,
+            };
+        }
+        let Some(response) = self.health.respond(without_cluster(uri.path()), uri.query()) else {
+            return self.server.handle(request).await;
+        };
+        let (parts, _) = request.into_parts();
+        match self.server.host().refuse_probe(&parts, without_cluster(parts.uri.path())).await {
+            Some(refusal) => refusal,
+            None => response.map(ResponseBody::full),
+        }
     }
 }
 

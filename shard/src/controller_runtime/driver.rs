@@ -31,8 +31,9 @@ pub(crate) trait Controller: Send + Sync + 'static {
     async fn reconcile(&self, key: &Self::Key) -> Result<ReconcileOutcome, Status>;
 }
 
-/// Runs the workers of a controller until the process drains.
+/// Runs the workers of a controller until the process drains or ceases to lead. A queue has one driver at a time.
 pub(crate) async fn drive<C: Controller>(controller: Arc<C>, queue: Arc<Queue<C::Key>>, shutdown: Shutdown) {
+    queue.resume();
     let mut working = FuturesUnordered::new();
     loop {
         tokio::select! {

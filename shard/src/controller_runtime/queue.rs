@@ -195,6 +195,15 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// Makes the keys ready again that a driver had taken when it was aborted. For the next driver of the queue.
+    pub(crate) fn resume(&self) {
+        let taken: Vec<K> = self.state.lock().processing.iter().cloned().collect();
+        for key in taken {
+            self.done(key.clone(), ReconcileOutcome::Done, Duration::ZERO);
+            self.add(key);
+        }
+    }
+
     /// Number of keys that are ready or being processed. Costs a step per group.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
@@ -297,6 +306,18 @@ mod tests {
         queue.done("b", ReconcileOutcome::Done, Duration::ZERO);
         assert_eq!(queue.take().await, "a");
         assert_eq!((start.elapsed(), queue.len()), (Duration::from_secs(2), 1));
+    }
+
+    #[tokio::test]
+    async fn keys_of_an_aborted_driver_are_taken_again() {
+        let queue = Queue::new();
+        queue.add("a");
+        assert_eq!(queue.take().await, "a");
+        queue.add("a");
+        queue.resume();
+        assert_eq!(queue.take().await, "a");
+        queue.done("a", ReconcileOutcome::Done, Duration::ZERO);
+        assert_eq!(queue.len(), 0);
     }
 
     #[tokio::test]

@@ -93,6 +93,23 @@ impl GlobalView {
         self.observers.write().entry(resource).or_default().push(observer);
     }
 
+    /// The number of observers of each resource.
+    pub(crate) fn observers(&self) -> FxHashMap<ResourceName, usize> {
+        self.observers
+            .read()
+            .iter()
+            .map(|(resource, observers)| (resource.clone(), observers.len()))
+            .collect()
+    }
+
+    /// Removes the observers that were registered after they were counted.
+    pub(crate) fn remove_observers_after(&self, counts: &FxHashMap<ResourceName, usize>) {
+        self.observers.write().retain(|resource, observers| {
+            observers.truncate(counts.get(resource).copied().unwrap_or_default());
+            !observers.is_empty()
+        });
+    }
+
     /// Whether every resource was read at least once.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire) == RESOURCES.len()

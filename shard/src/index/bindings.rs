@@ -149,6 +149,16 @@ impl BindingIndex {
         self.observers.write().push(observer);
     }
 
+    /// The number of observers.
+    pub(crate) fn observers(&self) -> usize {
+        self.observers.read().len()
+    }
+
+    /// Removes the observers that were registered after they were counted.
+    pub(crate) fn remove_observers_after(&self, count: usize) {
+        self.observers.write().truncate(count);
+    }
+
     /// The bindings in a logical cluster.
     pub(crate) fn of_cluster(&self, cluster: &str) -> Vec<Arc<BindingFacts>> {
         self.state.read().clusters.get(cluster).cloned().unwrap_or_default()

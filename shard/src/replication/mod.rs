@@ -64,37 +64,56 @@ struct ReplicatedResource {
 /// Key of an object: the index of its resource, and its location.
 type Key = (usize, ObjectLocation);
 
-struct ReplicationMetrics {
+/// The metrics of replication, of all terms in which this process leads.
+#[derive(Clone)]
+pub(crate) struct ReplicationMetrics {
     writes: IntCounterVec,
     failures: IntCounterVec,
     pending: IntGauge,
 }
 
+impl ReplicationMetrics {
+    /// Registers the metrics.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            writes: metrics.counters(
+                "fairlead_replication_writes_total",
+                "Writes to the cache server that it accepted.",
+                &["resource", "verb"],
+            )?,
+            failures: metrics.counters(
+                "fairlead_replication_failures_total",
+                "Writes to the cache server that failed and are retried.",
+                &["resource"],
+            )?,
+            pending: metrics.gauge(
+                "fairlead_replication_pending",
+                "Objects that are queued for a comparison or a write.",
+            )?,
+        })
+    }
+}
+
 impl Replication {
     /// Creates the replication of shard `shard`. `identities` determine where the resources of root's exports are
     /// stored; `client` is a client of the cache server.
-    ///
-    /// # Errors
-    /// If the metrics are registered already.
     pub(crate) fn new(
         shard: &str,
         objects: ObjectStore,
         hub: Hub,
         identities: &Identities,
         client: Client,
-        metrics: &Metrics,
-    ) -> Result<Self, MetricsError> {
+        metrics: &ReplicationMetrics,
+    ) -> Self {
         let replicated = |source| ReplicatedResource { source, replicas: Replicas::default() };
         let marks = Arc::new(Marks::new(objects.clone(), hub.clone(), identities));
         let resources: Vec<_> = sources(identities).into_iter().map(replicated).collect();
-        let failures = metrics.counters(
-            "fairlead_replication_failures_total",
-            "Writes to the cache server that failed and are retried.",
-            &["resource"],
-        )?;
         // Prometheus detects an increase only from an existing value.
         for replicated in &resources {
-            failures.with_label_values(&[&*replicated.source.resource.name.to_string()]);
+            metrics.failures.with_label_values(&[&*replicated.source.resource.name.to_string()]);
         }
         let replicator = Arc::new(Replicator {
             shard: shard.to_owned(),
@@ -103,20 +122,9 @@ impl Replication {
             client,
             resources,
             queue: Arc::new(Queue::new()),
-            metrics: ReplicationMetrics {
-                writes: metrics.counters(
-                    "fairlead_replication_writes_total",
-                    "Writes to the cache server that it accepted.",
-                    &["resource", "verb"],
-                )?,
-                failures,
-                pending: metrics.gauge(
-                    "fairlead_replication_pending",
-                    "Objects that are queued for a comparison or a write.",
-                )?,
-            },
+            metrics: metrics.clone(),
         });
-        Ok(Self { replicator, marks })
+        Self { replicator, marks }
     }
 
     /// Replicates until the process drains.

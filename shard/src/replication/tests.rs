@@ -17,7 +17,7 @@ use fairlead_store::{Expect, MemoryStore, Mutation, Store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::Replication;
+use super::{Replication, ReplicationMetrics};
 use crate::global::CacheResource;
 use crate::global::test_cache::TestCache;
 use crate::index::Identities;
@@ -109,11 +109,11 @@ impl Shard {
             self.hub.clone(),
             &identities,
             cache.client(),
-            &metrics,
+            &ReplicationMetrics::new(&metrics).unwrap(),
         );
         let shutdown =
             Shutdown::new(&DrainConfig { window: "1ms".parse().unwrap(), ..DrainConfig::default() });
-        let running = tokio::spawn(replication.unwrap().run(shutdown.clone()));
+        let running = tokio::spawn(replication.run(shutdown.clone()));
         self.running = Some((shutdown, running, metrics));
     }
 

@@ -10,7 +10,7 @@ use fairlead_apiserver::{ApiServer, RequestMetrics};
 use fairlead_config::ShardConfig;
 use fairlead_process::{Metrics, Reloadable, Reloads};
 use fairlead_store::RetainedRevisions;
-use prometheus::IntCounterVec;
+use prometheus::{IntCounterVec, IntGauge};
 
 use super::clients::{access_webhook, external_clusters};
 use super::{ANNOTATIONS, ShardError, audit, authenticators};
@@ -25,6 +25,7 @@ use crate::host::{
 };
 use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::quota::UsageTracker;
+use crate::replication::ReplicationMetrics;
 use crate::service_accounts::{AccountLookup, ServiceAccountTokens, TokenIssuer};
 use crate::virtual_storage::{NewMirrors, PublishedCopies, SourceLookup, VirtualStorage};
 use crate::virtual_workspaces::ShardAccess;
@@ -48,13 +49,16 @@ pub(super) struct ShardParts {
     pub(super) copies: Arc<PublishedCopies>,
     /// The history that backups need.
     pub(super) retained: RetainedRevisions,
-    pub(super) new_mirrors: NewMirrors,
+    /// Taken at the start.
+    pub(super) new_mirrors: Option<NewMirrors>,
     pub(super) storage: VirtualStorage,
     pub(super) external: Option<Arc<ExternalClusters>>,
     pub(super) usage: Arc<UsageTracker>,
     pub(super) issuer: Arc<TokenIssuer>,
     pub(super) picks: IntCounterVec,
-    pub(super) metrics: Metrics,
+    /// 1 while this process leads.
+    pub(super) leads: IntGauge,
+    pub(super) replication_metrics: ReplicationMetrics,
     pub(super) authenticators: Arc<Reloadable<Authenticators>>,
     pub(super) request_metrics: RequestMetrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
@@ -189,6 +193,10 @@ impl ShardParts {
             "Shards chosen for new workspaces, by source: gateway or random.",
             &["by"],
         )?;
+        let leads = metrics.gauge(
+            "fairlead_shard_leader",
+            "1 while this process runs the controllers of the shard, 0 while another replica does.",
+        )?;
         let address = config.serving.address.to_string();
         let request_metrics = RequestMetrics::new(metrics)?;
         let mut api = ApiServer::new(host, ANNOTATIONS, address, request_metrics.clone());
@@ -210,13 +218,14 @@ impl ShardParts {
             exports,
             copies,
             retained,
-            new_mirrors,
+            new_mirrors: Some(new_mirrors),
             storage,
             external,
             usage,
             issuer,
             picks,
-            metrics: metrics.clone(),
+            leads,
+            replication_metrics: ReplicationMetrics::new(metrics)?,
             authenticators: chain,
             request_metrics,
             api,

@@ -13,8 +13,8 @@ use fairlead_process::{Shutdown, Tasks};
 use serde_json::Value;
 
 use super::ShardError;
-use super::assembly::ShardParts;
 use super::clients::{credentials_of, pick_client};
+use super::leadership::LeaderParts;
 use crate::controller_runtime::{Queue, drive, feed};
 use crate::controllers::{
     CachedReferences, CachedResourceControllers, ContentControllers, DefaultBindings,
@@ -29,11 +29,11 @@ use crate::placement::Placement;
 use crate::workspace_owner::{WorkspaceKey, owner_key};
 use crate::workspace_types::TypeLookup;
 
-impl ShardParts {
+impl LeaderParts {
     /// Starts the controllers of workspaces and of what is in them.
     pub(super) fn start_controllers(
         &self,
-        config: ShardConfig,
+        config: &ShardConfig,
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) -> Result<(), ShardError> {
@@ -43,7 +43,7 @@ impl ShardParts {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
             global: self.global.clone(),
-            gateway: pick_client(&config)?,
+            gateway: pick_client(config)?,
             picks: self.picks.clone(),
         });
         let credentials = match &config.logical_cluster_admin_kubeconfig {

@@ -7,6 +7,8 @@ mod authenticators;
 mod cache;
 mod clients;
 mod controllers;
+mod leadership;
+mod readiness;
 mod start;
 mod store;
 #[cfg(test)]
@@ -16,9 +18,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::register_store_metrics;
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::registry::is_built_in;
-use fairlead_apiserver::serve::{Mount, compact_periodically, serve};
+use fairlead_apiserver::serve::{Mount, RevisionBarrier, compact_periodically, serve};
 use fairlead_cache::EmbeddedCache;
 use fairlead_config::ShardConfig;
 use fairlead_names::KeyCodec;
@@ -152,6 +155,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let opened = OpenedStore::open(&config).await?;
     let store: Arc<dyn Store> = opened.store();
+    register_store_metrics(&metrics, store.clone())?;
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
     let administrators = Administrators::create(&config)?;
     let mut admin_users = administrators.as_ref().map(Administrators::users).unwrap_or_default();
@@ -164,8 +168,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let health = Health::new();
     health.ping(ALL_PROBES);
-    let probed = store.clone();
-    health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
+    readiness::check_store(&health, &store, &config.store);
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
     let mut parts = ShardParts::assemble(&config, admin_users, &objects, &hub, &metrics, &reloads)?;
@@ -206,7 +209,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     }
     // All other watches of virtual workspaces are those of the shard's hub.
     mounts.push(Mount { hub: Some(parts.copies.hub().clone()), ..virtual_workspaces.mount() });
-    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts);
+    let barrier = RevisionBarrier::new(store.clone(), hub.clone());
+    let serving = serve(server, options, parts.api.clone(), health, hub.clone(), mounts, Some(barrier));
     tasks.spawn("server", async move {
         serving.await;
         drop(served);
@@ -230,7 +234,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tasks.spawn_fallible("compaction of copies", compaction);
 
     let cache = cache::client(&config, &loopback)?;
-    let starting = parts.start(config, cache, tasks.clone(), shutdown.clone(), bootstrapped);
+    let election = opened.election();
+    let starting = parts.start(config, cache, election, tasks.clone(), shutdown.clone(), bootstrapped);
     let started = async {
         tokio::select! {
             started = starting => started,

@@ -1,5 +1,6 @@
-//! Starts the parts of a shard: fills the store, registers the shard, then starts replication and controllers.
+//! Starts the parts of a shard: fills the store, then starts what every replica runs and what the leader runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::ShardSpec;
@@ -8,12 +9,14 @@ use fairlead_client::Client;
 use fairlead_config::ShardConfig;
 use fairlead_names::ClusterName;
 use fairlead_process::{ReadyFlag, Shutdown, Tasks};
+use fairlead_store::{CommitError, Election};
 use serde_json::{Value, json};
 
 use super::ShardError;
 use super::assembly::ShardParts;
 use super::clients::root_client;
-use crate::bootstrap;
+use super::leadership::{LeaderParts, Leadership};
+use crate::bootstrap::{self, BootstrapError};
 use crate::exports::RootExports;
 use crate::names::{WORKSPACE_TYPES, WORKSPACES};
 use crate::replication::Replication;
@@ -23,24 +26,29 @@ use crate::writes::Writes;
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between these requests.
 const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// How often a step of the bootstrap is repeated. Another replica can only be faster as often as the step has commits.
+const ATTEMPTS: u32 = 32;
 
 impl ShardParts {
-    /// Fills the store, registers the shard and starts the controllers.
+    /// Fills the store and starts what every replica runs; then leads, or starts to campaign.
     pub(super) async fn start(
-        self,
+        mut self,
         config: ShardConfig,
         cache: Client,
+        election: Option<Arc<dyn Election>>,
         tasks: Tasks,
         shutdown: Shutdown,
         bootstrapped: ReadyFlag,
     ) -> Result<(), ShardError> {
-        bootstrap::system(&self.objects, &self.definitions).await?;
+        self.repeat(async || bootstrap::system(&self.objects, &self.definitions).await).await?;
         self.follow_cache(cache.clone(), &tasks, &shutdown);
         let is_root = config.name.is_root();
         let (exports, schemas) =
             if is_root { self.local_exports().await? } else { self.remote_exports(&config).await? };
         self.set_identities(&exports)?;
-        bootstrap::shard(&self.objects, &self.definitions, &exports, &schemas).await?;
+        let fill_shard =
+            async || bootstrap::shard(&self.objects, &self.definitions, &exports, &schemas).await;
+        self.repeat(fill_shard).await?;
         if is_root {
             let external_url = config.effective_external_url();
             let settings = bootstrap::ShardSettings {
@@ -49,20 +57,44 @@ impl ShardParts {
                 batteries: &config.batteries,
                 home_creators: &config.home_workspaces.creator_groups,
             };
-            bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await?;
+            let fill_root =
+                async || bootstrap::root(&self.objects, &self.definitions, &exports, &settings).await;
+            self.repeat(fill_root).await?;
         }
-        self.replicate(&config, cache.clone(), &exports, &tasks, &shutdown)?;
         self.load_paths()?;
-        self.register(&config, &tasks, &shutdown).await?;
-        self.start_cached_resources(&config, cache.clone(), &tasks, &shutdown);
-        self.start_controllers(config, &tasks, &shutdown)?;
-        let reading = self.copies.run(cache, self.new_mirrors, shutdown.clone());
-        tasks.spawn("copies of bound resources", reading);
+        if let Some(new_mirrors) = self.new_mirrors.take() {
+            let reading = self.copies.clone().run(cache.clone(), new_mirrors, shutdown.clone());
+            tasks.spawn("copies of bound resources", reading);
+        }
+        let parts = Arc::new(self);
+        let supervised = tasks.clone();
+        let leadership = Leadership { parts: parts.clone(), config, cache, exports, tasks, shutdown };
+        match election {
+            Some(election) => supervised.spawn_fallible("leadership", leadership.run(election)),
+            None => leadership.start_alone().await?,
+        }
         // The indexes contain all of these writes before the first request is served.
-        let _ = self.hub.wait(self.objects.store().revision()).await;
+        let _ = parts.hub.wait(parts.objects.store().revision()).await;
         bootstrapped.set();
         tracing::info!("ready");
         Ok(())
+    }
+
+    /// Repeats a step of the bootstrap when another replica has written the same objects meanwhile. Each step reads what
+    /// exists and writes what is missing, so replicas that start together complete it together.
+    async fn repeat<T>(
+        &self,
+        step: impl AsyncFn() -> Result<T, BootstrapError>,
+    ) -> Result<T, BootstrapError> {
+        let mut attempts = 0;
+        loop {
+            match step().await {
+                Err(BootstrapError::Commit(CommitError::Conflict { .. })) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     fn follow_cache(&self, client: Client, tasks: &Tasks, shutdown: &Shutdown) {
@@ -70,32 +102,16 @@ impl ShardParts {
         tasks.spawn("replicas of other shards", async move { global.run(client, shutdown).await });
     }
 
-    fn replicate(
-        &self,
-        config: &ShardConfig,
-        client: Client,
-        exports: &RootExports,
-        tasks: &Tasks,
-        shutdown: &Shutdown,
-    ) -> Result<(), ShardError> {
-        let (objects, hub) = (self.objects.clone(), self.hub.clone());
-        let identities = exports.identities();
-        let replication =
-            Replication::new(config.name.as_str(), objects, hub, &identities, client, &self.metrics)?;
-        tasks.spawn("replication", replication.run(shutdown.clone()));
-        Ok(())
-    }
-
     async fn local_exports(&self) -> Result<(RootExports, Vec<Value>), ShardError> {
-        let exports = bootstrap::root_exports(&self.objects, &self.definitions).await?;
-        let schemas = bootstrap::root_schemas(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        let fill = async || bootstrap::root_exports(&self.objects, &self.definitions).await;
+        let exports = self.repeat(fill).await?;
+        let schemas = bootstrap::root_schemas(&self.objects).map_err(BootstrapError::from)?;
         Ok((exports, schemas))
     }
 
     /// The exports that an earlier run stored. Without them, requests root's shard until it responds.
     async fn remote_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
-        let stored_exports =
-            bootstrap::stored_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        let stored_exports = bootstrap::stored_exports(&self.objects).map_err(BootstrapError::from)?;
         if let Some((exports, schemas)) = stored_exports.filter(|(exports, _)| exports.is_complete()) {
             return Ok((exports, schemas));
         }
@@ -128,8 +144,40 @@ impl ShardParts {
         let loaded = self.objects.for_each(&WORKSPACES, &workspaces.origin, &all, &mut |listed| {
             self.paths.load(listed.scope, listed.object.json());
         });
-        loaded.map_err(bootstrap::BootstrapError::from)?;
+        loaded.map_err(BootstrapError::from)?;
         Ok(())
+    }
+}
+
+impl LeaderParts {
+    /// Starts what only the leader runs: replication, the registration of the shard, and the controllers.
+    pub(super) async fn start(
+        &self,
+        config: &ShardConfig,
+        cache: &Client,
+        exports: &RootExports,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> Result<(), ShardError> {
+        self.replicate(config, cache.clone(), exports, tasks, shutdown);
+        self.register(config, tasks, shutdown).await?;
+        self.start_cached_resources(config, cache.clone(), tasks, shutdown);
+        self.start_controllers(config, tasks, shutdown)
+    }
+
+    fn replicate(
+        &self,
+        config: &ShardConfig,
+        client: Client,
+        exports: &RootExports,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
+        let (objects, hub) = (self.objects.clone(), self.hub.clone());
+        let identities = exports.identities();
+        let (shard, metrics) = (config.name.as_str(), &self.replication_metrics);
+        let replication = Replication::new(shard, objects, hub, &identities, client, metrics);
+        tasks.spawn("replication", replication.run(shutdown.clone()));
     }
 
     /// Registers this shard and its URLs as a Shard in root.
@@ -147,8 +195,8 @@ impl ShardParts {
         let object = fairlead_api::shard_registration(config.name.as_str(), &spec);
         if config.name.is_root() {
             let mut writes = Writes::new(&self.objects, &self.definitions);
-            writes.ensure("root", object).map_err(bootstrap::BootstrapError::from)?;
-            writes.commit().await.map_err(bootstrap::BootstrapError::from)?;
+            writes.ensure("root", object).map_err(BootstrapError::from)?;
+            writes.commit().await.map_err(BootstrapError::from)?;
             return Ok(());
         }
         let client = root_client(config)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_config::ShardConfig;
-use fairlead_store::{RedbOptions, RedbStore, Store};
+use fairlead_store::{Election, RedbOptions, RedbStore, Store};
 #[cfg(feature = "etcd")]
 use fairlead_store_etcd::EtcdStore;
 
@@ -30,6 +30,15 @@ impl OpenedStore {
             Self::File(store) => store.clone(),
             #[cfg(feature = "etcd")]
             Self::Etcd(store) => store.clone(),
+        }
+    }
+
+    /// The election of the replica that leads. A file has one process, so it has none.
+    pub(super) fn election(&self) -> Option<Arc<dyn Election>> {
+        match self {
+            Self::File(_) => None,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => Some(store.election()),
         }
     }
 
@@ -83,6 +92,7 @@ async fn open_etcd(config: &ShardConfig) -> Result<OpenedStore, ShardError> {
         prefix: etcd.prefix.clone(),
         root: super::CODEC.prefix().to_owned(),
         owner: format!("shard {}", config.name.as_str()),
+        replica: replica_name(config),
         max_operations: etcd.max_operations,
         max_request_bytes: usize::try_from(etcd.max_request_size.bytes()).unwrap_or(usize::MAX),
         view: Some(config.store.path.to_path_buf()),
@@ -98,6 +108,16 @@ async fn open_etcd(config: &ShardConfig) -> Result<OpenedStore, ShardError> {
         .await
         .map_err(|error| ShardError::Etcd { hint: hint(&error), reason: error.to_string() })?;
     Ok(OpenedStore::Etcd(Arc::new(store)))
+}
+
+/// The name of this replica: by default its host and its process.
+#[cfg(feature = "etcd")]
+fn replica_name(config: &ShardConfig) -> String {
+    let host = || {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| "replica".to_owned())
+    };
+    config.replica_name.clone().unwrap_or_else(|| format!("{}-{}", host().trim(), std::process::id()))
 }
 
 /// The user of etcd, with the password from its file.
@@ -122,6 +142,8 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
         EtcdError::Foreign { .. } => {
             "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
         }
+        // Errors of copies.
+        EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
         EtcdError::Occupied { .. } => "give each shard a prefix of its own",
         EtcdError::View(_) => "the local copy holds nothing that etcd has not: it may be removed",
     }

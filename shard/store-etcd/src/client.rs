@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, Identity, KvClient, LeaseClient, ResponseHeader, TlsOptions,
-    WatchClient,
+    Certificate, Client, ConnectOptions, Error, Identity, KvClient, LeaseClient, MaintenanceClient,
+    ResponseHeader, TlsOptions, WatchClient,
 };
 use fairlead_store::Revision;
 
@@ -26,6 +26,7 @@ pub(crate) struct Connection {
     kv: KvClient,
     watch: WatchClient,
     lease: LeaseClient,
+    maintenance: MaintenanceClient,
     endpoint: Arc<str>,
     request_timeout: Duration,
 }
@@ -51,6 +52,7 @@ impl Connection {
             kv: client.kv_client().max_decoding_message_size(usize::MAX),
             watch: client.watch_client().max_decoding_message_size(usize::MAX),
             lease: client.lease_client(),
+            maintenance: client.maintenance_client(),
             endpoint: endpoint.into(),
             request_timeout: options.timing.request,
         })
@@ -70,6 +72,10 @@ impl Connection {
 
     pub(crate) fn lease(&self) -> LeaseClient {
         self.lease.clone()
+    }
+
+    pub(crate) fn maintenance(&self) -> MaintenanceClient {
+        self.maintenance.clone()
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_store::{
-    Batch, Cause, Change, CommitError, Expect, Follower, LEADER_KEY, Limits, Mutation, Replica, Revision,
+    Batch, Cause, Change, CommitError, CommitTimer, DurationHistogram, Expect, Follower, LEADER_KEY, Limits,
+    Mutation, Replica, Revision, ServerStats,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,7 +16,8 @@ use crate::keys::KeyLayout;
 use crate::link::{FOREIGN, Link, connected};
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
-use crate::transaction::{KeyState, Outcome, can_change, outcome, request_bytes, transaction};
+use crate::progress::Progress;
+use crate::transaction::{KeyState, Outcome, can_change, has_put, outcome, request_bytes, transaction};
 use crate::view::ViewFailure;
 
 /// The pause before a commit that was not executed is sent again; each further one is twice as long.
@@ -29,6 +31,7 @@ pub(crate) struct Committer {
     pub(crate) replica: Replica,
     pub(crate) link: watch::Receiver<Link>,
     pub(crate) view_failure: ViewFailure,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) counters: Counters,
 }
 
@@ -40,6 +43,11 @@ pub(crate) struct Counters {
     /// Transactions that etcd has executed, and the time until their responses.
     pub(crate) transactions: AtomicU64,
     pub(crate) transaction_nanoseconds: AtomicU64,
+    pub(crate) unavailable: AtomicU64,
+    /// Commits with [`CommitError::Unknown`].
+    pub(crate) unknown: AtomicU64,
+    pub(crate) timer: CommitTimer,
+    pub(crate) compactions: DurationHistogram,
 }
 
 /// What came back from etcd.
@@ -68,12 +76,23 @@ impl Committer {
 
     /// Commits mutations that have passed [`check`](Self::check).
     pub(crate) async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
+        let started = Instant::now();
         let outcome = self.attempts(&mutations).await;
-        match &outcome {
-            Ok((_, true)) => self.counters.commits.fetch_add(1, Ordering::Relaxed),
-            Err(CommitError::Conflict { .. }) => self.counters.conflicts.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
+        let counters = &self.counters;
+        let counter = match &outcome {
+            Ok((_, true)) => Some(&counters.commits),
+            Ok(_) => None,
+            Err(CommitError::Conflict { .. }) => Some(&counters.conflicts),
+            Err(CommitError::Unavailable { .. }) => Some(&counters.unavailable),
+            Err(CommitError::Unknown { .. }) => Some(&counters.unknown),
+            Err(_) => None,
         };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if outcome.is_ok() {
+            counters.timer.total.observe(started.elapsed(), 1);
+        }
         outcome.map(|(revision, _)| revision)
     }
 
@@ -81,7 +100,8 @@ impl Committer {
     async fn attempts(&self, mutations: &[Mutation]) -> Result<(Revision, bool), CommitError> {
         let patience = self.options.timing.patience;
         let mut link = self.link.clone();
-        let deadline = Instant::now() + patience;
+        let begun = Instant::now();
+        let deadline = begun + patience;
         let (mut used, mut last, mut pause) = (None, None, FIRST_PAUSE);
         loop {
             if let Some(cause) = self.view_failure.get() {
@@ -92,8 +112,12 @@ impl Committer {
                 .map_err(|cause| CommitError::Unavailable { cause: last.take().unwrap_or(cause) })?;
             // Every later revision of the prefix is delivered by a follower from here.
             let before = self.replica.revision();
+            let sent = Instant::now();
             match self.send(&connection, mutations).await {
-                Response::Outcome(outcome) => return self.finish(mutations, outcome).await,
+                Response::Outcome(outcome) => {
+                    self.counters.timer.queue.observe(sent - begun, 1);
+                    return self.finish(mutations, outcome).await;
+                }
                 Response::Refused(cause) => return Err(CommitError::Unavailable { cause }),
                 // The same member has a leader again soon, or the session ends and there is another connection.
                 Response::NotExecuted(cause) if Instant::now() + pause < deadline => {
@@ -111,13 +135,32 @@ impl Committer {
         }
     }
 
+    /// The state of etcd and of the copy, as far as they are known.
+    pub(crate) fn server_stats(&self) -> ServerStats {
+        let mut stats = ServerStats::default();
+        stats.endpoints.clone_from(&self.options.endpoints);
+        match &*self.link.borrow() {
+            Link::Connected { connection, .. } => stats.connected = Some(connection.endpoint().to_string()),
+            Link::Lost(loss) => stats.disconnected = loss.since.elapsed(),
+            Link::Closed => {}
+        }
+        stats.connections = self.progress.connections();
+        stats.reloads = self.progress.reloads();
+        stats.revisions_behind = self.progress.revisions_behind();
+        stats.view_age = self.progress.view_age();
+        stats.database = self.progress.database();
+        stats
+    }
+
     async fn send(&self, connection: &crate::client::Connection, mutations: &[Mutation]) -> Response {
         let started = Instant::now();
         let mut kv = connection.kv();
         let sent = kv.txn(transaction(mutations, &self.layout, &self.claim));
         match tokio::time::timeout(self.options.timing.request, sent).await {
             Ok(Ok(response)) => {
-                let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let took = started.elapsed();
+                self.counters.timer.durable.observe(took, 1);
+                let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
                 self.counters.transactions.fetch_add(1, Ordering::Relaxed);
                 self.counters.transaction_nanoseconds.fetch_add(took, Ordering::Relaxed);
                 Response::Outcome(outcome(mutations, &self.claim, &response))
@@ -138,7 +181,10 @@ impl Committer {
     ) -> Result<(Revision, bool), CommitError> {
         match outcome {
             Outcome::Committed(revision) => {
+                self.progress.know(revision);
+                let committed = Instant::now();
                 self.wait_for(|replica| replica.revision() >= revision).await?;
+                self.counters.timer.visible.observe(committed.elapsed(), 1);
                 Ok((revision, true))
             }
             Outcome::Unchanged { revision, found } => {
@@ -198,7 +244,7 @@ impl Committer {
                 let current = self.replica.get(&key).map_err(|_| unknown())?;
                 Err(CommitError::Conflict { index, current })
             }
-            Ok(None) | Err(_) => Err(unknown()),
+            Ok(Some(Found::Ambiguous) | None) | Err(_) => Err(unknown()),
         }
     }
 }
@@ -217,18 +263,26 @@ enum Found {
     Commit(Revision),
     /// It has not happened, and cannot any more: another commit came first.
     Conflict(usize),
+    /// It or an equal one of another writer has happened.
+    Ambiguous,
 }
 
 async fn search(mut follower: Follower, mutations: &[Mutation]) -> Option<Found> {
     loop {
         let batch = follower.next().await.ok()?;
-        if is_commit(&batch, mutations) {
-            return Some(Found::Commit(batch.revision));
-        }
-        if let Some(index) = mutations.iter().position(|mutation| prevents(&batch, mutation)) {
-            return Some(Found::Conflict(index));
+        if let Some(found) = found(&batch, mutations) {
+            return Some(found);
         }
     }
+}
+
+/// What a batch shows of a commit; `None` if it does not decide it.
+fn found(batch: &Batch, mutations: &[Mutation]) -> Option<Found> {
+    if is_commit(batch, mutations) {
+        // A deletion has nothing of its writer. Only one of two may be told that it was the one that deleted the object.
+        return Some(if has_put(mutations) { Found::Commit(batch.revision) } else { Found::Ambiguous });
+    }
+    mutations.iter().position(|mutation| prevents(batch, mutation)).map(Found::Conflict)
 }
 
 /// Whether a batch is exactly what the mutations do. A deletion of a key that did not exist makes no event.
@@ -294,6 +348,23 @@ mod tests {
         for (batch, expected) in cases {
             assert_eq!(is_commit(&batch, &mutations), expected, "{batch:?}");
         }
+    }
+
+    #[test]
+    fn a_deletion_is_not_claimed_because_another_writer_may_have_done_it() {
+        let gone = batch(&[("a", None)]);
+        let cases = [
+            (vec![Mutation::delete("a", Expect::At(Revision(3)))], Some(Found::Ambiguous)),
+            (vec![Mutation::delete("a", Expect::Present)], Some(Found::Ambiguous)),
+            (vec![Mutation::update("a", Revision(3), "1")], Some(Found::Conflict(0))),
+            (vec![Mutation::delete("b", Expect::Present)], None),
+        ];
+        for (mutations, expected) in cases {
+            assert_eq!(found(&gone, &mutations), expected, "{mutations:?}");
+        }
+        let replaced = batch(&[("a", None), ("b", Some("1"))]);
+        let move_to_b = [Mutation::delete("a", Expect::Present), Mutation::create("b", "1")];
+        assert_eq!(found(&replaced, &move_to_b), Some(Found::Commit(Revision(9))));
     }
 
     #[test]

@@ -26,7 +26,6 @@ use crate::client::Connection;
 use crate::error::{EtcdError, cause, message_of};
 use crate::keys::KeyLayout;
 use crate::link::{Link, connected};
-use crate::load::number;
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
 use crate::view::Command;
@@ -118,7 +117,7 @@ impl Lease {
 enum Attempt {
     Won(Term, Lease),
     /// Another replica leads since this revision.
-    Held(Revision),
+    Occupied(Revision),
 }
 
 /// Ends a term that was won but not returned, because the campaign was dropped.
@@ -162,7 +161,7 @@ impl Election for EtcdElection {
                         return term;
                     }
                 }
-                Ok(Attempt::Held(since)) => {
+                Ok(Attempt::Occupied(since)) => {
                     let mut leader = self.leader.0.subscribe();
                     // A change that the watch had no chance to deliver is found on the next connection.
                     tokio::select! {
@@ -185,7 +184,7 @@ impl Election for EtcdElection {
         let connected = connected(&mut link, None, patience, Instant::now() + patience).await;
         let Ok((connection, _)) = connected else { return };
         let key = self.layout.leader();
-        let at = i64::try_from(term.revision().0).unwrap_or(0);
+        let at = self.claim.offset.to_etcd(term.revision());
         let is_own = Compare::mod_revision(key.clone(), CompareOp::Equal, at);
         let removal = Txn::new().when([self.claim.comparison(), is_own]).and_then([TxnOp::delete(key, None)]);
         if let Err(error) = connection.request(connection.kv().txn(removal)).await {
@@ -214,10 +213,10 @@ impl EtcdElection {
         let found = connection.request(connection.kv().get(key.clone(), None)).await?;
         let mut expected = 0;
         if let Some(kv) = found.kvs().first() {
-            let since = number(kv.mod_revision());
+            let since = self.claim.offset.to_store(kv.mod_revision());
             self.leader.update(since, Some(kv.value()));
             if kv.value() != &*self.value {
-                return Ok(Attempt::Held(since));
+                return Ok(Attempt::Occupied(since));
             }
             expected = kv.mod_revision();
         }
@@ -235,8 +234,9 @@ impl EtcdElection {
         match written {
             Ok(response) if response.succeeded() => {
                 let revision = response.header().ok_or_else(|| connection.malformed())?.revision();
-                self.leader.update(number(revision), Some(&self.value));
-                Ok(Attempt::Won(Term::new(number(revision)), lease))
+                let revision = self.claim.offset.to_store(revision);
+                self.leader.update(revision, Some(&self.value));
+                Ok(Attempt::Won(Term::new(revision), lease))
             }
             // Another replica was faster, or the prefix has another owner: the next attempt shows it.
             Ok(_) => {

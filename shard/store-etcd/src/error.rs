@@ -44,6 +44,18 @@ pub enum EtcdError {
         /// The present owner.
         reason: String,
     },
+    /// The prefix, the source of a copy, has no store.
+    #[error("the prefix {prefix} in etcd has no store")]
+    Empty {
+        /// The prefix.
+        prefix: String,
+    },
+    /// The server of the prefix, the source of a copy, runs.
+    #[error("the prefix {prefix} in etcd is in use by its server")]
+    InUse {
+        /// The prefix.
+        prefix: String,
+    },
     /// The file of the local copy cannot be used.
     #[error(transparent)]
     View(Arc<OpenError>),

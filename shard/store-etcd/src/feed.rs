@@ -10,21 +10,24 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Event, EventType, Txn, TxnOp, WatchOptions, WatchResponse};
-use fairlead_store::{ReplicatedCommit, Revision};
+use etcd_client::{Event, EventType, WatchOptions, WatchResponse};
+use fairlead_store::{DatabaseStats, ReplicatedCommit, Revision};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
+use crate::barrier::{lost, verify, write_barrier};
 use crate::client::Connection;
 use crate::election::LeaderKeyState;
-use crate::error::{EtcdError, Failure, cause};
+use crate::error::{EtcdError, Failure};
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
-use crate::load::{LoadError, load, number};
+use crate::load::{LoadError, load};
+use crate::offset::Offset;
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
+use crate::progress::{Progress, Read};
 use crate::view::Command;
 
 /// The pauses after every endpoint has failed.
@@ -39,6 +42,7 @@ pub(crate) struct Feed {
     pub(crate) view: mpsc::Sender<Command>,
     pub(crate) link: watch::Sender<Link>,
     pub(crate) leader: LeaderKeyState,
+    pub(crate) progress: Arc<Progress>,
     /// The watch has delivered everything up to this revision.
     pub(crate) position: Revision,
     /// Whether the copy has to be read again: it is empty, or what follows `position` cannot be watched.
@@ -163,6 +167,8 @@ impl Feed {
         let started = Instant::now();
         self.position = load(connection, &self.claim, &self.layout, self.position, &self.view).await?;
         self.must_load = false;
+        self.progress.reload(self.position);
+        self.progress.prove(started);
         let took = started.elapsed().as_millis();
         tracing::info!(revision = %self.position, milliseconds = took, "read the whole prefix of etcd");
         Ok(())
@@ -178,7 +184,7 @@ impl Feed {
         connection: &Connection,
         mut barrier: BarrierState,
     ) -> Result<Infallible, WatchEnd> {
-        let first = i64::try_from(self.position.0 + 1).unwrap_or(i64::MAX);
+        let first = self.claim.offset.to_etcd(self.position).saturating_add(1);
         let options = WatchOptions::new().with_prefix().with_start_revision(first).with_progress_notify();
         let mut client = connection.watch();
         let watching = client.watch(self.layout.prefix(), Some(options));
@@ -187,7 +193,9 @@ impl Feed {
         // Dropped, and so aborted, with the session.
         let (mut tasks, mut writes) = (JoinSet::new(), JoinSet::new());
         let timing = self.options.timing;
-        tasks.spawn(keep_alive(connection.clone(), self.claim.clone(), timing.heartbeat));
+        let progress = || self.progress.clone();
+        tasks.spawn(keep_alive(connection.clone(), self.claim.clone(), progress(), timing.heartbeat));
+        tasks.spawn(observe_database(connection.clone(), progress(), timing.barrier));
         let (claim, key) = (self.claim.clone(), self.layout.barrier());
         let write = || write_barrier(connection.clone(), claim.clone(), key.clone());
         if barrier == BarrierState::Unwritten {
@@ -199,6 +207,7 @@ impl Feed {
         barriers.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let longest_silence = 2 * timing.request;
         let mut silent_since = Instant::now();
+        let mut barrier_begun = Instant::now();
         let mut is_published = false;
         loop {
             if let BarrierState::Written(revision) = barrier
@@ -206,6 +215,7 @@ impl Feed {
             {
                 barrier = BarrierState::Passed;
                 self.pass(connection, is_published).await?;
+                self.progress.prove_read(Read { at: barrier_begun, revision });
                 is_published = true;
             }
             tokio::select! {
@@ -246,6 +256,7 @@ impl Feed {
                     barrier = BarrierState::Unwritten;
                     writes.spawn(write());
                     silent_since = Instant::now();
+                    barrier_begun = silent_since;
                 }
                 () = sleep_until(silent_since + longest_silence), if barrier != BarrierState::Passed => {
                     return Err(lost(connection, &"the watch does not deliver what was written").into());
@@ -269,6 +280,7 @@ impl Feed {
         flushed.await.map_err(|_| SessionEnd::View)?;
         let number = self.next_number;
         self.next_number += 1;
+        self.progress.connect();
         tracing::info!(endpoint = %connection.endpoint(), position = %self.position, "connected to etcd");
         self.link.send_replace(Link::Connected { connection: Arc::new(connection.clone()), number });
         Ok(())
@@ -287,23 +299,31 @@ impl Feed {
         if response.canceled() {
             return Err(lost(connection, &response.cancel_reason()).into());
         }
-        let announced = response.header().map_or(Revision(0), |header| number(header.revision()));
+        let announced = response.header().map(|header| self.claim.offset.to_store(header.revision()));
         if response.events().is_empty() {
             // The answer to a request for progress has the watch id -1. Before 3.4.25 and 3.5.8 it may overtake events, so it
             // does not count as progress.
             if response.watch_id() < 0 && *barrier == BarrierState::Requested {
                 *barrier = BarrierState::Written(self.position);
             } else if response.watch_id() >= 0 && !response.created() {
-                self.position = self.position.max(announced);
+                self.position = self.position.max(announced.unwrap_or_default());
+                self.progress.deliver(self.position);
             }
             return Ok(());
         }
-        let (commits, last) = commits(&self.layout, response.events(), self.position)?;
-        if !commits.is_empty() {
+        let (commits, last) = commits(&self.layout, self.claim.offset, response.events(), self.position)?;
+        let applied = commits.last().map(|commit| commit.revision);
+        if let Some(applied) = applied {
+            self.progress.know(applied);
             self.view.send(Command::Apply(commits)).await.map_err(|_| SessionEnd::View)?;
+        }
+        // The barrier of another replica, whose readers may have seen this revision there.
+        if applied != Some(last) {
+            self.view.send(Command::Position(last)).await.map_err(|_| SessionEnd::View)?;
         }
         self.deliver_leader(response.events());
         self.position = last;
+        self.progress.deliver(last);
         Ok(())
     }
 
@@ -313,7 +333,7 @@ impl Feed {
         for (event, kv) in events.iter().filter_map(|event| Some((event, event.kv()?))) {
             if kv.key() == key {
                 let value = (event.event_type() == EventType::Put).then(|| kv.value());
-                self.leader.deliver(number(kv.mod_revision()), value);
+                self.leader.deliver(self.claim.offset.to_store(kv.mod_revision()), value);
             }
         }
     }
@@ -336,6 +356,7 @@ enum BarrierState {
 /// be lost in the copy, so it ends the watch.
 fn commits(
     layout: &KeyLayout,
+    offset: Offset,
     events: &[Event],
     position: Revision,
 ) -> Result<(Vec<ReplicatedCommit>, Revision), WatchEnd> {
@@ -343,7 +364,7 @@ fn commits(
     let mut last = position;
     for event in events {
         let Some(kv) = event.kv() else { return Err(WatchEnd::Expired) };
-        let revision = number(kv.mod_revision());
+        let revision = offset.to_store(kv.mod_revision());
         if revision <= position || revision < last {
             return Err(WatchEnd::Expired);
         }
@@ -361,58 +382,50 @@ fn commits(
     Ok((commits, last))
 }
 
-/// Reads the owner's record again and again. Ends with the error of the first read that fails.
-async fn keep_alive(connection: Connection, claim: Arc<Claim>, every: Duration) -> EtcdError {
-    loop {
-        tokio::time::sleep(every).await;
-        match tokio::time::timeout(every, verify(&connection, &claim)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return error,
-            Err(_) => return lost(&connection, &"a read takes too long"),
-        }
-    }
-}
-
-/// Writes the barrier; returns its revision, or `None` if etcd refuses writes.
-async fn write_barrier(
+/// Reads the owner's record again and again, which shows how current the copy is. Ends with the error of the first read that
+/// fails.
+async fn keep_alive(
     connection: Connection,
     claim: Arc<Claim>,
-    key: Vec<u8>,
-) -> Result<Option<Revision>, EtcdError> {
-    let mut kv = connection.kv();
-    let write = [TxnOp::put(key, Vec::new(), None)];
-    let written = kv.txn(Txn::new().when([claim.comparison()]).and_then(write));
-    match tokio::time::timeout(connection.request_timeout(), written).await {
-        Ok(Ok(response)) if response.succeeded() => {
-            Ok(response.header().map(|header| number(header.revision())))
+    progress: Arc<Progress>,
+    every: Duration,
+) -> EtcdError {
+    // A read that was ahead of the copy becomes a proof when the copy has passed it.
+    let mut last_read = None;
+    loop {
+        tokio::time::sleep(every).await;
+        let at = Instant::now();
+        let revision = match tokio::time::timeout(every, verify(&connection, &claim)).await {
+            Ok(Ok(revision)) => revision,
+            Ok(Err(error)) => return error,
+            Err(_) => return lost(&connection, &"a read takes too long"),
+        };
+        let read = Read { at, revision };
+        if let Some(last_read) = last_read.replace(read) {
+            progress.prove_read(last_read);
         }
-        Ok(Ok(_)) => Err(replaced(&connection)),
-        Ok(Err(error)) => match Failure::from(error) {
-            Failure::Refused(reason) => {
-                tracing::warn!(%reason, "etcd refuses writes");
-                Ok(None)
-            }
-            failure => Err(lost(&connection, &failure.into_cause())),
-        },
-        Err(_) => Err(connection.too_slow()),
+        progress.prove_read(read);
     }
 }
 
-/// Reads the owner's record with the agreement of a majority; returns the cluster's revision.
-pub(crate) async fn verify(connection: &Connection, claim: &Claim) -> Result<Revision, EtcdError> {
-    let response = connection.request(connection.kv().get(claim.key.clone(), None)).await?;
-    connection.check_cluster(claim.cluster, response.header())?;
-    if response.kvs().first().is_none_or(|kv| kv.value() != claim.record) {
-        return Err(replaced(connection));
+/// Reads the size of the database now and then, apart from the heartbeat, which it must not delay. Does not end.
+async fn observe_database(connection: Connection, progress: Arc<Progress>, every: Duration) -> EtcdError {
+    loop {
+        if let Some(database) = read_database(&connection).await {
+            progress.set_database(database);
+        }
+        tokio::time::sleep(every).await;
     }
-    Ok(response.header().map_or(Revision(0), |header| number(header.revision())))
 }
 
-fn replaced(connection: &Connection) -> EtcdError {
-    let reason = "the prefix has another owner's record, or none: its content was replaced".to_owned();
-    EtcdError::Foreign { endpoint: connection.endpoint().to_string(), reason }
-}
-
-fn lost(connection: &Connection, reason: &dyn std::fmt::Display) -> EtcdError {
-    EtcdError::Unreachable { cause: cause(format!("{}: {reason}", connection.endpoint())) }
+/// The size of the member's database. `None` if etcd does not say, such as to users without the permission.
+async fn read_database(connection: &Connection) -> Option<DatabaseStats> {
+    let mut maintenance = connection.maintenance();
+    let status = connection.request(maintenance.status()).await;
+    let status = status.inspect_err(|error| tracing::debug!(%error, "etcd does not tell its size")).ok()?;
+    let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+    let is_exhausted = status.errors().iter().any(|error| error.contains("NOSPACE"));
+    let (size, used) = (bytes(status.db_size()), bytes(status.raft_used_db_size()));
+    // Versions before 3.6 do not tell the quota.
+    Some(DatabaseStats::new(size, used, bytes(status.db_size_quota()), is_exhausted))
 }

@@ -36,6 +36,11 @@ impl KeyLayout {
         &self.prefix
     }
 
+    /// The prefix for people.
+    pub(crate) fn prefix_name(&self) -> String {
+        String::from_utf8_lossy(&self.prefix).trim_end_matches('/').to_owned()
+    }
+
     pub(crate) fn owner(&self) -> Vec<u8> {
         self.joined(b".fairlead/owner", b"")
     }
@@ -46,6 +51,18 @@ impl KeyLayout {
 
     pub(crate) fn leader(&self) -> Vec<u8> {
         self.joined(LEADER_KEY, b"")
+    }
+
+    /// The beginnings and ends of the ranges that have our own keys, without those of the store.
+    pub(crate) fn own_ranges(&self) -> [(Vec<u8>, Vec<u8>); 2] {
+        let end_of = |prefix: &[u8]| {
+            let mut end = self.joined(prefix, b"");
+            if let Some(last) = end.last_mut() {
+                *last += 1;
+            }
+            end
+        };
+        [(self.joined(OWN, b""), self.joined(KEYS, b"")), (end_of(KEYS), end_of(OWN))]
     }
 
     /// The key in etcd of a key of the store.
@@ -114,6 +131,27 @@ mod tests {
                 assert_eq!(encoded, expected.as_bytes(), "{}", key.escape_ascii());
                 assert_eq!(layout.decode(&encoded).as_deref(), Some(key), "{}", key.escape_ascii());
             }
+        }
+    }
+
+    #[test]
+    fn own_keys_are_in_ranges_that_have_no_key_of_the_store() {
+        let layout = KeyLayout::new("/registry", "/registry");
+        let is_own =
+            |key: &[u8]| layout.own_ranges().iter().any(|(start, end)| &start[..] <= key && key < &end[..]);
+        for name in ["owner", "barrier", "leader", "", "z"] {
+            assert!(is_own(format!("/registry/.fairlead/{name}").as_bytes()), "{name}");
+        }
+        for key in [
+            &b""[..],
+            b"a",
+            b"/cache/x",
+            b"\xff",
+            b"/registry/a",
+            b"/registry/.fairlead/owner",
+            b"/registry/z",
+        ] {
+            assert!(!is_own(&layout.encode(key)), "{}", key.escape_ascii());
         }
     }
 

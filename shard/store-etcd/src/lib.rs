@@ -31,20 +31,25 @@
 //!
 //! [`CommitError::Unknown`]: fairlead_store::CommitError::Unknown
 
+mod barrier;
 mod client;
 mod commit;
+mod copy;
 mod election;
 mod error;
 mod feed;
 mod keys;
 mod link;
 mod load;
+mod offset;
 mod options;
 mod owner;
+mod progress;
 mod store;
 mod transaction;
 mod view;
 
+pub use copy::{CopyError, CopySummary};
 pub use error::EtcdError;
 pub use options::{EtcdOptions, Timing, TlsFiles};
 pub use store::EtcdStore;

@@ -1,9 +1,12 @@
 //! Reads the whole prefix at one revision into the local copy.
 
+use std::sync::Arc;
+
 use etcd_client::{Error, GetOptions};
 use fairlead_store::{Record, Revision};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::barrier::write_barrier;
 use crate::client::Connection;
 use crate::error::{EtcdError, cause, cause_of, is_compacted};
 use crate::keys::KeyLayout;
@@ -35,9 +38,12 @@ impl From<EtcdError> for LoadError {
 
 /// Replaces the local copy by the content of the prefix, and returns its revision, which is not before `seen`. Readers keep the
 /// old content until then.
+///
+/// It reads at the revision of a barrier: the watches of the other replicas deliver that one, so that they pass it, too. The last
+/// revision of the cluster may be one of another prefix, which they would not learn of. Without space in etcd it is used.
 pub(crate) async fn load(
     connection: &Connection,
-    claim: &Claim,
+    claim: &Arc<Claim>,
     layout: &KeyLayout,
     seen: Revision,
     view: &mpsc::Sender<Command>,
@@ -46,7 +52,9 @@ pub(crate) async fn load(
         let (pages, receiver) = mpsc::channel(PAGES);
         let (reply, done) = oneshot::channel();
         view.send(Command::Rebuild { pages: receiver, reply }).await.map_err(|_| LoadError::View)?;
-        let Some(revision) = read(connection, claim.cluster, layout, &pages).await? else {
+        let barrier = write_barrier(connection.clone(), claim.clone(), layout.barrier()).await?;
+        let at = barrier.map_or(0, |at| claim.offset.to_etcd(at));
+        let Some(revision) = read(connection, claim, layout, at, &pages).await? else {
             tracing::info!("etcd was compacted while it was read; reading it again");
             continue;
         };
@@ -59,16 +67,17 @@ pub(crate) async fn load(
     Err(LoadError::Etcd(EtcdError::Unreachable { cause }))
 }
 
-/// `None`: the revision was compacted.
+/// Reads at a revision of etcd, or at the last one for 0; returns it. `None`: it was compacted.
 async fn read(
     connection: &Connection,
-    cluster: u64,
+    claim: &Claim,
     layout: &KeyLayout,
+    at: i64,
     pages: &mpsc::Sender<Page>,
 ) -> Result<Option<Revision>, LoadError> {
     let end = after(layout.prefix());
     let mut start = layout.prefix().to_vec();
-    let (mut revision, mut limit) = (0, FIRST_PAGE_KEYS);
+    let (mut revision, mut limit) = (at, FIRST_PAGE_KEYS);
     loop {
         let options = GetOptions::new().with_range(end.clone()).with_limit(limit).with_revision(revision);
         let mut page = match tokio::time::timeout(
@@ -82,7 +91,7 @@ async fn read(
             Ok(Err(error)) => return Err(unreachable(connection, &error).into()),
             Err(_) => return Err(connection.too_slow().into()),
         };
-        connection.check_cluster(cluster, page.header())?;
+        connection.check_cluster(claim.cluster, page.header())?;
         if revision == 0 {
             revision = page.header().map_or(0, etcd_client::ResponseHeader::revision);
         }
@@ -93,7 +102,8 @@ async fn read(
         limit = page_keys(found.len(), bytes);
         let records = found.into_iter().filter_map(|kv| {
             let key = layout.decode(kv.key())?;
-            let (created, modified) = (number(kv.create_revision()), number(kv.mod_revision()));
+            let created = claim.offset.to_store(kv.create_revision());
+            let modified = claim.offset.to_store(kv.mod_revision());
             let (_, value) = kv.into_key_value();
             Some(Record { key, value: value.into(), created, modified })
         });
@@ -102,7 +112,7 @@ async fn read(
             break;
         }
     }
-    Ok(Some(number(revision)))
+    Ok(Some(claim.offset.to_store(revision)))
 }
 
 /// The number of keys to read next, after `keys` with these bytes.
@@ -122,11 +132,6 @@ fn after(prefix: &[u8]) -> Vec<u8> {
         *last += 1;
     }
     end
-}
-
-/// A revision of etcd, which is never negative.
-pub(crate) fn number(revision: i64) -> Revision {
-    Revision(u64::try_from(revision).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -71,6 +71,19 @@ impl EtcdOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), EtcdError> {
+        if self.owner.is_empty() || self.owner.chars().any(char::is_control) {
+            let reason = "the owner needs a name without control characters".to_owned();
+            return Err(EtcdError::Options { reason });
+        }
+        if self.replica.is_empty() || self.replica.chars().any(char::is_control) {
+            let reason = "the replica needs a name without control characters".to_owned();
+            return Err(EtcdError::Options { reason });
+        }
+        self.check_source()
+    }
+
+    /// As [`check`](Self::check) where the owner does not matter.
+    pub(crate) fn check_source(&self) -> Result<(), EtcdError> {
         let fail = |reason: &str| Err(EtcdError::Options { reason: reason.to_owned() });
         let is_secure = |url: &String| url.starts_with("https://");
         if self.endpoints.is_empty() {
@@ -87,12 +100,6 @@ impl EtcdOptions {
         }
         if !self.prefix.starts_with('/') || self.prefix.ends_with('/') {
             return fail("the prefix must begin with a slash and must not end with one");
-        }
-        if self.owner.is_empty() || self.owner.chars().any(char::is_control) {
-            return fail("the owner needs a name without control characters");
-        }
-        if self.replica.is_empty() || self.replica.chars().any(char::is_control) {
-            return fail("the replica needs a name without control characters");
         }
         if self.limits().mutations == 0 || self.limits().bytes == 0 {
             return fail("the limits of etcd leave no room for a commit");

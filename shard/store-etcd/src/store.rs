@@ -22,7 +22,8 @@ use crate::feed::Feed;
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::options::EtcdOptions;
-use crate::owner::{Claim, claim};
+use crate::owner::{Claim, IncompleteCopy, claim};
+use crate::progress::Progress;
 use crate::view::{self, Command, ViewFailure};
 
 /// The pause after every endpoint has failed while a store is opened.
@@ -51,15 +52,22 @@ impl EtcdStore {
     /// # Errors
     /// [`EtcdError`]. Nothing was changed in etcd.
     pub async fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
+        Self::open_with(options, IncompleteCopy::Refuse).await
+    }
+
+    pub(crate) async fn open_with(
+        options: EtcdOptions,
+        incomplete: IncompleteCopy,
+    ) -> Result<Self, EtcdError> {
         options.check()?;
         let deadline = Instant::now() + options.timing.open;
         let layout = Arc::new(KeyLayout::new(&options.prefix, &options.root));
         let options = Arc::new(options);
-        let (claim, endpoint) = find_cluster(&options, &layout, deadline).await?;
+        let (claim, endpoint) = find_cluster(&options, &layout, incomplete, deadline).await?;
         let claim = Arc::new(claim);
         let (replica, writer) = open_view(&options, &claim).await?;
         let position = writer.position();
-        if position > Revision(claim.revision) {
+        if position > claim.revision {
             let reason = format!(
                 "it is at revision {}, but the local copy at {position}: data is lost, or a backup was restored",
                 claim.revision
@@ -80,6 +88,7 @@ impl EtcdStore {
             view: view.downgrade(),
             value: candidate(&options.replica)?,
         });
+        let progress = Arc::new(Progress::new(replica.clone(), position));
         let feed = Feed {
             options: options.clone(),
             layout: layout.clone(),
@@ -87,6 +96,7 @@ impl EtcdStore {
             view: view.clone(),
             link,
             leader,
+            progress: progress.clone(),
             position,
             must_load: position == Revision(0),
             endpoint,
@@ -95,7 +105,7 @@ impl EtcdStore {
         let feed = tokio::spawn(feed.run());
         let counters = Counters::default();
         let committer =
-            Committer { options, layout, claim, replica, link: connection, view_failure, counters };
+            Committer { options, layout, claim, replica, link: connection, view_failure, progress, counters };
         let store = Self { committer: Arc::new(committer), view, feed, election };
         match store.first_connection(deadline).await {
             Ok(()) => Ok(store),
@@ -143,7 +153,7 @@ impl EtcdStore {
     async fn compact_etcd(&self, below: Revision) {
         let Link::Connected { connection, .. } = self.committer.link.borrow().clone() else { return };
         let mut kv = connection.kv();
-        let compaction = kv.compact(i64::try_from(below.0).unwrap_or(i64::MAX), None);
+        let compaction = kv.compact(self.committer.claim.offset.to_etcd(below), None);
         match tokio::time::timeout(self.committer.options.timing.request, compaction).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if is_compacted(&error) => {}
@@ -164,6 +174,7 @@ impl Drop for EtcdStore {
 async fn find_cluster(
     options: &EtcdOptions,
     layout: &KeyLayout,
+    incomplete: IncompleteCopy,
     deadline: Instant,
 ) -> Result<(Claim, usize), EtcdError> {
     let endpoints = options.endpoints.len();
@@ -173,7 +184,7 @@ async fn find_cluster(
         let endpoint = &options.endpoints[index];
         let attempt = async {
             let connection = Connection::new(options, endpoint).await?;
-            claim(&connection, layout, &options.owner, options.view.as_deref()).await
+            claim(&connection, layout, &options.owner, options.view.as_deref(), incomplete).await
         };
         let error = match attempt.await {
             Ok(claim) => return Ok((claim, index)),
@@ -265,6 +276,7 @@ impl Store for EtcdStore {
         if below <= self.compacted() {
             return Ok(());
         }
+        let started = Instant::now();
         if !self.election.is_led_elsewhere() {
             self.compact_etcd(below).await;
         }
@@ -274,7 +286,9 @@ impl Store for EtcdStore {
         };
         let (reply, done) = oneshot::channel();
         self.view.send(Command::Compact { below, reply }).await.map_err(|_| failed())?;
-        done.await.map_err(|_| failed())
+        done.await.map_err(|_| failed())?;
+        self.committer.counters.compactions.observe(started.elapsed(), 1);
+        Ok(())
     }
 
     /// `file_bytes` is the size of the local copy. A durable write is a transaction of etcd. `failure` is also set while the
@@ -282,6 +296,12 @@ impl Store for EtcdStore {
     fn stats(&self) -> Stats {
         let counters = &self.committer.counters;
         let mut stats = self.committer.replica.stats();
+        stats.backend = "etcd";
+        stats.unavailable = counters.unavailable.load(Ordering::Relaxed);
+        stats.unknown_outcomes = counters.unknown.load(Ordering::Relaxed);
+        stats.commit_durations = counters.timer.snapshot();
+        stats.compaction_durations = counters.compactions.snapshot();
+        stats.server = Some(self.committer.server_stats());
         stats.commits = counters.commits.load(Ordering::Relaxed);
         stats.conflicts = counters.conflicts.load(Ordering::Relaxed);
         stats.durable_writes = counters.transactions.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse, Txn
 use fairlead_store::{Change, Expect, Mutation, Record, Revision};
 
 use crate::keys::KeyLayout;
-use crate::load::number;
+use crate::offset::Offset;
 use crate::owner::Claim;
 
 /// Bytes of a request beside its operations.
@@ -58,7 +58,7 @@ pub(crate) fn transaction(mutations: &[Mutation], layout: &KeyLayout, claim: &Cl
     let reads_fences = !has_put(mutations);
     for mutation in mutations {
         let key = layout.encode(&mutation.key);
-        if let Some(compare) = comparison(&key, mutation.expect) {
+        if let Some(compare) = comparison(&key, mutation.expect, claim.offset) {
             compares.push(compare);
             reads.push(TxnOp::get(key.clone(), None));
         }
@@ -75,21 +75,22 @@ pub(crate) fn transaction(mutations: &[Mutation], layout: &KeyLayout, claim: &Cl
 }
 
 /// A key that does not exist has the `mod_revision` 0.
-fn comparison(key: &[u8], expect: Expect) -> Option<Compare> {
+fn comparison(key: &[u8], expect: Expect, offset: Offset) -> Option<Compare> {
     let (operator, revision) = match expect {
         Expect::Any => return None,
         Expect::Absent => (CompareOp::Equal, 0),
         Expect::Present => (CompareOp::Greater, 0),
-        Expect::At(Revision(at)) => match i64::try_from(at) {
-            Ok(at) if at > 0 => (CompareOp::Equal, at),
+        Expect::At(at) => match offset.to_etcd(at) {
             // No key has such a revision, so this must never hold.
-            _ => (CompareOp::Less, 0),
+            0 => (CompareOp::Less, 0),
+            at => (CompareOp::Equal, at),
         },
     };
     Some(Compare::mod_revision(key, operator, revision))
 }
 
-fn has_put(mutations: &[Mutation]) -> bool {
+/// Whether a commit writes a value.
+pub(crate) fn has_put(mutations: &[Mutation]) -> bool {
     mutations.iter().any(|mutation| matches!(mutation.change, Change::Put(_)))
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn outcome(mutations: &[Mutation], claim: &Claim, response: &TxnRespo
     if header.cluster_id() != claim.cluster {
         return if response.succeeded() { Outcome::Elsewhere } else { Outcome::Foreign };
     }
-    let revision = number(header.revision());
+    let revision = claim.offset.to_store(header.revision());
     if !response.succeeded() {
         return conflict(mutations, claim, response, revision);
     }
@@ -120,7 +121,7 @@ pub(crate) fn outcome(mutations: &[Mutation], claim: &Claim, response: &TxnRespo
         let modified = match response {
             TxnOpResponse::Delete(delete) if delete.deleted() > 0 => return Outcome::Committed(revision),
             TxnOpResponse::Delete(_) => None,
-            TxnOpResponse::Get(get) => get.kvs().first().map(|kv| number(kv.mod_revision())),
+            TxnOpResponse::Get(get) => get.kvs().first().map(|kv| claim.offset.to_store(kv.mod_revision())),
             TxnOpResponse::Put(_) | TxnOpResponse::Txn(_) => return Outcome::Malformed,
         };
         found.push(KeyState { key: mutation.key.clone(), modified });
@@ -141,11 +142,11 @@ fn conflict(mutations: &[Mutation], claim: &Claim, response: &TxnResponse, revis
     let expecting = mutations.iter().enumerate().filter(|(_, mutation)| mutation.expect != Expect::Any);
     for ((index, mutation), read) in expecting.zip(reads) {
         let Some(found) = read else { return Outcome::Malformed };
-        let modified = found.as_ref().map(|kv| number(kv.mod_revision()));
+        let modified = found.as_ref().map(|kv| claim.offset.to_store(kv.mod_revision()));
         if !mutation.expect.admits(modified) {
             let current = found.map(|kv| Record {
-                created: number(kv.create_revision()),
-                modified: number(kv.mod_revision()),
+                created: claim.offset.to_store(kv.create_revision()),
+                modified: claim.offset.to_store(kv.mod_revision()),
                 key: mutation.key.clone(),
                 value: kv.into_key_value().1.into(),
             });
@@ -162,7 +163,14 @@ mod tests {
     #[test]
     fn the_size_of_a_request_counts_every_copy_of_a_key() {
         let layout = KeyLayout::new("/registry", "/registry");
-        let claim = Claim { cluster: 1, key: layout.owner(), record: vec![0; 50], number: 1, revision: 1 };
+        let claim = Claim {
+            cluster: 1,
+            key: layout.owner(),
+            record: vec![0; 50],
+            number: 1,
+            offset: Offset::default(),
+            revision: Revision(1),
+        };
         let bytes = |mutations: &[Mutation]| request_bytes(mutations, &layout, &claim);
         let key = vec![b'k'; 1000];
         let put = bytes(&[Mutation::put(key.clone(), vec![0; 5000])]);

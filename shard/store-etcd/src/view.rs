@@ -93,7 +93,7 @@ impl Thread {
                 Some(Command::Flush { reply }) => {
                     let _ = reply.send(());
                 }
-                Some(Command::Position(position)) => self.writer.set_position(position),
+                Some(Command::Position(position)) => self.writer.set_position(position)?,
                 Some(Command::Checkpoint) => self.writer.checkpoint()?,
                 Some(Command::Close { reply }) => {
                     self.writer.checkpoint()?;

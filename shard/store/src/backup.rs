@@ -20,6 +20,7 @@
 //! A backup ends with block 2 and nothing follows it. So a reader knows that it has everything, also from a pipe. The hash finds
 //! damage; it is no signature.
 
+mod digest;
 mod error;
 mod header;
 mod reader;
@@ -27,6 +28,7 @@ mod restored_revision;
 mod retention;
 mod writer;
 
+pub use digest::ContentDigest;
 pub use error::{BackupError, WriteBackupError};
 pub use header::{Anchor, BackupContent, BackupHeader};
 pub use reader::{BackupReader, BackupRecord};

@@ -4,8 +4,11 @@
 //! [`view`] is published → the [`ring`] and its followers → acknowledgements. So every acknowledged commit can be read.
 
 mod changes;
+mod command;
 mod directory;
 mod dry_run;
+mod full_disk;
+mod intake;
 mod journal;
 mod journal_path;
 mod layout;
@@ -15,6 +18,7 @@ mod recovery;
 mod replica;
 mod restore;
 mod ring;
+mod store_file;
 mod sweep;
 mod tables;
 mod view;
@@ -29,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::RwLock;
@@ -38,14 +43,18 @@ use crate::error::{Cause, CommitError, CompactError, FollowError, OpenError, Rea
 use crate::follow::{Batch, Changes, Follower, Log};
 use crate::mutation::{Limits, Mutation};
 use crate::record::{Range, Record, RecordRef, Revision};
+use crate::stats::{CommitTimer, DiskSpace, DurationHistogram};
 use crate::store::{Stats, Store};
+use command::Command;
+use intake::Intake;
 use journal::JournalFile;
 use journal_path::JournalPath;
 use open::FileKind;
 use recovery::recover;
 use ring::Ring;
+use store_file::StoreFile;
 use view::View;
-use writer::{Command, Writer};
+use writer::{Writer, WriterFiles};
 
 pub use layout::Origin;
 pub use replica::{Rebuild, Replica, ReplicaOptions, ReplicaWriter, ReplicatedCommit};
@@ -94,6 +103,7 @@ pub struct RedbStore {
     /// Taken only by `drop`.
     writer: Option<JoinHandle<()>>,
     latest_revision: watch::Receiver<Revision>,
+    intake: Arc<Intake>,
     path: PathBuf,
     journal: PathBuf,
 }
@@ -105,13 +115,21 @@ impl RedbStore {
     /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = open::open(path, FileKind::Store, options.cache_bytes, options.verify)?;
+        let intake = Arc::new(Intake::default());
+        let mut store_file = None;
+        let database =
+            open::open_through(path, FileKind::Store, options.cache_bytes, options.verify, |file| {
+                store_file.insert(StoreFile::new(Box::new(file), Arc::clone(&intake))).clone()
+            })?;
+        let Some(file) = store_file else { return Err(OpenError::InUse { path: path.to_owned() }) };
         let journal = JournalPath::of(path);
-        Self::start(database, path, Box::new(journal), options)
+        Self::start(database, file, intake, path, Box::new(journal), options)
     }
 
     fn start(
         database: redb::Database,
+        file: StoreFile,
+        intake: Arc<Intake>,
         path: &Path,
         journal_file: Box<dyn JournalFile>,
         options: RedbOptions,
@@ -129,17 +147,19 @@ impl RedbStore {
         });
         let (publish_revision, latest_revision) = watch::channel(revision);
         let (queue, commands) = mpsc::channel(options.group_commits.max(1));
-        let writer =
-            Writer::new(database, journal, journal_file, Arc::clone(&shared), publish_revision, options);
+        intake.open(commands);
+        let files = WriterFiles { database, file, journal, journal_file };
+        let writer = Writer::new(files, Arc::clone(&intake), Arc::clone(&shared), publish_revision, options);
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer.run(commands))
+            .spawn(move || writer.run())
             .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Ok(Self {
             shared,
             queue: Some(queue),
             writer: Some(writer),
             latest_revision,
+            intake,
             path: path.to_owned(),
             journal: journal_path,
         })
@@ -180,9 +200,19 @@ impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
         let bytes = Limits::default().check(&mutations)?;
         let (reply, outcome) = oneshot::channel();
-        let sent = self.send(Command::Commit { mutations, bytes, reply }).await;
-        sent.map_err(|cause| CommitError::Unavailable { cause })?;
-        outcome.await.unwrap_or_else(|_| Err(CommitError::Unavailable { cause: writer_stopped() }))
+        let refuse = |cause| {
+            self.shared.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+            Err(CommitError::Unavailable { cause })
+        };
+        let sent = self.send(Command::Commit { mutations, bytes, queued: Instant::now(), reply }).await;
+        match sent {
+            Ok(()) => match outcome.await {
+                Ok(Err(CommitError::Unavailable { cause })) => refuse(cause),
+                Ok(outcome) => outcome,
+                Err(_) => refuse(writer_stopped()),
+            },
+            Err(cause) => refuse(cause),
+        }
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
@@ -215,10 +245,13 @@ impl Store for RedbStore {
     }
 
     async fn compact(&self, below: Revision) -> Result<(), CompactError> {
+        let started = Instant::now();
         let (reply, outcome) = oneshot::channel();
         let sent = self.send(Command::Compact { below, reply }).await;
         sent.map_err(|cause| CompactError::Unavailable { cause })?;
-        outcome.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))
+        outcome.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))?;
+        self.shared.counters.compactions.observe(started.elapsed(), 1);
+        Ok(())
     }
 
     fn stats(&self) -> Stats {
@@ -226,10 +259,16 @@ impl Store for RedbStore {
         let stopped = || self.writer.as_ref().is_none_or(JoinHandle::is_finished).then(writer_stopped);
         let failure = self.shared.failure.get().cloned().or_else(stopped);
         Stats {
+            backend: "file",
+            unavailable: counters.unavailable.load(Ordering::Relaxed),
+            commit_durations: counters.timer.snapshot(),
+            compaction_durations: counters.compactions.snapshot(),
+            disk: disk_space(&self.path),
             file_bytes: file_bytes(&self.path) + file_bytes(&self.journal),
             conflicts: counters.conflicts.load(Ordering::Relaxed),
             durable_writes: counters.durable_writes.load(Ordering::Relaxed),
             durable_write_nanoseconds: counters.durable_write_nanoseconds.load(Ordering::Relaxed),
+            is_full: self.intake.is_full(),
             failure: failure.map(|cause| cause.to_string()),
             ..self.shared.stats()
         }
@@ -253,6 +292,10 @@ struct Counters {
     conflicts: AtomicU64,
     durable_writes: AtomicU64,
     durable_write_nanoseconds: AtomicU64,
+    unavailable: AtomicU64,
+    compacted_rows: AtomicU64,
+    timer: CommitTimer,
+    compactions: DurationHistogram,
 }
 
 impl Shared {
@@ -284,6 +327,7 @@ impl Shared {
             ring_batches: ring_batches as u64,
             ring_bytes: ring_bytes as u64,
             commits: self.counters.commits.load(Ordering::Relaxed),
+            compacted_rows: self.counters.compacted_rows.load(Ordering::Relaxed),
             ..Stats::default()
         }
     }
@@ -291,6 +335,13 @@ impl Shared {
 
 fn file_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// Space of the file system of a file. Costs a system call.
+fn disk_space(path: &Path) -> Option<DiskSpace> {
+    let space = rustix::fs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    Some(DiskSpace { available: bytes(space.f_bavail), total: bytes(space.f_blocks) })
 }
 
 impl Log for Shared {

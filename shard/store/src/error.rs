@@ -46,6 +46,12 @@ pub enum CommitError {
         /// The maximum number.
         limit: usize,
     },
+    /// The disk of the store is full: nothing was changed. Reads go on, and a retry helps once there is room.
+    #[error("the disk of the store is full, so it accepts no commits until there is room: {cause}")]
+    Full {
+        /// The refusal of the file system.
+        cause: Cause,
+    },
     /// The store does not accept commits. On redb the medium failed, and only reopening helps; a commit that was under way
     /// at that time may or may not be found afterwards. On a server, such as etcd, nothing was changed, and a retry helps
     /// once the server is available.

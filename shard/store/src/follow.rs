@@ -80,13 +80,22 @@ pub trait Log: Send + Sync + 'static {
     fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, FollowError>;
 }
 
+/// A step of a [`Follower`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// The next batch.
+    Batch(Arc<Batch>),
+    /// The log has passed this revision without a further batch: its counter is shared with others, as on etcd.
+    Position(Revision),
+}
+
 /// Delivers every batch after a revision, in order, without gap or duplicate. A slow reader misses nothing, unless the log
 /// is compacted beyond its position.
 pub struct Follower {
     log: Arc<dyn Log>,
     /// The latest revision in the log. The sender lives as long as the store accepts commits.
     latest_revision: watch::Receiver<Revision>,
-    /// The last batch delivered.
+    /// Every batch up to this revision has been delivered.
     position: Revision,
     /// Read, but not delivered yet.
     pending: VecDeque<Arc<Batch>>,
@@ -106,7 +115,7 @@ impl Follower {
         self
     }
 
-    /// The revision of the last batch delivered, at first the one to follow from.
+    /// The revision up to which every batch has been delivered, at first the one to follow from.
     pub fn position(&self) -> Revision {
         self.position
     }
@@ -114,18 +123,33 @@ impl Follower {
     /// Waits for the next batch. Cancel-safe: a dropped call loses nothing.
     pub async fn next(&mut self) -> Result<Arc<Batch>, FollowError> {
         loop {
-            if let Some(batch) = self.pending.pop_front() {
-                self.position = batch.revision;
+            if let Advance::Batch(batch) = self.advance().await? {
                 return Ok(batch);
             }
+        }
+    }
+
+    /// Waits for the next batch, or for a later revision that has none. A reader that has to reach a revision uses this one:
+    /// a revision of the store may be without a batch. Cancel-safe as [`next`](Self::next).
+    pub async fn advance(&mut self) -> Result<Advance, FollowError> {
+        loop {
+            if let Some(batch) = self.pending.pop_front() {
+                self.position = batch.revision;
+                return Ok(Advance::Batch(batch));
+            }
             // The log is read below; only revisions after that have to wake this task.
-            self.latest_revision.borrow_and_update();
+            let latest = *self.latest_revision.borrow_and_update();
             if let Some(delay) = &mut self.delay {
                 delay.stall().await;
             }
             self.pending = self.log.batches(self.position)?;
             if let Some(delay) = &mut self.delay {
                 delay.hold_back(&mut self.pending);
+            }
+            if self.pending.is_empty() && latest > self.position {
+                // Announced before the log was read, so no batch up to there is missing.
+                self.position = latest;
+                return Ok(Advance::Position(latest));
             }
             if self.pending.is_empty() {
                 self.latest_revision.changed().await.map_err(|_| FollowError::Closed)?;

@@ -11,17 +11,19 @@
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.
 //! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
 //!   fed after the commit, so it may lag behind the view: a writer cannot rely on seeing its own write there. The memory
-//!   backend delays the feed at random, so that tests find such reliance.
+//!   backend delays the feed at random, so that tests find such reliance. A revision of the store may have no batch, when the
+//!   counter is shared: [`Follower::advance`] passes it, [`Follower::next`] does not return.
 //! * [Compaction](Store::compact) discards history. Reading at, or following after, revision `r` is served exactly while
 //!   `r >= compacted()`; the latest state of every key is never discarded.
 //! * A commit is at most as large as [`Store::limits`] says.
 //! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
 //!   fsync the content of the disk is unknown, so nothing more is acknowledged until it has been reopened.
+//! * A full disk is no such failure: commits are refused ([`CommitError::Full`]) until there is room, and reads go on.
 //!
 //! # Backups
 //!
 //! [`write_backup`] reads a store at one revision while it serves, and [`BackupReader`] verifies the result; both know only
-//! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it.
+//! records, so a backup moves between backends. [`RedbStore::restore`] makes a store of it. [`ContentDigest`] compares a copy with its source.
 //!
 //! # Leadership
 //!
@@ -44,20 +46,26 @@ mod leadership;
 mod memory;
 mod mutation;
 mod record;
+mod stats;
 mod store;
 
 pub use backup::{
     Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupRecord, BackupWriter,
-    Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision, write_backup,
+    ContentDigest, Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision,
+    write_backup,
 };
 pub use durable::{
     ExistingStore, Origin, Rebuild, RedbOptions, RedbStore, Replica, ReplicaOptions, ReplicaWriter,
     ReplicatedCommit, RestoreError, RestoreSummary,
 };
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
-pub use follow::{Batch, Changes, Event, Follower, Log};
+pub use follow::{Advance, Batch, Changes, Event, Follower, Log};
 pub use leadership::{Election, FencedStore, LEADER_KEY, Term, TermEnd};
 pub use memory::MemoryStore;
 pub use mutation::{Change, Expect, Limits, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
 pub use record::{Page, Range, Record, RecordRef, Revision};
+pub use stats::{
+    CommitDurations, CommitTimer, DURATION_BOUNDS, DatabaseStats, DiskSpace, DurationHistogram, Durations,
+    ServerStats,
+};
 pub use store::{Stats, Store};

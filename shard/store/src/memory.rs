@@ -154,6 +154,7 @@ impl Store for MemoryStore {
             .map(|versions| versions.iter().filter(|version| version.value.is_some()).count())
             .sum();
         Stats {
+            backend: "memory",
             revision: state.revision,
             compacted: state.compacted,
             keys: keys as u64,

@@ -9,6 +9,7 @@ use crate::error::{CommitError, CompactError, ReadError};
 use crate::follow::{Changes, Follower};
 use crate::mutation::{Limits, Mutation};
 use crate::record::{Page, Range, Record, RecordRef, Revision};
+use crate::stats::{CommitDurations, DiskSpace, Durations, ServerStats};
 
 /// A revisioned key-value log with a view. See the crate's documentation for the guarantees.
 #[async_trait]
@@ -78,7 +79,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(Page { records, revision, has_more })
     }
 
-    /// The last commit that is durable and visible. A cheap call.
+    /// The last commit that is durable and visible; where the counter is shared with others, as on etcd, it may be a later
+    /// revision, up to which there is no further commit of this store. A cheap call.
     fn revision(&self) -> Revision;
 
     /// The oldest revision that can be read or followed after: history below it is gone. A cheap call.
@@ -120,6 +122,8 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// The kind of store: `memory`, `file` or `etcd`.
+    pub backend: &'static str,
     /// The last durable commit.
     pub revision: Revision,
     /// The oldest readable revision.
@@ -144,6 +148,23 @@ pub struct Stats {
     pub durable_writes: u64,
     /// Time spent in durable writes, in nanoseconds (the writer thread's, so at most wall time).
     pub durable_write_nanoseconds: u64,
+    /// Commits refused because the store accepts none at that time.
+    pub unavailable: u64,
+    /// Commits whose callers were not told whether they happened.
+    pub unknown_outcomes: u64,
+    /// Durations of commits, by phase.
+    pub commit_durations: CommitDurations,
+    /// Durations of compactions, until their space was free.
+    pub compaction_durations: Durations,
+    /// Log rows that compactions have deleted.
+    pub compacted_rows: u64,
+    /// Space where the file is; `None` in memory, or if the system does not say.
+    pub disk: Option<DiskSpace>,
+    /// The server that has the data; `None` for a file and in memory.
+    pub server: Option<ServerStats>,
+    /// Whether the last commit was refused because the disk of the store is full and there is no room yet. Reads go on, so a server with
+    /// such a store stays ready. Only on redb.
+    pub is_full: bool,
     /// The error after which the store stopped accepting commits. A server with such a store is not ready.
     /// On redb it is final.
     pub failure: Option<String>,

@@ -14,6 +14,9 @@ const GATEWAY: &str = "gateway";
 /// The name of the cache server among the processes.
 const CACHE: &str = "cache";
 
+/// The shard of an installation with replicas, and its first replica.
+const ROOT: &str = "root";
+
 /// A running installation, whose processes are killed when it is dropped.
 pub struct Installation {
     pki: Pki,
@@ -29,20 +32,48 @@ impl Installation {
         shards: &[&'static str],
         settings: &ShardSettings,
     ) -> Result<Self, HarnessError> {
+        let names: Vec<_> =
+            [CACHE].into_iter().chain(shards.iter().copied()).chain([GATEWAY]).map(str::to_owned).collect();
         let pki = Pki::new(&directory.join("pki"), shards)?;
-        let names = [CACHE].into_iter().chain(shards.iter().copied()).chain([GATEWAY]);
+        Self::start_all(directory, pki, (&names, &[]), settings).await
+    }
+
+    /// Starts an installation of one shard, `root`, with several replicas on the etcd of the settings. The replicas are the
+    /// processes [`replica`]`(0)` and so on. Returns when all servers are ready.
+    pub async fn start_replicas(
+        directory: &Path,
+        replicas: usize,
+        settings: &ShardSettings,
+    ) -> Result<Self, HarnessError> {
+        let names = [CACHE, ROOT, GATEWAY].map(str::to_owned);
+        let others: Vec<_> = (1..replicas).map(replica).collect();
+        let pki = Pki::new(&directory.join("pki"), &[ROOT])?;
+        Self::start_all(directory, pki, (&names, &others), settings).await
+    }
+
+    /// Starts some servers, and when they are ready `later` ones.
+    async fn start_all(
+        directory: &Path,
+        pki: Pki,
+        (names, later): (&[String], &[String]),
+        settings: &ShardSettings,
+    ) -> Result<Self, HarnessError> {
         let mut ports = BTreeMap::new();
-        for name in names.clone() {
-            ports.insert(name.to_owned(), free_port()?);
+        for name in names.iter().chain(later) {
+            ports.insert(name.clone(), free_port()?);
         }
-        let files = Files { pki: &pki, ports: &ports, directory, settings };
-        files.write_kubeconfigs()?;
-        let mut processes = BTreeMap::new();
-        for name in names {
-            processes.insert(name.to_owned(), files.program(name)?.start()?);
+        let mut installation = Self { pki, ports, processes: BTreeMap::new() };
+        for names in [names, later] {
+            let Self { pki, ports, .. } = &installation;
+            let files = Files { pki, ports, directory, settings, replicas: later };
+            files.write_kubeconfigs()?;
+            let mut started = Vec::new();
+            for name in names {
+                started.push((name.clone(), files.program(name)?.start()?));
+            }
+            installation.processes.extend(started);
+            installation.until_ready().await?;
         }
-        let mut installation = Self { pki, ports, processes };
-        installation.until_ready().await?;
         Ok(installation)
     }
 
@@ -59,6 +90,11 @@ impl Installation {
     /// Sends SIGKILL to a server, which stays away.
     pub async fn kill(&mut self, name: &str) -> Result<(), HarnessError> {
         self.process(name)?.kill().await
+    }
+
+    /// Sends SIGTERM to a server and waits for its end.
+    pub async fn terminate(&mut self, name: &str) -> Result<(), HarnessError> {
+        self.process(name)?.terminate().await.map(drop)
     }
 
     /// Starts a server that was killed; it is not ready yet.
@@ -123,6 +159,11 @@ fn role_at(name: &str) -> Role {
     }
 }
 
+/// The name of a replica of the root shard among the processes.
+pub fn replica(index: usize) -> String {
+    if index == 0 { ROOT.to_owned() } else { format!("{ROOT}-replica-{index}") }
+}
+
 fn url(ports: &BTreeMap<String, u16>, name: &str) -> String {
     format!("https://localhost:{}", ports.get(name).copied().unwrap_or_default())
 }
@@ -133,6 +174,8 @@ struct Files<'a> {
     ports: &'a BTreeMap<String, u16>,
     directory: &'a Path,
     settings: &'a ShardSettings,
+    /// The replicas of the root shard besides the first one.
+    replicas: &'a [String],
 }
 
 impl Files<'_> {
@@ -141,7 +184,10 @@ impl Files<'_> {
         let (binary, configuration) = match name {
             GATEWAY => ("fairlead-gateway", self.gateway()),
             CACHE => ("fairlead-cache-server", self.cache()),
-            shard => ("fairlead-shard", self.shard(shard)?),
+            replica if self.replicas.iter().any(|other| other == replica) => {
+                ("fairlead-shard", self.shard(ROOT, replica)?)
+            }
+            shard => ("fairlead-shard", self.shard(shard, shard)?),
         };
         let path = self.directory.join(format!("{name}.yaml"));
         // JSON is YAML.
@@ -152,7 +198,7 @@ impl Files<'_> {
 
     fn gateway(&self) -> Value {
         let upstream = self.pki.layout().client_cert(&Role::FrontProxy);
-        json!({
+        let mut configuration = json!({
             "listeners": [{
                 "name": "internal",
                 "serving": self.serving(GATEWAY, &self.pki.layout().serving_cert(&Server::Gateway)),
@@ -171,7 +217,15 @@ impl Files<'_> {
             },
             "drain": { "window": "0s" },
             "stateFile": self.data(GATEWAY, "state"),
-        })
+        });
+        if !self.replicas.is_empty() {
+            let address = |name: &str| format!("127.0.0.1:{}", self.port(name));
+            let replicas = [ROOT].into_iter().chain(self.replicas.iter().map(String::as_str));
+            let host = format!("localhost:{}", self.port(ROOT));
+            let addresses: Vec<_> = replicas.map(address).collect();
+            configuration["upstream"]["hosts"] = json!({ host: addresses });
+        }
+        configuration
     }
 
     fn cache(&self) -> Value {
@@ -183,16 +237,17 @@ impl Files<'_> {
         })
     }
 
-    fn shard(&self, name: &str) -> Result<Value, HarnessError> {
+    /// The configuration of a process that serves a shard.
+    fn shard(&self, name: &str, process: &str) -> Result<Value, HarnessError> {
         let layout = self.pki.layout();
         let picker = layout.client_cert(&Role::ShardPicker(name.parse()?));
         let keys = layout.service_account_keys();
         let mut configuration = json!({
             "name": name,
-            "serving": self.serving(name, &self.pki.shard(name)?),
+            "serving": self.serving(process, &self.pki.shard(name)?),
             "shardBaseURL": url(self.ports, name),
             "externalURL": url(self.ports, GATEWAY),
-            "store": self.store(name),
+            "store": self.store(process),
             "trust": {
                 "clientCA": layout.client_ca(),
                 "requestHeaderCA": layout.requestheader_ca(),
@@ -209,8 +264,11 @@ impl Files<'_> {
                 "privateKey": picker.key,
                 "serverCA": layout.serving_ca(),
             },
-            "drain": { "window": "0s" },
+            "drain": { "window": self.settings.drain_window },
         });
+        if let Some(etcd) = &self.settings.etcd {
+            configuration["store"]["etcd"] = json!({ "endpoints": etcd.endpoints, "prefix": etcd.prefix });
+        }
         if name != "root" {
             configuration["rootShardKubeconfig"] = json!(self.kubeconfig("root-shard"));
         }
@@ -219,7 +277,7 @@ impl Files<'_> {
 
     fn serving(&self, name: &str, files: &CertificateFiles) -> Value {
         json!({
-            "address": format!("127.0.0.1:{}", self.ports.get(name).copied().unwrap_or_default()),
+            "address": format!("127.0.0.1:{}", self.port(name)),
             "certificate": files.certificate,
             "privateKey": files.key,
         })
@@ -235,6 +293,10 @@ impl Files<'_> {
             store["cacheSize"] = size.into();
         }
         store
+    }
+
+    fn port(&self, process: &str) -> u16 {
+        self.ports.get(process).copied().unwrap_or_default()
     }
 
     fn data(&self, process: &str, name: &str) -> PathBuf {

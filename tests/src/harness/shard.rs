@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fairlead_certs::Client as Role;
 use fairlead_client::{Client, Credentials};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::{HarnessError, Pki, Process, Program, free_port};
 
@@ -26,6 +27,8 @@ pub struct ShardSettings {
     pub verify_at_start: bool,
     /// Size of the store's page cache, if it is not the default.
     pub cache_size: Option<&'static str>,
+    /// Time for open requests and watches to end when a shard is terminated.
+    pub drain_window: &'static str,
     /// The etcd that has the objects in place of the file, which is a local copy then.
     pub etcd: Option<EtcdSettings>,
 }
@@ -41,7 +44,13 @@ pub struct EtcdSettings {
 
 impl Default for ShardSettings {
     fn default() -> Self {
-        Self { compaction_interval: "5m", verify_at_start: true, cache_size: None, etcd: None }
+        Self {
+            compaction_interval: "5m",
+            verify_at_start: true,
+            cache_size: None,
+            drain_window: "0s",
+            etcd: None,
+        }
     }
 }
 
@@ -60,6 +69,35 @@ impl Shard {
         settings: &ShardSettings,
     ) -> Result<Self, HarnessError> {
         Self::start_with(self.pki.clone(), directory, settings).await
+    }
+
+    /// Starts several replicas of a shard on etcd at once, each in a directory of its own, `replica-0` and so on; returns
+    /// when all are ready.
+    pub async fn start_replicas(
+        directory: &Path,
+        count: usize,
+        settings: &ShardSettings,
+    ) -> Result<Vec<Self>, HarnessError> {
+        let pki = Arc::new(Pki::new(&directory.join("pki"), &["root"])?);
+        let replicas = (0..count).map(|index| {
+            let (pki, directory) = (pki.clone(), directory.join(format!("replica-{index}")));
+            async move {
+                std::fs::create_dir_all(&directory)
+                    .map_err(HarnessError::system(format!("creating {}", directory.display())))?;
+                Self::start_with(pki, &directory, settings).await
+            }
+        });
+        futures_util::future::try_join_all(replicas).await
+    }
+
+    /// Whether the process leads the controllers of the shard, by its metrics.
+    pub async fn leads(&self) -> Result<bool, HarnessError> {
+        let response = self.client("")?.get("/metrics").await.map_err(|error| HarnessError::System {
+            what: "reading the metrics of a shard".to_owned(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        Ok(text.lines().any(|line| line == "fairlead_shard_leader 1"))
     }
 
     async fn start_with(
@@ -113,12 +151,21 @@ impl Shard {
     /// A write beyond it fails, as on a full disk. The signal that reports it (setrlimit(2)) is ignored, as a disk has none.
     pub fn limit_files(&mut self, blocks: u64) -> Result<(), HarnessError> {
         let shard = super::binary("fairlead-shard")?;
-        let script = "trap '' XFSZ; ulimit -f \"$1\"; exec \"$2\" --config \"$3\"";
+        let script = "trap '' XFSZ; ulimit -S -f \"$1\"; exec \"$2\" --config \"$3\"";
         let limited = Program::at(PathBuf::from("/bin/sh"), "shard", &self.directory())
             .args(["-c", script, "sh"])
             .args([blocks.to_string()])
             .args([shard, self.configuration.clone()]);
         self.process.set_program(limited);
+        Ok(())
+    }
+
+    /// Lifts the limit of the running process, as if its disk had got room.
+    pub fn make_room(&self) -> Result<(), HarnessError> {
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        let unlimited = Rlimit { current: None, maximum: None };
+        prlimit(pid, Resource::Fsize, unlimited)
+            .map_err(|error| HarnessError::system("lifting the limit of files")(error.into()))?;
         Ok(())
     }
 
@@ -155,7 +202,7 @@ fn configuration_text(
             "verifyAtStart": settings.verify_at_start,
         },
         "trust": { "clientCA": text(&pki.layout().client_ca()) },
-        "drain": { "window": "0s" },
+        "drain": { "window": settings.drain_window },
     });
     if let Some(size) = settings.cache_size {
         configuration["store"]["cacheSize"] = size.into();

@@ -22,7 +22,7 @@ enum Goal {
 
 impl Figure {
     /// A measured value in a unit.
-    pub(super) fn new(quantity: impl Into<String>, value: f64, unit: &'static str) -> Self {
+    pub fn new(quantity: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self {
             quantity: quantity.into(),
             value: Ok(value),
@@ -33,19 +33,25 @@ impl Figure {
     }
 
     /// A quantity that cannot be measured on this server, with the reason.
-    pub(super) fn absent(quantity: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub fn absent(quantity: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { value: Err(reason.into()), ..Self::new(quantity, 0.0, "") }
     }
 
-    pub(super) fn at_most(self, goal: f64) -> Self {
+    /// Sets the highest value that meets the goal.
+    #[must_use]
+    pub fn at_most(self, goal: f64) -> Self {
         Self { goal: Goal::AtMost(goal), ..self }
     }
 
-    pub(super) fn at_least(self, goal: f64) -> Self {
+    /// Sets the lowest value that meets the goal.
+    #[must_use]
+    pub fn at_least(self, goal: f64) -> Self {
         Self { goal: Goal::AtLeast(goal), ..self }
     }
 
-    pub(super) fn conditions(self, conditions: impl Into<String>) -> Self {
+    /// Sets the load and other conditions of the measurement.
+    #[must_use]
+    pub fn conditions(self, conditions: impl Into<String>) -> Self {
         Self { conditions: conditions.into(), ..self }
     }
 

@@ -5,10 +5,12 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fairlead_certs::Client as Role;
 use fairlead_client::{Client, DeleteOptions, RetryPolicy, WriteOptions, retry};
+use fairlead_tests::harness::{Program, is_left_out, tool};
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, WORKSPACES, until_gone, until_object, until_ready};
+use crate::installation::{Installation, WORKSPACES, until, until_gone, until_object, until_ready};
 use crate::sharing::{bind, one_version, publish};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -31,56 +33,165 @@ const COMPARED: [(&str, &str); 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_is_restored_from_a_backup_that_was_made_under_writes() {
-    let mut installation = Installation::start(1).await;
-    let fleet = filled(&installation).await;
+async fn an_installation_with_files_is_restored_from_backups_that_were_made_under_writes() {
+    restored_elsewhere("file", "file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installation_with_files_is_restored_into_etcd() {
+    if !is_left_out("etcd") {
+        restored_elsewhere("file", "etcd").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installation_with_etcd_is_restored_into_files() {
+    if !is_left_out("etcd") {
+        restored_elsewhere("etcd", "file").await;
+    }
+}
+
+/// Backs up all shards of an installation while it serves, deletes it, and restores the backups into a new one with other
+/// certificates and perhaps another kind of store.
+async fn restored_elsewhere(from: &str, to: &str) {
+    let mut installation = Installation::start_on(2, from).await;
+    let fleet = filled(&installation, "shard-1").await;
     let before = objects(&installation).await;
+    let pilot = token(&installation.admin(&fleet)).await;
     let old = list(&installation.admin(&fleet), CONFIG_MAPS).await["metadata"]["resourceVersion"].clone();
 
     let is_over = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn(write_until(installation.admin(&fleet), Arc::clone(&is_over)));
     until_object(&installation.admin(&fleet), CONFIG_MAPS, "written-20", |_| true).await;
-    let made = installation.fairlead(["backup", "--dir=site", "-o", "root.backup"]).await;
+    let made = succeeded(&installation.fairlead(["backup", "--dir=site", "--all", "-o", "backups"]).await);
     is_over.store(true, Ordering::Relaxed);
     let written = writing.await.unwrap();
-    assert!(succeeded(&made).starts_with("root: "), "{made:?}");
-    let verified = installation.fairlead(["restore", "root.backup", "--verify"]).await;
+    assert!(made.starts_with("root: ") && made.contains("\nshard-1: "), "{made}");
+    let verified = installation.fairlead(["restore", "backups/root.backup", "--verify"]).await;
     assert!(succeeded(&verified).contains(" objects of shard root at revision "), "{verified:?}");
-
-    let refused =
-        installation.fairlead(["restore", "root.backup", "--data-dir", "site/data/root", "--replace"]).await;
-    assert!(failed(&refused).contains("is in use by another process"), "{refused:?}");
-    installation.stop().await;
+    if from == "file" {
+        let refused = installation.fairlead(into_file("root", true)).await;
+        assert!(failed(&refused).contains("is in use by another process"), "{refused:?}");
+    }
+    let keys = installation.layout().service_account_keys();
+    let keys = [keys.signing_key, keys.verification_keys].map(|path| (std::fs::read(&path).unwrap(), path));
     let authority = std::fs::read(installation.layout().serving_ca()).unwrap();
+    installation.stop().await;
     std::fs::remove_dir_all(installation.directory()).unwrap();
 
-    installation.start_again().await;
+    installation.start_again_on(2, to).await;
     installation.stop().await;
     assert_ne!(std::fs::read(installation.layout().serving_ca()).unwrap(), authority);
-    let refused = installation.fairlead(["restore", "root.backup", "--data-dir", "site/data/root"]).await;
-    assert!(failed(&refused).contains("store.redb exists"), "{refused:?}");
-    let restored =
-        installation.fairlead(["restore", "root.backup", "--data-dir", "site/data/root", "--replace"]).await;
-    succeeded(&restored);
-    installation.start_again().await;
+    // The key of service account tokens is kept apart from backups.
+    for (key, path) in keys {
+        std::fs::write(path, key).unwrap();
+    }
+    if to == "file" {
+        let refused = installation.fairlead(into_file("root", false)).await;
+        assert!(failed(&refused).contains("store.redb exists"), "{refused:?}");
+        for shard in ["root", "shard-1"] {
+            succeeded(&installation.fairlead(into_file(shard, true)).await);
+        }
+    } else {
+        restore_into_etcd(&installation).await;
+    }
+    installation.start_again_on(2, to).await;
 
-    assert_eq!(objects(&installation).await, before);
+    until("every object is as before, and its revision unless it is in another kind of store", || async {
+        let after = objects(&installation).await;
+        let is_equal = if to == "file" {
+            after == before
+        } else {
+            without_revisions(&after) == without_revisions(&before)
+        };
+        if is_equal { Ok(()) } else { Err(format!("{after:#?}\nbefore: {before:#?}")) }
+    })
+    .await;
     let admin = installation.admin(&fleet);
     let found = revisions_of_written(&list(&admin, CONFIG_MAPS).await);
     assert!((20..=written.len()).contains(&found.len()), "{} of {}", found.len(), written.len());
-    assert_eq!(found, written[..found.len()], "the first ones, with their revisions");
+    if to == "file" {
+        assert_eq!(found, written[..found.len()], "the first ones, with their revisions");
+    } else {
+        assert!(
+            found.is_sorted_by(|one, next| one < next) && found[0] > written[written.len() - 1],
+            "{found:?}"
+        );
+    }
     old_revisions_are_gone(&admin, &old).await;
 
-    // The installation works: controllers, bindings and new workspaces.
+    // The installation works: controllers, bindings, new workspaces, and tokens from before.
     create(&admin, ANCHORS, &anchor("new")).await;
     installation.workspace("root", "yard", "root").await;
     bind(&installation, "/clusters/root:yard", json!([])).await;
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": pilot },
+    });
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let reviewed: Value = admin.create(reviews, &review, &WriteOptions::default()).await.unwrap();
+    assert_eq!(reviewed["status"]["user"]["username"], "system:serviceaccount:default:pilot", "{reviewed}");
+}
+
+fn into_file(shard: &str, replace: bool) -> Vec<String> {
+    let (backup, folder) = (format!("backups/{shard}.backup"), format!("--data-dir=site/data/{shard}"));
+    let replace = replace.then(|| "--replace".to_owned());
+    ["restore".to_owned(), backup, folder].into_iter().chain(replace).collect()
+}
+
+/// Restores both shards into the etcd of an installation that does not run. Everything in it is deleted before.
+async fn restore_into_etcd(installation: &Installation) {
+    let data = installation.directory().join("data");
+    for process in ["root", "shard-1"] {
+        std::fs::remove_dir_all(data.join(process)).unwrap();
+    }
+    let config = installation.directory().join("config/etcd.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let config_of_etcd: Value = serde_saphyr::from_str(&text).unwrap();
+    let url = config_of_etcd["listen-client-urls"].as_str().unwrap().to_owned();
+    let start = || {
+        let etcd = Program::at(tool("etcd").unwrap(), "etcd", &installation.scratch("etcd"));
+        etcd.args(["--config-file".into(), config.clone()]).start().unwrap()
+    };
+    let (layout, shard) = (installation.layout(), "shard-1".parse().unwrap());
+    let files = layout.client_cert(&Role::Shard(shard));
+    let into = |shard: &str| {
+        [
+            "restore".to_owned(),
+            format!("backups/{shard}.backup"),
+            format!("--etcd={url}/shards/{shard}"),
+            format!("--etcd-cafile={}", layout.serving_ca().display()),
+            format!("--etcd-certfile={}", files.certificate.display()),
+            format!("--etcd-keyfile={}", files.key.display()),
+        ]
+    };
+    let mut etcd = start();
+    let refused = installation.fairlead(into("root")).await;
+    assert!(failed(&refused).contains("has keys already\n  hint: name a prefix without keys"), "{refused:?}");
+    etcd.kill().await.unwrap();
+    std::fs::remove_dir_all(data.join("etcd/member")).unwrap();
+    let mut etcd = start();
+    for shard in ["root", "shard-1"] {
+        let restored = succeeded(&installation.fairlead(into(shard)).await);
+        assert!(
+            restored.contains(&format!("are in {url}/shards/{shard}, which is at revision ")),
+            "{restored}"
+        );
+    }
+    etcd.terminate().await.unwrap();
+}
+
+/// A token of the service account `pilot`.
+async fn token(admin: &Client) -> String {
+    let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let made: Value =
+        admin.create(&format!("{ACCOUNTS}/pilot/token"), &request, &WriteOptions::default()).await.unwrap();
+    made["status"]["token"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_workspace_comes_back_into_the_store_of_its_shard() {
     let mut installation = Installation::start(1).await;
-    let fleet = filled(&installation).await;
+    let fleet = filled(&installation, "root").await;
     let before = objects(&installation).await;
     let made = installation
         .fairlead(["backup", "--dir=site", "--workspace", "root:fleet", "-o", "fleet.backup"])
@@ -106,11 +217,11 @@ async fn a_deleted_workspace_comes_back_into_the_store_of_its_shard() {
     old_revisions_are_gone(&installation.admin("/clusters/root"), &old).await;
 }
 
-/// A provider, and a workspace that has bound its export and has objects of all kinds. Returns the latter's path.
-async fn filled(installation: &Installation) -> String {
+/// A provider on the shard root, and a workspace on a shard that has bound its export and has objects of all kinds. Returns the latter's path.
+async fn filled(installation: &Installation, shard: &str) -> String {
     let provider = installation.workspace("root", "harbour", "root").await;
     publish(installation, &provider, one_version(), json!([])).await;
-    let fleet = installation.workspace("root", "fleet", "root").await;
+    let fleet = installation.workspace("root", "fleet", shard).await;
     bind(installation, &fleet, json!([])).await;
     let admin = installation.admin(&fleet);
     for name in ["bow", "stern"] {
@@ -166,6 +277,9 @@ async fn objects(installation: &Installation) -> BTreeMap<String, Value> {
                     url.take();
                 }
             }
+            if collection.ends_with("/apibindings") {
+                judged_again(&mut item);
+            }
             let name = item["metadata"]["name"].as_str().unwrap();
             found.insert(format!("{cluster}{collection}/{name}"), item);
         }
@@ -174,9 +288,19 @@ async fn objects(installation: &Installation) -> BTreeMap<String, Value> {
     found
 }
 
+/// Removes what a new installation writes anew: until its cache server has the exports, bindings to them are not valid.
+fn judged_again(binding: &mut Value) {
+    binding["metadata"]["resourceVersion"].take();
+    for condition in binding["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+    }
+}
+
 /// The objects without their revisions, and their names in the order of these.
 fn without_revisions(objects: &BTreeMap<String, Value>) -> (Vec<Value>, Vec<String>) {
-    let mut order: Vec<_> = objects.iter().filter(|(path, _)| path.contains("root:fleet")).collect();
+    let has_revision = |object: &Value| object["metadata"]["resourceVersion"].is_string();
+    let in_fleet = objects.iter().filter(|(path, _)| path.contains("root:fleet"));
+    let mut order: Vec<_> = in_fleet.filter(|(_, object)| has_revision(object)).collect();
     order.sort_by_key(|(_, object)| revision(object));
     let names = order.into_iter().map(|(path, _)| path.clone()).collect();
     let mut objects: Vec<Value> = objects.values().cloned().collect();

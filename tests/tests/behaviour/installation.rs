@@ -40,9 +40,14 @@ pub struct Server {
 
 impl Installation {
     pub async fn start(shards: u32) -> Self {
+        Self::start_on(shards, "file").await
+    }
+
+    /// Starts an installation whose shards store objects as `fairlead up --store` says: `file` or `etcd`.
+    pub async fn start_on(shards: u32, store: &str) -> Self {
         let port = free_port().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut installation = Self { up: up(folder.path(), port, shards), port, folder };
+        let mut installation = Self { up: up(folder.path(), port, shards, store), port, folder };
         installation.until_complete().await;
         installation
     }
@@ -129,7 +134,12 @@ impl Installation {
 
     /// Starts the installation again with another number of shards.
     pub async fn start_again_with(&mut self, shards: u32) {
-        self.up = up(self.folder.path(), self.port, shards);
+        self.start_again_on(shards, "file").await;
+    }
+
+    /// Starts the installation again with another number of shards and another kind of store, if it has no data.
+    pub async fn start_again_on(&mut self, shards: u32, store: &str) {
+        self.up = up(self.folder.path(), self.port, shards, store);
         self.until_complete().await;
     }
 
@@ -359,12 +369,13 @@ pub fn code(result: &Result<fairlead_client::Response, ClientError>) -> u16 {
     }
 }
 
-fn up(folder: &Path, port: u16, shards: u32) -> Process {
+fn up(folder: &Path, port: u16, shards: u32, store: &str) -> Process {
     let program = Program::new("fairlead", folder).unwrap().named("up").args([
         "up".to_owned(),
         "--dir=site".to_owned(),
         format!("--port={port}"),
         format!("--shards={shards}"),
+        format!("--store={store}"),
     ]);
     program.start().unwrap()
 }

@@ -13,5 +13,8 @@ mod kcp_flags;
 mod kube_rs;
 mod kubectl;
 mod python;
+mod replicas;
 mod sharing;
+mod store_copy;
+mod stores;
 mod wire;

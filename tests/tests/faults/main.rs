@@ -6,13 +6,17 @@
 //! `FAULT_REPLICA_SECONDS` is the time of the run with three replicas (10; `make faults`: 600), `FAULT_REPLICA_WATCHES` the number
 //! of its watches (28; `make faults`: 200). For an installation
 //! with shared APIs, `FAULT_SHARING_ROUNDS` (4; `make faults`: 12) is the number of kills, `FAULT_BINDINGS` (40; `make faults`: 1,000)
-//! that of pairs of consumers and exports.
+//! that of pairs of consumers and exports. `FAULT_LEADER_ROUNDS` (2; `make faults`: 50) is the number of leaders that are killed,
+//! `ROLLING_RATE` (100; `make faults`: 500) that of requests per second during `ROLLING_ROUNDS` (1; 3) rolling upgrades.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod etcd;
 mod full_disk;
 mod kill;
+mod leaders;
 mod recorder;
 mod replicas;
+mod rolling;
 mod run;
 mod sharing;
 mod site;

@@ -1,6 +1,8 @@
 //! Three replicas of a shard on etcd: one of them, or a member of etcd, is killed again and again, while writers and watchers
 //! go on with the others.
 
+mod controllers;
+
 use std::time::Duration;
 
 use fairlead_tests::harness::{ShardSettings, is_left_out};
@@ -10,6 +12,8 @@ use tokio::time::{Instant, sleep};
 use crate::run::Run;
 use crate::site::Site;
 use crate::{members, number, seed};
+
+use controllers::Controllers;
 
 const REPLICAS: usize = 3;
 
@@ -30,6 +34,7 @@ async fn acknowledged_writes_survive_kills_of_replicas_and_members_and_watches_a
         ShardSettings { compaction_interval: "20s", verify_at_start: false, ..ShardSettings::default() };
     let site = Site::start_on_etcd(directory.path(), members(), REPLICAS, &settings).await;
     let mut run = Run::start(site, random.fork(), watches).await;
+    let controllers = Controllers::start(&run.site).await;
     let end = Instant::now() + time;
     let mut round = 0;
     while Instant::now() < end {
@@ -37,6 +42,7 @@ async fn acknowledged_writes_survive_kills_of_replicas_and_members_and_watches_a
         run.kill_one(&mut random, (time / 40).max(Duration::from_secs(1))).await;
         run.check(round).await;
     }
+    controllers.check().await;
     run.report();
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fairlead_tests::history::{
-    Action, History, Key, Outcome, Register, Revision, Version, WatchEntry, WatchLog,
+    Action, History, Key, Outcome, Register, Revision, Version, Violation, WatchEntry, WatchLog,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -211,7 +211,15 @@ impl Run {
             (operations.len(), logs.iter().map(|log| log.entries.len()).sum::<usize>());
         let history = History { initial, operations, watches: logs };
         // Judging takes CPU time, not I/O.
-        let violations = tokio::task::spawn_blocking(move || history.check()).await.unwrap();
+        let judged = tokio::task::spawn_blocking(move || (history.check(), history)).await;
+        let (violations, history) = judged.unwrap();
+        if let Some(Violation::NotLinearizable { key, .. }) = violations.first() {
+            let mut operations: Vec<_> =
+                history.operations.iter().filter(|operation| operation.key == *key).collect();
+            operations.sort_by_key(|operation| operation.start);
+            println!("the operations of {key}, initially {:?}:", history.initial.get(key));
+            operations.iter().for_each(|operation| println!("    {operation}"));
+        }
         let shown: Vec<_> = violations.iter().take(10).map(ToString::to_string).collect();
         assert!(
             violations.is_empty(),

@@ -34,7 +34,7 @@ fn every_panel_has_a_question_and_an_action() {
     let all = all();
     let uids: BTreeSet<_> = all.iter().map(|written| written.dashboard.uid.as_str()).collect();
     assert_eq!(uids.len(), all.len(), "uids are unique");
-    assert_eq!(all.len(), 6);
+    assert_eq!(all.len(), 7);
     for written in &all {
         let dashboard = &written.dashboard;
         let mut titles = BTreeSet::new();

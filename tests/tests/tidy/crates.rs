@@ -48,9 +48,9 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("fairlead-gateway", &["names", "cel", "config", "client", "certs", "process", "authn"]),
     ("fairlead-issuer", &["config", "process"]),
-    ("fairlead", &["names", "store", "config", "client", "certs", "lint"]),
+    ("fairlead", &["names", "store", "store-etcd", "config", "client", "certs", "lint"]),
     ("fairlead-tests", &["names", "config", "client", "certs", "api"]),
-    ("fairlead-bench", &["certs", "tests"]),
+    ("fairlead-bench", &["certs", "tests", "store", "store-etcd"]),
 ];
 
 /// Crates that must not be reached through any dependencies.

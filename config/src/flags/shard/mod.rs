@@ -93,6 +93,7 @@ impl ShardLine {
         let default = ShardConfig::default();
         let config = ShardConfig {
             name,
+            replica_name: given.text("replica-name").map(Into::into),
             serving,
             tls: given.tls()?,
             shard_base_url: given.parsed("shard-base-url", "https URL")?,

@@ -30,6 +30,12 @@ pub(super) const FLAGS: FlagSet = FlagSet {
 const SHARD: &[Flag] = &[
     flag("root-directory", Text, Supported, "Folder of the shard's files [default: .kcp]"),
     flag("shard-name", Text, Supported, "Name of this shard; `root` is the root shard [default: root]"),
+    flag(
+        "replica-name",
+        Text,
+        Supported,
+        "Name of this replica of the shard on etcd [default: host and process]",
+    ),
     flag("shard-base-url", Text, Supported, "URL for other shards [default: the address]"),
     flag("shard-external-url", Text, Supported, "URL for users [default: --shard-base-url]"),
     flag("shard-virtual-workspace-url", Text, Supported, "URL of virtual workspaces"),

@@ -204,10 +204,12 @@ fn an_etcd_takes_the_place_of_the_embedded_store() {
         "--etcd-servers=https://one:2379,https://two:2379",
         "--etcd-servers=three:2379",
         "--etcd-prefix=shards/root/",
+        "--replica-name=root-1",
         "--etcd-cafile=/e/ca.crt",
         "--etcd-certfile=/e/tls.crt",
         "--etcd-keyfile=/e/tls.key",
     ];
+    assert_eq!(config(&given).replica_name.as_deref(), Some("root-1"));
     let store = config(&given).store;
     assert_eq!(store.etcd.endpoints, ["https://one:2379", "https://two:2379", "http://three:2379"]);
     assert_eq!(store.etcd.prefix, "/shards/root");

@@ -1,6 +1,7 @@
 //! Sends the request upstream: a stream on a connection, the head, and retries.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -18,9 +19,9 @@ use crate::forward::response_body::Download;
 use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::{Sink, Upload};
 use crate::forward::upstream_request::is_safe;
-use crate::request::RequestClass;
+use crate::request::{REVISION, RequestClass};
 use crate::telemetry::metrics::RequestStage;
-use crate::upstream::{Fault, StreamPermit, UpstreamError};
+use crate::upstream::{Fault, ReplicaState, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. A connection that refuses a stream is closed to new ones, so this limit is reached only
 /// if new connections refuse as well.
@@ -49,8 +50,10 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         let began = Instant::now();
         self.forward.upstream.retries.earn();
         let mut sent = 0;
+        // A replica that was behind.
+        let mut avoided = None;
         for _ in 0..MAX_CONNECTIONS_TRIED {
-            let permit = match self.open_stream().await? {
+            let permit = match self.open_stream(avoided).await? {
                 UpstreamStream::Http2(permit) => permit,
                 // Boxed, because it is rare.
                 UpstreamStream::Http1 => return Box::pin(self.send_request_over_http1(upload)).await,
@@ -61,7 +64,9 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             }
             sent += 1;
             let (ended, done) = self.is_ended();
-            let (mut response_future, body) = match sender.send_request(self.request_to_send(), ended) {
+            let required_revision = self.forward.upstream.required_revision();
+            let request = self.request_to_send(required_revision);
+            let (mut response_future, body) = match sender.send_request(request, ended) {
                 Ok(sending) => sending,
                 Err(error) => {
                     // The connection has just ended: the request was not sent.
@@ -79,9 +84,23 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 let next = std::task::ready!(Next::poll(&mut response_future, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
-            let response_future = response_future.await;
-            self.record_health(&permit, response_future.as_ref().err(), upload.is_sent());
-            match response_future {
+            let mut response = response_future.await;
+            let state = match &mut response {
+                Ok(response) if required_revision.is_some() => {
+                    self.forward.upstream.take_revision(response.headers_mut())
+                }
+                Ok(_) | Err(_) => ReplicaState::Served,
+            };
+            if state == ReplicaState::Behind {
+                self.forward.upstream.record_failure(&permit, Fault::Behind, false);
+                if sent < MAX_SENT && self.may_retry(&Failure::Refused, upload) {
+                    avoided = Some(permit.address());
+                    continue;
+                }
+            } else {
+                self.record_health(&permit, response.as_ref().err(), upload.is_sent());
+            }
+            match response {
                 Ok(response) => return Ok(response.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_retry(&failure, upload) => {}
                 Err(failure) => return Err(failure),
@@ -90,13 +109,16 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Err(Failure::Unreachable)
     }
 
-    /// The head to send. What a retry needs is kept as a compact copy.
-    fn request_to_send(&mut self) -> Request<()> {
+    /// The head to send, with the revision that the replica must have passed. What a retry needs is kept as a compact copy.
+    fn request_to_send(&mut self, required_revision: Option<u64>) -> Request<()> {
         self.restore();
         let headers = std::mem::take(&mut self.request.headers);
         self.retry_headers = RetryHeaders::of(&headers);
         let mut head = copy(self.request);
         *head.headers_mut() = headers;
+        if let Some(revision) = required_revision {
+            head.headers_mut().insert(REVISION, revision.into());
+        }
         head
     }
 
@@ -155,12 +177,12 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 
     /// A stream to the upstream. Does not watch for the client's disconnection: a stream that is opened and reset at once looks like
     /// an attack to the shard (CVE-2023-44487).
-    async fn open_stream(&mut self) -> Result<UpstreamStream, Failure> {
+    async fn open_stream(&mut self, avoided: Option<SocketAddr>) -> Result<UpstreamStream, Failure> {
         let upstream = &self.forward.upstream;
         let stream = tokio::select! {
             biased;
             () = self.client.closed() => return Err(Failure::ClientDisconnected),
-            stream = self.forwarder.upstreams.stream(upstream) => stream,
+            stream = self.forwarder.upstreams.stream(upstream, avoided) => stream,
         };
         match stream {
             Ok(permit) => Ok(UpstreamStream::Http2(permit)),

@@ -3,6 +3,7 @@
 mod answers;
 mod objects;
 mod oddities;
+mod replica;
 mod server;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ use tokio::task::JoinHandle;
 
 #[allow(unused_imports, reason = "shared with tests that need less")]
 pub use oddities::{GZIP, WORKERS, Work};
+
+#[allow(unused_imports, reason = "shared with tests that need less")]
+pub use replica::Replica;
 
 use objects::Log;
 use server::{Open, serve};
@@ -72,6 +76,8 @@ pub struct State {
     pub broken: watch::Sender<usize>,
     /// While this is true, requests of gateways are cut off; those of the index are not.
     pub failing: AtomicBool,
+    /// How it takes part in a shard with replicas.
+    pub replica: Mutex<Replica>,
     /// Increased to send GOAWAY on all HTTP/2 connections.
     goaway: watch::Sender<usize>,
 }
@@ -109,6 +115,7 @@ impl Shard {
             requests: AtomicUsize::new(0),
             broken: watch::Sender::new(0),
             failing: AtomicBool::new(false),
+            replica: Mutex::default(),
             goaway: watch::Sender::new(0),
         });
         let server = Mutex::new(tokio::spawn(serve(listener, Arc::clone(&state))));

@@ -126,8 +126,12 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
     }
     state.requests.fetch_add(1, Ordering::SeqCst);
     state.record_identity_headers(request.headers(), || format!("{} {:?}", request.method(), request.uri()));
+    if let Some(refusal) = state.replica.lock().refuse(request.headers()) {
+        return refusal;
+    }
     let is_head = request.method() == http::Method::HEAD;
     let response = by_name(&state, peer, &path, request).await;
+    let response = state.replica.lock().stamp(response);
     // hyper would send the body over HTTP/2.
     if is_head { response.map(|_| empty()) } else { response }
 }

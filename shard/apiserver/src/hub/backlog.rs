@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fairlead_names::KeyCodec;
-use fairlead_store::{Batch, Range, ReadError, Revision, Store};
+use fairlead_store::{Advance, Range, ReadError, Revision, Store};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -180,18 +180,17 @@ impl CollectedEvents {
 
     async fn read_log(&mut self, store: &dyn Store, codec: &KeyCodec) -> Result<(), BacklogError> {
         let mut follower = store.follow(self.request.after)?;
-        loop {
-            let batch: Arc<Batch> = follower
-                .next()
-                .await
+        // The last revision may be one without a batch.
+        while follower.position() < self.request.up_to {
+            let advance = follower.advance().await;
+            let advance = advance
                 .map_err(|_| BacklogError::Read(ReadError::Compacted { oldest: store.compacted() }))?;
+            let Advance::Batch(batch) = advance else { continue };
             for event in &batch.events {
                 self.add(batch.revision, event, codec)?;
             }
-            if batch.revision >= self.request.up_to {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     fn add(

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fairlead_names::{KeyCodec, ResourceName};
-use fairlead_store::{Batch, FollowError, Range, Revision, Store};
+use fairlead_store::{Advance, Batch, FollowError, Range, Revision, Store};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -54,6 +54,17 @@ impl Hub {
         self.registrations.general_observers.write().push(observer);
     }
 
+    /// The number of observers of all resources.
+    pub fn general_observers(&self) -> usize {
+        self.registrations.general_observers.read().len()
+    }
+
+    /// Removes the observers of all resources that were registered after they were counted. The hub calls them no more when this
+    /// returns.
+    pub fn remove_general_observers_after(&self, count: usize) {
+        self.registrations.general_observers.write().truncate(count);
+    }
+
     /// Registers a function that ends watches when an event of a resource changes the definition of other resources. The watches end
     /// before any later event is queued for them: their clients watch again, by the new definition, from the last revision that they
     /// saw. To be called before [`run`](Self::run).
@@ -97,8 +108,9 @@ impl Hub {
                         self.registrations.send_progress();
                     }
                 }
-                batch = follower.next() => match batch {
-                    Ok(batch) => self.distribute(&batch),
+                advance = follower.advance() => match advance {
+                    Ok(Advance::Batch(batch)) => self.distribute(&batch),
+                    Ok(Advance::Position(revision)) => self.pass(revision),
                     Err(FollowError::Closed) => return Ok(()),
                     Err(error) => return Err(error),
                 },
@@ -241,9 +253,14 @@ impl Hub {
                 });
                 self.registrations.backlogs.push(event);
             }
-            self.registrations.progress.send_modify(|passed| passed.revision = batch.revision);
+            self.pass(batch.revision);
         }
         wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// Records that every event up to this revision is queued, and wakes the callers that wait for it.
+    fn pass(&self, revision: Revision) {
+        self.registrations.progress.send_modify(|passed| passed.revision = revision);
     }
 
     fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {

@@ -24,3 +24,7 @@ pub use registrations::{HubOptions, InvalidatedWatches, Observer, WatchInvalidat
 pub use subscription::Subscription;
 
 pub(crate) use event::{EventLabels, FrameType, Labels};
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+mod position_tests;

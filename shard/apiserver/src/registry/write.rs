@@ -448,6 +448,9 @@ fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<
     Status::invalid(&resource.storage_name().group, kind, name, causes)
 }
 
+/// `Retry-After` while the disk of the store is full. An operator has to make room, so earlier attempts do not help.
+const FULL_DISK_RETRY_SECONDS: u32 = 5;
+
 /// The `Status` of a failed commit.
 pub(super) fn commit_status(resource: &ServedResource, name: &str, error: CommitError) -> Status {
     match error {
@@ -456,6 +459,8 @@ pub(super) fn commit_status(resource: &ServedResource, name: &str, error: Commit
         CommitError::Unavailable { .. } | CommitError::NotLeader => {
             Status::service_unavailable(error.to_string(), 1)
         }
+        // Clients and informers repeat a 503 with `Retry-After`; 507 has no reason in Kubernetes, and they report it as unknown.
+        CommitError::Full { .. } => Status::service_unavailable(error.to_string(), FULL_DISK_RETRY_SECONDS),
         // Without `Retry-After`, by which clients repeat a request that may have had its effect.
         CommitError::Unknown { .. } => Status::timeout(error, 0),
         CommitError::Empty | CommitError::DuplicateKey { .. } | CommitError::TooManyMutations { .. } => {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::testing::{Shard, condition, thing};
 use super::*;
 use crate::global::test_cache::TestCache;
-use crate::replication::Replication;
+use crate::replication::{Replication, ReplicationMetrics};
 
 const CACHED: &str = "clustercachedresources.cache.kcp.io";
 const THINGS: &str = "things.example.com";
@@ -31,11 +31,11 @@ fn labelled(name: &str, color: &str) -> Value {
 /// A shard `s1` that replicates to a cache server.
 async fn shard(cache: &TestCache) -> Shard {
     let shard = Shard::start().await;
-    let metrics = Metrics::new("shard", "0").unwrap();
+    let metrics = ReplicationMetrics::new(&Metrics::new("shard", "0").unwrap()).unwrap();
     let (objects, hub) = (shard.objects.clone(), shard.hub.clone());
     let identities = shard.root_exports.identities();
     let replication =
-        Replication::new("s1", objects.clone(), hub.clone(), &identities, cache.client(), &metrics).unwrap();
+        Replication::new("s1", objects.clone(), hub.clone(), &identities, cache.client(), &metrics);
     shard.tasks.spawn("replication", replication.run(shard.shutdown.clone()));
     let controllers = CachedResourceControllers {
         objects,

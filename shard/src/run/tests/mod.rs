@@ -1,3 +1,4 @@
 //! Tests of a whole shard without listeners.
 
 mod isolation;
+mod leadership;

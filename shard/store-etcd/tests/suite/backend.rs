@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_store::ReplicaOptions;
+use fairlead_store::{MemoryStore, ReplicaOptions, Revision};
 use fairlead_store_etcd::{EtcdOptions, EtcdStore, Timing};
 use proptest::test_runner::{Config, TestRunner};
 
@@ -13,8 +13,8 @@ use crate::contract::model::{Step, check, steps};
 use crate::contract::subject::Subject;
 use crate::etcd::{Cluster, is_left_out};
 
-/// Runs one behaviour on a store without keys: with the default limits, then with minimal ones, a copy in a file, and keys of
-/// which none is below the root.
+/// Runs one behaviour on a store without keys: with the default limits, then with minimal ones, a local copy in a
+/// file, a prefix that was filled from another store, and keys of which none is below the root.
 pub(crate) fn on_every_backend<F, Done>(behaviour: F)
 where
     F: Fn(Subject) -> Done,
@@ -34,7 +34,7 @@ where
                 EtcdOptions { root: String::new(), prefix: "/registry".to_owned(), ..patient(&cluster) },
             ),
             (
-                "etcd, small limits",
+                "etcd, a copy, small limits",
                 EtcdOptions {
                     prefix: "/small".to_owned(),
                     view: Some(folder.path().join("view.redb")),
@@ -43,6 +43,10 @@ where
                 },
             ),
         ];
+        // Its revisions are far from those of etcd.
+        let source = Arc::new(MemoryStore::starting_at(Revision(1_000)));
+        let filled = EtcdOptions { view: None, ..cases[1].1.clone() };
+        EtcdStore::copy_from(filled, source).await.unwrap();
         for (name, options) in cases {
             eprintln!("backend: {name}");
             let store = Arc::new(EtcdStore::open(options).await.unwrap());

@@ -6,10 +6,12 @@
 mod backend;
 #[path = "../../../store/tests/suite/contract/mod.rs"]
 mod contract;
+mod copy;
 mod election;
 mod etcd;
 mod faults;
 mod members;
+mod numbers;
 mod opening;
 mod proxy;
 mod replicas;

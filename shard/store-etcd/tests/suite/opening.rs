@@ -36,7 +36,7 @@ fn a_store_continues_from_its_copy_or_without_it() {
 
         let store = EtcdStore::open(with_copy()).await.unwrap();
         assert_eq!(store.get(b"a").unwrap().unwrap().value, "2", "what came meanwhile is visible at once");
-        assert_eq!(store.revision(), last);
+        assert!(store.revision() > last, "the barrier of the connection");
         let batches = take(&mut store.follow(first).unwrap(), 2).await;
         assert_eq!(batches[1].revision, last, "the copy has kept the history");
     });

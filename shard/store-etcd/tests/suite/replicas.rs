@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_store::{CommitError, Expect, Mutation, Range, Revision, Store};
+use fairlead_store::{Advance, CommitError, Expect, Mutation, Range, Revision, Store};
 use fairlead_store_etcd::{EtcdOptions, EtcdStore, Timing};
 use futures_util::future::join_all;
 
@@ -82,6 +82,36 @@ fn servers_with_other_prefixes_share_the_revisions_but_no_keys() {
         put(&two, "/registry/b", "1").await;
         let kept = two.list(&Range::all(), None, None).unwrap();
         assert_eq!(kept.records.len(), 2);
+    });
+}
+
+#[test]
+fn a_replica_passes_every_revision_that_another_one_shows() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let one = EtcdStore::open(cluster.options()).await.unwrap();
+        put(&one, "a", "1").await;
+        let mut follower = one.follow(one.revision()).unwrap();
+        let other =
+            EtcdOptions { prefix: "/other".to_owned(), owner: "other".to_owned(), ..cluster.options() };
+        let other = EtcdStore::open(other).await.unwrap();
+        // A copy that is read now begins at a revision of the other prefix.
+        let later = put(&other, "b", "1").await;
+        let two = EtcdStore::open(cluster.options()).await.unwrap();
+        let shown = two.revision();
+        assert!(shown >= later);
+        let passed = async {
+            while follower.position() < shown {
+                assert!(matches!(follower.advance().await, Ok(Advance::Position(_))));
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), passed).await.expect("not passed for a minute");
+        assert!(one.revision() >= shown);
+        let listed = |store: &EtcdStore| store.list(&Range::all(), None, Some(shown)).unwrap();
+        assert_eq!(listed(&one), listed(&two));
     });
 }
 

@@ -8,7 +8,7 @@ use crate::record::Revision;
 /// reached in the year 4824.
 const REVISIONS_PER_SECOND: u128 = 100_000;
 
-/// The least distance, for a clock that is far behind.
+/// The distance if the clock is behind the source.
 const LEAST_DISTANCE: u64 = 1_000_000_000;
 
 /// The revision of a store that is made at `now` of a store or backup at revision `source`.
@@ -21,7 +21,8 @@ pub fn restored_revision(source: Revision, now: SystemTime) -> Revision {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let by_clock = since.as_micros() * REVISIONS_PER_SECOND / 1_000_000;
     let by_clock = u64::try_from(by_clock).unwrap_or(u64::MAX);
-    Revision(by_clock.max(source.0.saturating_add(LEAST_DISTANCE)))
+    // Not ahead of the clock otherwise: a restore after this one would begin below.
+    Revision(if by_clock > source.0 { by_clock } else { source.0.saturating_add(LEAST_DISTANCE) })
 }
 
 #[cfg(test)]
@@ -51,6 +52,13 @@ mod tests {
                 assert!(restored(first + commits, after) > first + commits, "{source}, {after:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_store_made_of_a_restored_one_is_not_ahead_of_later_restores() {
+        let first = restored(7, Duration::ZERO);
+        let copied = restored(first, Duration::from_millis(1));
+        assert!(first < copied && copied < restored(7, Duration::from_millis(2)));
     }
 
     #[test]

@@ -24,7 +24,8 @@ struct State {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
-const BLOCK: u64 = 4096;
+/// The size of the blocks in memory.
+pub(super) const BLOCK: u64 = 4096;
 
 impl DryRunFile {
     pub(super) fn of(file: File) -> std::io::Result<Self> {
@@ -97,21 +98,21 @@ impl StorageBackend for DryRunFile {
 }
 
 /// Iterates over the blocks that a read or write touches.
-struct BlockParts {
+pub(super) struct BlockParts {
     offset: u64,
     length: usize,
     done: usize,
 }
 
 /// The part of a read or write that falls into one block.
-struct BlockPart {
-    block: u64,
-    in_block: std::ops::Range<usize>,
-    in_buffer: std::ops::Range<usize>,
+pub(super) struct BlockPart {
+    pub(super) block: u64,
+    pub(super) in_block: std::ops::Range<usize>,
+    pub(super) in_buffer: std::ops::Range<usize>,
 }
 
 impl BlockParts {
-    fn of(offset: u64, length: usize) -> Self {
+    pub(super) fn of(offset: u64, length: usize) -> Self {
         Self { offset, length, done: 0 }
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::StorageBackend;
 
+use super::full_disk::{is_full, sync_error};
 use crate::follow::Batch;
 use crate::mutation::{Change, Mutation};
 use crate::record::Revision;
@@ -146,15 +147,19 @@ impl Journal {
         whole_parts == 0 || (whole_parts < self.written && self.offset > whole_parts)
     }
 
-    /// Appends the commits of a group and returns when they are durable. After an error the journal must not be used.
+    /// Appends the commits of a group and returns when they are durable.
+    ///
+    /// # Errors
+    /// [`is_full`]: there is no room, and the journal is as before. After another error it must not be used.
     pub(super) fn append(&mut self, compacted: Revision, commits: &[Arc<Batch>]) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         encode(&mut buffer, self.nonce, self.sequence, compacted, commits)?;
         let size = buffer.len();
         self.grow(self.offset + size as u64)?;
+        // A part of a record that found no room is incomplete, and the next record is written over it.
         self.file.write(self.offset, &buffer)?;
-        self.file.sync_data()?;
+        self.file.sync_data().map_err(sync_error)?;
         self.advance(size);
         self.buffer = buffer;
         // A large group is rare, and its memory is not needed for the next one.
@@ -183,11 +188,27 @@ impl Journal {
         self.offset = (self.offset + size as u64).next_multiple_of(SECTOR);
     }
 
+    /// Makes room for one more part than there is.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append).
+    pub(super) fn probe(&mut self) -> io::Result<()> {
+        self.grow(self.offset + GROWTH)
+    }
+
     fn grow(&mut self, needed: u64) -> io::Result<()> {
         while self.written < needed {
             let end = (self.written + 1).next_multiple_of(GROWTH);
             let zeros = usize::try_from(end - self.written).map_err(io::Error::other)?;
-            self.file.write(self.written, &vec![0; zeros])?;
+            if let Err(error) = self.file.write(self.written, &vec![0; zeros]) {
+                if is_full(&error) {
+                    // Gives back what was written of the part, which others on the disk may need.
+                    self.file.set_len(self.written).map_err(|error| {
+                        io::Error::other(format!("the journal cannot be shortened: {error}"))
+                    })?;
+                }
+                return Err(error);
+            }
             self.written = end;
         }
         Ok(())
@@ -307,7 +328,7 @@ fn length(size: usize) -> io::Result<u32> {
     u32::try_from(size)
         .ok()
         .filter(|length| *length != DELETED)
-        .ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// The group in a record. `None`: the record is malformed.

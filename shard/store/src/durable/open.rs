@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use redb::backends::FileBackend;
-use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageError, TableError};
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageBackend, StorageError, TableError,
+};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::directory::sync_directory;
@@ -52,6 +54,17 @@ pub(super) fn open(
     cache_bytes: usize,
     verify: bool,
 ) -> Result<Database, OpenError> {
+    open_through(path, kind, cache_bytes, verify, |file| file)
+}
+
+/// As [`open`]; redb uses the file through the backend that `wrap` returns.
+pub(super) fn open_through<B: StorageBackend>(
+    path: &Path,
+    kind: FileKind,
+    cache_bytes: usize,
+    verify: bool,
+    wrap: impl FnOnce(FileBackend) -> B,
+) -> Result<Database, OpenError> {
     match File::open(path) {
         Ok(file) => check_signature(path, kind, file)?,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -65,7 +78,10 @@ pub(super) fn open(
     // redb may panic on a file that another program has changed.
     let opened = catch_panic(|| {
         let intact = check_without_writing(path, kind, cache_bytes, verify)?;
-        let database = Builder::new().set_cache_size(cache_bytes).open(path);
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let backend = FileBackend::new(file).map_err(|error| classify(path, kind, error))?;
+        let database = Builder::new().set_cache_size(cache_bytes).create_with_backend(wrap(backend));
         let mut database = database.map_err(|error| classify(path, kind, error))?;
         if !intact {
             // Every value is sound, but the record of free pages is not: this rebuilds it.

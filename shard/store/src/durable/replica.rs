@@ -21,7 +21,7 @@ use super::ring::Ring;
 use super::sweep::sweep;
 use super::tables::{CommitOutcome, Tables, set_meta};
 use super::view::View;
-use super::{Counters, Shared, file_bytes};
+use super::{Counters, Shared, disk_space, file_bytes};
 use crate::error::{Cause, OpenError, ReadError};
 use crate::follow::{Batch, Changes, Follower};
 use crate::mutation::{Change, Expect, Mutation};
@@ -91,7 +91,8 @@ impl Replica {
         self.shared.view().scan(range, at, visit)
     }
 
-    /// The last commit that was applied; 0 while nothing has been copied from the source.
+    /// The last commit that was applied, or a later [position](ReplicaWriter::set_position); 0 while nothing has been copied
+    /// from the source.
     pub fn revision(&self) -> Revision {
         self.shared.view.read().revision()
     }
@@ -124,7 +125,7 @@ impl Replica {
     /// Statistics of the copy; its commits are those that were applied.
     pub fn stats(&self) -> Stats {
         let file_bytes = self.path.as_deref().map_or(0, file_bytes);
-        Stats { file_bytes, ..self.shared.stats() }
+        Stats { file_bytes, disk: self.path.as_deref().and_then(disk_space), ..self.shared.stats() }
     }
 }
 
@@ -225,14 +226,32 @@ impl ReplicaWriter {
     }
 
     /// The source has nothing newer for this copy up to this revision, so a copy that is opened again continues after it. It
-    /// exceeds the revision of the copy if the source counts the commits of others, too.
+    /// exceeds the revision of the last commit if the source counts the commits of others, too.
     pub fn position(&self) -> Revision {
         self.position.max(self.revision)
     }
 
-    /// Sets the [`position`](Self::position), after everything up to it was applied. The next checkpoint makes it durable.
-    pub fn set_position(&mut self, position: Revision) {
+    /// Sets the [`position`](Self::position), after everything up to it was applied. It becomes the revision of the copy,
+    /// without a batch, so that readers who have seen it in another copy find it here. The next checkpoint makes it durable.
+    ///
+    /// Cost: a transaction in memory, as of a commit.
+    pub fn set_position(&mut self, position: Revision) -> Result<(), Cause> {
         self.position = self.position.max(position);
+        if position <= self.revision {
+            return Ok(());
+        }
+        self.write_position(position).map_err(cause)
+    }
+
+    fn write_position(&mut self, position: Revision) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::None)?;
+        set_meta(&transaction, meta::REVISION, position.0)?;
+        transaction.commit()?;
+        self.transactions += 1;
+        self.revision = position;
+        self.publish(Vec::new())?;
+        if self.transactions >= MAX_TRANSACTIONS { self.write_all() } else { Ok(()) }
     }
 
     /// Makes what was applied, and the position, durable in the file, unless they are.
@@ -262,7 +281,9 @@ impl ReplicaWriter {
         if sweeps {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            let deleted = sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            self.has_rows_to_sweep = deleted == rows;
+            self.shared.counters.compacted_rows.fetch_add(deleted as u64, Ordering::Relaxed);
         }
         drop(tables);
         if revision == self.revision && !sweeps {

@@ -6,13 +6,14 @@ use super::layout::{EventKind, HistoryKey, LogEntry, LogKey, StoredValue};
 use crate::record::Revision;
 
 /// Deletes up to `rows` of the oldest log rows up to revision `compacted`, each with the value that it superseded: a
-/// read at `compacted` or later does not need them. Returns whether all such rows are deleted.
+/// read at `compacted` or later does not need them. Returns the number of deleted rows; fewer than `rows`: all such rows
+/// are deleted.
 pub(super) fn sweep(
     log: &mut Table<'_, LogKey, LogEntry>,
     history: &mut Table<'_, HistoryKey, StoredValue>,
     compacted: Revision,
     rows: usize,
-) -> Result<bool, redb::Error> {
+) -> Result<usize, redb::Error> {
     let mut swept = Vec::with_capacity(rows);
     for row in log.range(..=(compacted.0, u32::MAX))?.take(rows) {
         let (position, entry) = row?;
@@ -25,5 +26,5 @@ pub(super) fn sweep(
     for position in &swept {
         log.remove(position)?;
     }
-    Ok(swept.len() < rows)
+    Ok(swept.len())
 }

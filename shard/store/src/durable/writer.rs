@@ -8,19 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use redb::{Database, Durability};
-use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot, watch};
+use redb::{Database, Durability, WriteTransaction};
+use tokio::sync::watch;
 
+use super::command::{CloseReply, Command, CompactReply, PendingCommit};
+use super::full_disk::is_full;
+use super::intake::{self, Intake, ReceiveResult, WaitLimit};
 use super::journal::{Journal, JournalFile};
 use super::layout::{FORMAT, meta};
+use super::store_file::StoreFile;
 use super::sweep::sweep;
 use super::tables::{CommitOutcome, Tables, set_meta};
 use super::view::View;
 use super::{RedbOptions, Shared, writer_stopped};
 use crate::error::{Cause, CommitError, CompactError};
 use crate::follow::Batch;
-use crate::mutation::Mutation;
 use crate::record::Revision;
 
 /// Log rows that one durable write sweeps: at least `SWEEP_ROWS`, and `SWEEP_ROWS_PER_EVENT` for each event that it adds.
@@ -36,26 +38,39 @@ pub(super) const MAX_TRANSACTIONS: u32 = 4096;
 /// to 15 ms, one of 16 MiB by up to 130 ms. While commits queue up, fewer checkpoints are better: pages that change often are written once.
 const IDLE_JOURNAL_BYTES: u64 = 1 << 20;
 
-pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
-pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
-pub(super) type CloseReply = oneshot::Sender<()>;
+/// The files of a store.
+pub(super) struct WriterFiles {
+    pub(super) database: Database,
+    /// The file of the database.
+    pub(super) file: StoreFile,
+    /// `None` until the first commit.
+    pub(super) journal: Option<Journal>,
+    pub(super) journal_file: Box<dyn JournalFile>,
+}
 
-/// A command for the writer.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// Applies `mutations`, which have passed `Limits::check` and are `bytes` large, and replies with the revision.
-    Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
-    /// Compacts the history below `below` and replies when its rows are deleted.
-    Compact { below: Revision, reply: CompactReply },
-    /// Closes the file when everything before is written, and replies. Later commands are not read.
-    Close { reply: CloseReply },
+/// The error of a durable write.
+enum WriteError {
+    /// There is no room. Nothing has changed, so the writer goes on.
+    Full(std::io::Error),
+    /// The state of the files is unknown.
+    Failed(redb::Error),
+}
+
+impl From<std::io::Error> for WriteError {
+    fn from(error: std::io::Error) -> Self {
+        if is_full(&error) { Self::Full(error) } else { Self::Failed(error.into()) }
+    }
+}
+
+impl From<redb::Error> for WriteError {
+    fn from(error: redb::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 pub(super) struct Writer {
-    database: Database,
-    /// `None` until the first commit.
-    journal: Option<Journal>,
-    journal_file: Box<dyn JournalFile>,
+    files: WriterFiles,
+    intake: Arc<Intake>,
     /// Transactions since the last checkpoint.
     transactions: u32,
     shared: Arc<Shared>,
@@ -64,17 +79,30 @@ pub(super) struct Writer {
     options: RedbOptions,
     revision: Revision,
     compacted: Revision,
+    /// The revision up to which callers want the history to be compacted.
+    compaction_goal: Revision,
     /// Whether compacted rows are still in the file.
     has_rows_to_sweep: bool,
     /// Callers that wait for the end of the compaction.
     waiting: Vec<CompactReply>,
 }
 
+/// The effect of a group on the tables.
+struct Changes {
+    batches: Vec<Arc<Batch>>,
+    conflicts: u64,
+    revision: Revision,
+    compacted: Revision,
+    /// Whether compacted rows were deleted, and whether there are more.
+    has_swept: bool,
+    has_rows_to_sweep: bool,
+}
+
 impl Writer {
+    /// A writer that takes its commands from `intake`, which is open.
     pub(super) fn new(
-        database: Database,
-        journal: Option<Journal>,
-        journal_file: Box<dyn JournalFile>,
+        files: WriterFiles,
+        intake: Arc<Intake>,
         shared: Arc<Shared>,
         latest_revision: watch::Sender<Revision>,
         options: RedbOptions,
@@ -83,32 +111,34 @@ impl Writer {
         // Resumes a compaction that a crash interrupted. A read error is ignored here: the sweep meets it again.
         let has_rows_to_sweep = view.has_rows_to_sweep().unwrap_or(true);
         let (revision, compacted) = (view.revision(), view.compacted());
-        let latest_revision = Some(latest_revision);
         Self {
-            database,
-            journal,
-            journal_file,
+            files,
+            intake,
             transactions: 0,
             shared,
-            latest_revision,
+            latest_revision: Some(latest_revision),
             options,
             revision,
             compacted,
+            compaction_goal: compacted,
             has_rows_to_sweep,
             waiting: Vec::new(),
         }
     }
 
     /// Runs until the queue is closed or the store is. After a failure of the medium it only refuses commands.
-    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        while let Some(mut group) = self.gather(&mut queue) {
+    pub(super) fn run(mut self) {
+        while let Some(mut group) = self.gather() {
             let is_idle = group.commits.len() <= 1;
-            match self.write(&mut group) {
-                Ok(()) => group.commits.into_iter().for_each(PendingCommit::reply),
-                Err(error) => return self.fail(&Arc::new(error), group, queue),
+            let written = self.write(&mut group).or_else(|error| self.refuse(error, &mut group));
+            match written {
+                Ok(()) => {
+                    group.commits.into_iter().for_each(|commit| commit.reply(&self.shared.counters.timer))
+                }
+                Err(error) => return self.fail(&Arc::new(error), group),
             }
             if let Some(reply) = group.close {
-                drop(queue);
+                drop(self.intake.close());
                 self.close();
                 // A caller that has stopped waiting needs no reply.
                 let _ = reply.send(());
@@ -117,43 +147,101 @@ impl Writer {
             if self.needs_checkpoint(is_idle)
                 && let Err(error) = self.checkpoint()
             {
-                return self.fail(&Arc::new(error), Group::default(), queue);
+                return self.fail(&Arc::new(error), Group::default());
             }
         }
+        drop(self.intake.close());
         self.close();
     }
 
-    /// Waits for a command unless there are rows to sweep, then takes the queued ones. `None`: the store is being closed.
-    fn gather(&self, queue: &mut mpsc::Receiver<Command>) -> Option<Group> {
+    /// Waits for a command unless there are rows to sweep, then takes the queued ones. While the disk is full, it waits for a limited
+    /// time only. `None`: the store is being closed.
+    fn gather(&self) -> Option<Group> {
         let mut group = Group::default();
-        if self.has_rows_to_sweep {
-            match queue.try_recv() {
-                Ok(command) => group.add(command),
-                Err(TryRecvError::Empty) => return Some(group),
-                Err(TryRecvError::Disconnected) => return None,
-            }
-        } else {
-            group.add(queue.blocking_recv()?);
+        let wait = match (self.intake.is_full(), self.has_rows_to_sweep) {
+            (false, false) => WaitLimit::Unlimited,
+            (false, true) => WaitLimit::Not,
+            // Compaction needs no room outside of a checkpoint.
+            (true, true) if self.files.file.catch_up().is_ok() => WaitLimit::Not,
+            (true, _) => WaitLimit::UntilRetry,
+        };
+        match self.intake.receive(wait) {
+            ReceiveResult::Command(command) => group.add(command),
+            ReceiveResult::Nothing => return Some(group),
+            ReceiveResult::Closed => return None,
         }
         let is_full = |group: &Group| {
             group.commits.len() >= self.options.group_commits || group.bytes >= self.options.group_bytes
         };
         while group.close.is_none() && !is_full(&group) {
-            let Ok(command) = queue.try_recv() else { break };
+            let ReceiveResult::Command(command) = self.intake.receive(WaitLimit::Not) else { break };
             group.add(command);
         }
         Some(group)
     }
 
-    /// Applies the group, makes it durable, publishes it. After an error the state of the file is unknown.
-    fn write(&mut self, group: &mut Group) -> Result<(), redb::Error> {
-        if self.journal.is_none() && !group.commits.is_empty() {
-            self.start_journal()?;
+    /// Applies the group, makes it durable, publishes it.
+    fn write(&mut self, group: &mut Group) -> Result<(), WriteError> {
+        for (below, reply) in group.compactions.drain(..) {
+            self.compaction_goal = self.compaction_goal.max(below);
+            self.waiting.push(reply);
         }
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::None)?;
+        self.files.file.catch_up()?;
+        if self.files.journal.is_none() && !group.commits.is_empty() {
+            // The checkpoint that begins the journal waits while the disk is full.
+            self.intake.hold(std::mem::take(&mut group.commits));
+            let started = self.start_journal();
+            group.commits = self.intake.release();
+            started?;
+        } else if group.commits.is_empty() && self.intake.is_full() && !self.has_rows_to_sweep {
+            match self.probe() {
+                Err(WriteError::Full(error)) => drop(self.intake.refused(error)),
+                outcome => outcome?,
+            }
+        }
+        let taken = Instant::now();
+        for pending in &group.commits {
+            let waited = taken.saturating_duration_since(pending.queued);
+            self.shared.counters.timer.queue.observe(waited, 1);
+        }
+        let transaction = self.begin(Durability::None)?;
+        let changes = self.change(&transaction, group)?;
+        let compacted = changes.compacted;
+        self.shared.counters.conflicts.fetch_add(changes.conflicts, Ordering::Relaxed);
+        if changes.batches.is_empty() && !changes.has_swept {
+            transaction.abort().map_err(redb::Error::from)?;
+        } else {
+            // A sweep alone may be lost in a crash: it is repeated.
+            let count = changes.batches.len() as u64;
+            if count > 0 {
+                self.shared.counters.timer.apply.observe(taken.elapsed(), count);
+                self.append(changes.compacted, &changes.batches)?;
+            }
+            let durable = Instant::now();
+            transaction.commit().map_err(redb::Error::from)?;
+            self.transactions += 1;
+            (self.revision, self.compacted) = (changes.revision, changes.compacted);
+            self.has_rows_to_sweep = changes.has_rows_to_sweep;
+            self.publish(changes.batches)?;
+            self.shared.counters.timer.visible.observe(durable.elapsed(), count);
+        }
+        self.compaction_goal = compacted;
+        if !self.has_rows_to_sweep {
+            // A caller that has stopped waiting needs no reply; the same holds for every reply below.
+            self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
+        }
+        Ok(())
+    }
 
-        let mut tables = Tables::open(&transaction)?;
+    fn begin(&self, durability: Durability) -> Result<WriteTransaction, redb::Error> {
+        let mut transaction = self.files.database.begin_write()?;
+        transaction.set_durability(durability)?;
+        Ok(transaction)
+    }
+
+    /// Applies the group in a transaction and sets the outcome of each of its commits.
+    fn change(&self, transaction: &WriteTransaction, group: &mut Group) -> Result<Changes, redb::Error> {
+        let mut tables = Tables::open(transaction)?;
         let mut revision = self.revision;
         let mut batches = Vec::with_capacity(group.commits.len());
         let mut conflicts = 0;
@@ -173,65 +261,77 @@ impl Writer {
             };
         }
 
-        let mut compacted = self.compacted;
-        for (below, reply) in group.compactions.drain(..) {
-            compacted = compacted.max(below.min(revision));
-            self.waiting.push(reply);
-        }
-        self.has_rows_to_sweep |= compacted > self.compacted;
-        let swept = self.has_rows_to_sweep;
-        if swept {
+        let compacted = self.compacted.max(self.compaction_goal.min(revision));
+        let has_swept = self.has_rows_to_sweep || compacted > self.compacted;
+        let mut has_rows_to_sweep = false;
+        if has_swept {
             let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
             let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
-            self.has_rows_to_sweep = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            let deleted = sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+            has_rows_to_sweep = deleted == rows;
+            self.shared.counters.compacted_rows.fetch_add(deleted as u64, Ordering::Relaxed);
         }
         drop(tables);
-
-        self.shared.counters.conflicts.fetch_add(conflicts, Ordering::Relaxed);
-        if batches.is_empty() && !swept {
-            transaction.abort()?;
-        } else {
-            set_meta(&transaction, meta::REVISION, revision.0)?;
-            set_meta(&transaction, meta::COMPACTED, compacted.0)?;
-            // A sweep alone may be lost in a crash: it is repeated.
-            if !batches.is_empty() {
-                self.append(compacted, &batches)?;
-            }
-            transaction.commit()?;
-            self.transactions += 1;
-            (self.revision, self.compacted) = (revision, compacted);
-            self.publish(batches)?;
+        if !batches.is_empty() || has_swept {
+            set_meta(transaction, meta::REVISION, revision.0)?;
+            set_meta(transaction, meta::COMPACTED, compacted.0)?;
         }
-        if !self.has_rows_to_sweep {
-            // A caller that has stopped waiting needs no reply; the same holds for every reply below.
-            self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
+        Ok(Changes { batches, conflicts, revision, compacted, has_swept, has_rows_to_sweep })
+    }
+
+    /// Makes the commits durable.
+    fn append(&mut self, compacted: Revision, batches: &[Arc<Batch>]) -> Result<(), WriteError> {
+        let Some(journal) = &mut self.files.journal else { return Ok(()) };
+        let started = Instant::now();
+        journal.append(compacted, batches)?;
+        let took = started.elapsed();
+        self.shared.counters.timer.durable.observe(took, batches.len() as u64);
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.counters.durable_writes.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.durable_write_nanoseconds.fetch_add(took, Ordering::Relaxed);
+        self.intake.accepted();
+        Ok(())
+    }
+
+    /// Refuses the commits of a group if there is no room for them, and makes room in the journal by a checkpoint, which may find pages
+    /// in the store file that are free. `Err`: the error is another one.
+    fn refuse(&mut self, error: WriteError, group: &mut Group) -> Result<(), redb::Error> {
+        let error = match error {
+            WriteError::Full(error) => error,
+            WriteError::Failed(error) => return Err(error),
+        };
+        // Revisions of the future are not compacted.
+        self.compaction_goal = self.compaction_goal.min(self.revision);
+        let cause = self.intake.refused(error);
+        intake::refuse(std::mem::take(&mut group.commits), &cause);
+        if group.close.is_none() && self.files.journal.as_ref().is_some_and(|journal| journal.bytes() > 0) {
+            self.checkpoint()?;
         }
         Ok(())
     }
 
-    /// Makes the commits durable.
-    fn append(&mut self, compacted: Revision, batches: &[Arc<Batch>]) -> Result<(), redb::Error> {
-        let Some(journal) = &mut self.journal else { return Ok(()) };
-        let started = Instant::now();
-        journal.append(compacted, batches)?;
-        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.shared.counters.durable_writes.fetch_add(1, Ordering::Relaxed);
-        self.shared.counters.durable_write_nanoseconds.fetch_add(took, Ordering::Relaxed);
+    /// Whether there is room again.
+    fn probe(&mut self) -> Result<(), WriteError> {
+        match &mut self.files.journal {
+            Some(journal) => journal.probe()?,
+            None => self.start_journal()?,
+        }
+        self.intake.accepted();
         Ok(())
     }
 
     /// The file exists before the store file names it.
-    fn start_journal(&mut self) -> Result<(), redb::Error> {
-        let file = self.journal_file.create()?;
+    fn start_journal(&mut self) -> Result<(), WriteError> {
+        let file = self.files.journal_file.create()?;
         let nonce = random_nonce()?;
         let journal = Journal::start(file, nonce)?;
         self.write_all(Some(nonce))?;
-        self.journal = Some(journal);
+        self.files.journal = Some(journal);
         Ok(())
     }
 
     fn needs_checkpoint(&self, is_idle: bool) -> bool {
-        let journal_bytes = self.journal.as_ref().map_or(0, Journal::bytes);
+        let journal_bytes = self.files.journal.as_ref().map_or(0, Journal::bytes);
         journal_bytes >= self.options.journal_bytes
             || (is_idle && journal_bytes >= IDLE_JOURNAL_BYTES)
             || self.transactions >= MAX_TRANSACTIONS
@@ -240,15 +340,16 @@ impl Writer {
     /// Makes the store file durable, so that the journal starts again.
     ///
     /// Costs the time to write the changed pages, up to 15 ms for a journal of 1 MiB and 130 ms for one of 16 MiB; commits wait meanwhile.
+    /// If the disk is full it takes until there is room, and commits are refused meanwhile.
     fn checkpoint(&mut self) -> Result<(), redb::Error> {
-        let nonce = match &self.journal {
+        let nonce = match &self.files.journal {
             None => Some(meta::NO_JOURNAL),
             // Since the last checkpoint there were only compactions.
             Some(journal) if journal.bytes() == 0 => None,
             Some(_) => Some(random_nonce()?),
         };
         self.write_all(nonce)?;
-        if let (Some(journal), Some(nonce)) = (&mut self.journal, nonce) {
+        if let (Some(journal), Some(nonce)) = (&mut self.files.journal, nonce) {
             journal.restart(nonce);
         }
         Ok(())
@@ -257,13 +358,12 @@ impl Writer {
     /// Makes all that was committed durable in the store file, whose journal is `nonce` from now on. `None`: the journal has no record
     /// of its own yet, and begins with one of the journal before, so the file goes on naming these two.
     fn write_all(&mut self, nonce: Option<u64>) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
+        let mut transaction = self.begin(Durability::Immediate)?;
         // After a crash the file is opened in milliseconds, whatever its size.
         transaction.set_quick_repair(true);
         set_meta(&transaction, meta::FORMAT, FORMAT)?;
         if let Some(nonce) = nonce {
-            let previous = self.journal.as_ref().map_or(meta::NO_JOURNAL, Journal::nonce);
+            let previous = self.files.journal.as_ref().map_or(meta::NO_JOURNAL, Journal::nonce);
             set_meta(&transaction, meta::JOURNAL, nonce)?;
             set_meta(&transaction, meta::PREVIOUS_JOURNAL, previous)?;
         }
@@ -274,22 +374,22 @@ impl Writer {
 
     /// Leaves one complete file behind.
     fn close(mut self) {
-        if self.journal.is_none() {
+        if self.files.journal.is_none() {
             return;
         }
         let closed = self.write_all(Some(meta::NO_JOURNAL));
-        self.journal = None;
+        self.files.journal = None;
         if let Err(error) = closed {
             return tracing::warn!(%error, "the store could not be closed; the next start replays its journal");
         }
-        if let Err(error) = self.journal_file.remove() {
+        if let Err(error) = self.files.journal_file.remove() {
             tracing::warn!(%error, "the journal of the closed store could not be removed; it is not needed");
         }
     }
 
     /// Publishes the durable commits: first to readers, then to followers. Replies are sent afterwards.
     fn publish(&self, batches: Vec<Arc<Batch>>) -> Result<(), redb::Error> {
-        let view = Arc::new(View::open(&self.database)?);
+        let view = Arc::new(View::open(&self.files.database)?);
         let before = std::mem::replace(&mut *self.shared.view.write(), view);
         drop(before);
         if !batches.is_empty() {
@@ -304,7 +404,7 @@ impl Writer {
 
     /// Refuses all commands from now on. After a failed write or fsync the kernel may have dropped the data, and a
     /// second fsync that succeeds proves nothing, so there is no retry.
-    fn fail(mut self, cause: &Arc<redb::Error>, group: Group, mut queue: mpsc::Receiver<Command>) {
+    fn fail(mut self, cause: &Arc<redb::Error>, group: Group) {
         tracing::error!(error = %cause, "the store has failed and accepts no more commits");
         let cause: Cause = Arc::clone(cause) as _;
         // Set before any reply is sent, so that a caller that got its reply finds the failure in the statistics.
@@ -316,6 +416,7 @@ impl Writer {
         for reply in self.waiting.drain(..).chain(group.compactions.into_iter().map(|(_, reply)| reply)) {
             drop(reply.send(Err(CompactError::Unavailable { cause: cause.clone() })));
         }
+        let Some(mut queue) = self.intake.close() else { return };
         while let Some(command) = queue.blocking_recv() {
             let cause = cause.clone();
             match command {
@@ -347,27 +448,13 @@ struct Group {
 impl Group {
     fn add(&mut self, command: Command) {
         match command {
-            Command::Commit { mutations, bytes, reply } => {
+            Command::Commit { mutations, bytes, queued, reply } => {
                 self.bytes += bytes;
                 let outcome = Err(CommitError::Unavailable { cause: writer_stopped() });
-                self.commits.push(PendingCommit { mutations, reply, outcome });
+                self.commits.push(PendingCommit { mutations, queued, reply, outcome });
             }
             Command::Compact { below, reply } => self.compactions.push((below, reply)),
             Command::Close { reply } => self.close = Some(reply),
         }
-    }
-}
-
-/// A commit that has no reply yet.
-#[derive(Debug)]
-struct PendingCommit {
-    mutations: Vec<Mutation>,
-    reply: CommitReply,
-    outcome: Result<Revision, CommitError>,
-}
-
-impl PendingCommit {
-    fn reply(self) {
-        drop(self.reply.send(self.outcome));
     }
 }

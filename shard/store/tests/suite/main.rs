@@ -9,6 +9,7 @@ mod crash;
 mod ends;
 mod histories;
 mod leadership;
+mod numbers;
 mod opening;
 mod replica;
 mod restore;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use fairlead_store::{
-    FollowError, OpenError, Origin, Range, ReadError, Record, RedbOptions, RedbStore, Replica,
+    Advance, FollowError, OpenError, Origin, Range, ReadError, Record, RedbOptions, RedbStore, Replica,
     ReplicaOptions, ReplicaWriter, ReplicatedCommit, Revision,
 };
 
@@ -54,6 +54,30 @@ fn commits_keep_the_revisions_of_the_source() {
         assert_eq!(batches[1].events.iter().map(show_event).collect::<Vec<_>>(), ["b: - -> 1", "a: 1 -> 2"]);
         let late = take(&mut replica.follow(Revision(5)).unwrap(), 2).await;
         assert_eq!(late, batches[1..], "a revision of the source that changed nothing here");
+    });
+}
+
+#[test]
+fn a_revision_without_a_commit_is_passed_by_readers_and_followers() {
+    let (replica, mut writer) = open(None);
+    writer.apply(vec![commit(3, &[("a", Some("1"))])]).unwrap();
+    let mut follower = replica.follow(Revision(0)).unwrap();
+    writer.set_position(Revision(8)).unwrap();
+    writer.set_position(Revision(5)).unwrap();
+    assert_eq!(replica.revision(), Revision(8));
+    assert_eq!(list(&replica, Some(8)), ["a=1@3/3"]);
+    runtime().block_on(async {
+        assert!(
+            matches!(follower.advance().await, Ok(Advance::Batch(batch)) if batch.revision == Revision(3))
+        );
+        assert_eq!(follower.advance().await.unwrap(), Advance::Position(Revision(8)));
+        assert_eq!(follower.position(), Revision(8));
+        let mut late = replica.follow(Revision(8)).unwrap();
+        writer.apply(vec![commit(9, &[("a", Some("2"))])]).unwrap();
+        for follower in [&mut follower, &mut late] {
+            assert_eq!(take(follower, 1).await[0].revision, Revision(9));
+        }
+        assert_eq!(list(&replica, Some(8)), ["a=1@3/3"]);
     });
 }
 
@@ -130,17 +154,17 @@ fn a_file_remembers_how_far_its_source_was_seen() {
     let (replica, mut writer) = open(Some(&path));
     writer.apply(vec![commit(3, &[("a", Some("1"))])]).unwrap();
     assert_eq!(writer.position(), Revision(3));
-    writer.set_position(Revision(8));
+    writer.set_position(Revision(8)).unwrap();
     writer.checkpoint().unwrap();
-    assert_eq!((replica.revision(), writer.position()), (Revision(3), Revision(8)));
+    assert_eq!((replica.revision(), writer.position()), (Revision(8), Revision(8)));
     // Without anything to apply, too.
-    writer.set_position(Revision(9));
-    writer.set_position(Revision(5));
+    writer.set_position(Revision(9)).unwrap();
+    writer.set_position(Revision(5)).unwrap();
     writer.checkpoint().unwrap();
     drop((replica, writer));
 
     let (replica, mut writer) = open(Some(&path));
-    assert_eq!((replica.revision(), writer.position()), (Revision(3), Revision(9)));
+    assert_eq!((replica.revision(), writer.position()), (Revision(9), Revision(9)));
     writer.apply(vec![commit(12, &[("a", None)])]).unwrap();
     assert_eq!(writer.position(), Revision(12));
     writer.rebuild().unwrap().finish(Revision(20)).unwrap();

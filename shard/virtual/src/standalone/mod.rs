@@ -229,7 +229,7 @@ impl VirtualServer {
         let retained = RetainedRevisions::default();
         let compaction = serve::compact_periodically(store, HISTORY, retained, shutdown);
         tasks.spawn_fallible("compaction", compaction);
-        let serving = serve::serve(bound, options, api, health, hub.clone(), vec![mount]);
+        let serving = serve::serve(bound, options, api, health, hub.clone(), vec![mount], None);
         tasks.spawn_fallible("listener", async move {
             tokio::select! {
                 () = serving => Ok(()),

@@ -12,7 +12,7 @@ use fairlead_authn::UserInfo;
 use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, TrustRoots};
 use fairlead_config::ShardConfig;
 use fairlead_process::{Health, Metrics, Probe, Reloads, RequestBody, Shutdown, Tasks};
-use fairlead_store::{MemoryStore, Store};
+use fairlead_store::{Election, MemoryStore, Store};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -34,7 +34,9 @@ pub(super) const CONSUMER: &str = "consumer";
 pub(super) const CONSUMERS: [&str; 8] =
     ["accepted", "selected", "expressed", "readonly", "rejected", "absent", "excess", "unbound"];
 
-pub(super) struct Installation {
+const WORKSPACES: &str = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
+
+pub(in crate::run::tests) struct Installation {
     api: Arc<ApiServer<ShardHost>>,
     services: Arc<dyn MountedServer>,
     store: Arc<dyn Store>,
@@ -44,6 +46,13 @@ pub(super) struct Installation {
     /// The identities of the exports `widgets` and `gadgets`.
     identities: [String; 2],
     _tasks: Tasks,
+}
+
+/// A client of a cache server that does not exist: one shard needs none.
+fn no_cache() -> Client {
+    let endpoint = Endpoint::parse("http://127.0.0.1:9").unwrap();
+    let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
+    Client::new(endpoint, credentials, ClientOptions::default())
 }
 
 /// A response whose body was read.
@@ -61,18 +70,22 @@ impl TestResponse {
 impl Installation {
     /// All workspaces, with their exports, bindings and objects.
     pub(super) async fn start() -> Self {
-        // Nothing listens there: one shard needs no cache server.
-        let endpoint = Endpoint::parse("http://127.0.0.1:9").unwrap();
-        let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
-        let cache = Client::new(endpoint, credentials, ClientOptions::default());
-        let mut installation = Self::bare(cache).await;
+        let mut installation = Self::bare(no_cache()).await;
         installation.fill().await;
         installation
     }
 
     /// No workspaces.
     pub(super) async fn bare(cache: Client) -> Self {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Self::assemble(Arc::new(MemoryStore::new()), cache, None).await
+    }
+
+    /// A replica without workspaces, which leads when an election says so.
+    pub(in crate::run::tests) async fn replica(store: Arc<dyn Store>, election: Arc<dyn Election>) -> Self {
+        Self::assemble(store, no_cache(), Some(election)).await
+    }
+
+    async fn assemble(store: Arc<dyn Store>, cache: Client, election: Option<Arc<dyn Election>>) -> Self {
         let objects = ObjectStore::new(store.clone(), CODEC, ANNOTATIONS);
         let hub = Hub::new(store.clone(), CODEC, HubOptions::default());
         let metrics = Metrics::new("shard", "0").unwrap();
@@ -89,31 +102,36 @@ impl Installation {
             (parts.api.clone(), parts.virtual_workspaces().into_workspaces().mount().server);
         let (copies, global) = (parts.copies.clone(), parts.global.clone());
         tasks.spawn_fallible("hub of copies", async move { copies.hub().run().await });
-        parts.start(config, cache, tasks.clone(), shutdown, bootstrapped).await.unwrap();
+        parts.start(config, cache, election, tasks.clone(), shutdown, bootstrapped).await.unwrap();
         let (clusters, identities) = (BTreeMap::new(), Default::default());
         Self { api, services, store, global, clusters, identities, _tasks: tasks }
     }
 
     /// The replicas of other shards.
-    pub(super) fn global(&self) -> &GlobalView {
+    pub(in crate::run::tests) fn global(&self) -> &GlobalView {
         &self.global
     }
 
     /// Creates workspaces in root and waits until they are Ready.
-    pub(super) async fn workspaces(&mut self, names: &[&'static str]) {
-        let path = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    pub(in crate::run::tests) async fn workspaces(&mut self, names: &[&'static str]) {
         for name in names {
-            let workspace = json!({
-                "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
-                "spec": {"type": {"name": "universal", "path": "root"}},
-            });
-            self.create(path, workspace).await;
+            self.create_workspace(name).await;
         }
         for name in names {
-            let ready =
-                self.until(&format!("{path}/{name}"), |found| found["status"]["phase"] == "Ready").await;
+            let ready = self
+                .until(&format!("{WORKSPACES}/{name}"), |found| found["status"]["phase"] == "Ready")
+                .await;
             self.clusters.insert(name, ready["spec"]["cluster"].as_str().unwrap().to_owned());
         }
+    }
+
+    /// Creates a workspace in root.
+    pub(in crate::run::tests) async fn create_workspace(&self, name: &str) {
+        let workspace = json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name},
+            "spec": {"type": {"name": "universal", "path": "root"}},
+        });
+        self.create(WORKSPACES, workspace).await;
     }
 
     /// Sends a request and reads the response.

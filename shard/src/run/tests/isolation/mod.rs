@@ -10,7 +10,7 @@ mod copies;
 mod installation;
 mod table;
 
-use self::installation::Installation;
+pub(super) use self::installation::Installation;
 
 /// The requests and their responses.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/run/tests/isolation/table.txt");

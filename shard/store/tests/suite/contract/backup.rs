@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::mpsc;
 
 use fairlead_store::{
-    Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, Ownership, Range, ReadError,
-    RetainedRevisions, Revision, Store, WriteBackupError, write_backup,
+    Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, ContentDigest, Ownership,
+    Range, ReadError, RetainedRevisions, Revision, Store, WriteBackupError, write_backup,
 };
 
 use super::subject::{delete, put, show as show_page};
@@ -228,5 +228,31 @@ fn an_output_that_accepts_no_more_ends_the_backup() {
         let header = header(BackupContent::Whole, store.revision());
         let error = write_backup(&*store, &header, &[own(Range::all())], Full(80)).unwrap_err();
         assert!(matches!(&error, WriteBackupError::Output(_)), "{error}");
+    });
+}
+
+#[test]
+fn the_digest_of_a_store_shows_its_records_and_their_order_but_not_its_revisions() {
+    on_every_backend(|store| async move {
+        let large = "v".repeat(100_000);
+        for (key, value) in
+            [("b", "1"), ("a", "1"), ("c", large.as_str()), ("d", large.as_str()), ("e", &large)]
+        {
+            put(&*store, key, value).await;
+        }
+        let digest = |store: &dyn Store| ContentDigest::of(store, store.revision()).unwrap();
+        let first = digest(&*store);
+        assert_eq!(first.records, 5);
+        put(&*store, "e", &large).await;
+        assert_eq!(digest(&*store), first, "only its revision has changed");
+        put(&*store, "b", "1").await;
+        let reordered = digest(&*store);
+        assert_eq!(reordered.content, first.content);
+        assert_ne!(reordered.order, first.order);
+        put(&*store, "b", "2").await;
+        assert_ne!(digest(&*store).content, first.content);
+        delete(&*store, "d").await;
+        assert_eq!(digest(&*store).records, 4);
+        assert_eq!(ContentDigest::of(&*store, store.at(5)).unwrap(), first);
     });
 }

@@ -1,0 +1,199 @@
+//! Stores on etcd as source and target of a copy.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use fairlead_store::{ContentDigest, Revision, Store};
+
+use super::location::EtcdLocation;
+
+/// Access to an etcd. The flags are those of a shard.
+#[derive(Clone, Debug, Default, Args)]
+#[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "there is no etcd"))]
+pub(crate) struct EtcdAccess {
+    /// Authorities of etcd's certificates; by default those of the system
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// Private key for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// User of etcd
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+    /// File with the user's password on its first line
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
+}
+
+/// An etcd that cannot be used for a copy.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct EtcdFailure {
+    message: String,
+    hint: Option<String>,
+}
+
+impl EtcdFailure {
+    pub(crate) fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
+/// Opens the store of a prefix; returns the name of its shard, too. Its local copy is in a folder.
+pub(super) async fn open(
+    location: &EtcdLocation,
+    access: &EtcdAccess,
+    folder: &Path,
+) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
+    imp::open(location, access, folder).await
+}
+
+/// Fills an empty prefix, which belongs to the shard then. A local copy of it is made in a folder.
+pub(crate) async fn fill(
+    location: &EtcdLocation,
+    access: &EtcdAccess,
+    shard: &str,
+    source: Arc<dyn Store>,
+    folder: &Path,
+) -> Result<(ContentDigest, Revision), EtcdFailure> {
+    imp::fill(location, access, shard, source, folder).await
+}
+
+#[cfg(feature = "etcd")]
+mod imp {
+    use std::time::Duration;
+
+    use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore, Timing, TlsFiles};
+
+    use super::*;
+
+    /// The prefix of all keys of a shard in its store, as of kcp.
+    const ROOT: &str = "/registry";
+    /// The owner of a shard's prefix is this and its name.
+    const OWNER: &str = "shard ";
+    /// How long an etcd may take to answer.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    pub(super) async fn open(
+        location: &EtcdLocation,
+        access: &EtcdAccess,
+        folder: &Path,
+    ) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
+        let opened = EtcdStore::open_source(options(location, access, folder)?).await;
+        let (store, owner) = opened.map_err(|error| of_etcd(location, &error))?;
+        let shard = owner.strip_prefix(OWNER).unwrap_or(&owner).to_owned();
+        Ok((Arc::new(store), shard))
+    }
+
+    pub(super) async fn fill(
+        location: &EtcdLocation,
+        access: &EtcdAccess,
+        shard: &str,
+        source: Arc<dyn Store>,
+        folder: &Path,
+    ) -> Result<(ContentDigest, Revision), EtcdFailure> {
+        let options = EtcdOptions { owner: format!("{OWNER}{shard}"), ..options(location, access, folder)? };
+        match EtcdStore::copy_from(options, source).await {
+            Ok(summary) => Ok((summary.digest, summary.revision)),
+            Err(error) => Err(of_copy(location, &error)),
+        }
+    }
+
+    fn options(
+        location: &EtcdLocation,
+        access: &EtcdAccess,
+        folder: &Path,
+    ) -> Result<EtcdOptions, EtcdFailure> {
+        let user = match (&access.etcd_user, &access.etcd_password_file) {
+            (Some(user), Some(file)) => Some((user.clone(), password(file)?)),
+            _ => None,
+        };
+        Ok(EtcdOptions {
+            endpoints: location.endpoints.clone(),
+            tls: TlsFiles {
+                authorities: access.etcd_cafile.clone(),
+                certificate: access.etcd_certfile.clone(),
+                key: access.etcd_keyfile.clone(),
+            },
+            user,
+            prefix: location.prefix.clone(),
+            root: ROOT.to_owned(),
+            view: Some(folder.join("view.redb")),
+            timing: Timing { open: PATIENCE, ..Timing::default() },
+            ..EtcdOptions::default()
+        })
+    }
+
+    fn password(file: &Path) -> Result<String, EtcdFailure> {
+        let text = std::fs::read_to_string(file).map_err(|error| EtcdFailure {
+            message: format!("{} cannot be read: {error}", file.display()),
+            hint: Some("put the password of the user of etcd into it".to_owned()),
+        })?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    fn of_copy(location: &EtcdLocation, error: &CopyError) -> EtcdFailure {
+        let prefix = &location.prefix;
+        let hint = match error {
+            CopyError::Etcd(error) => return of_etcd(location, error),
+            CopyError::Exists { .. } => "name a prefix without keys".to_owned(),
+            CopyError::Incomplete { .. } => format!("empty it with `etcdctl del --prefix {prefix}/`"),
+            CopyError::Changed => "stop the shard first".to_owned(),
+            CopyError::TooLarge { .. } => {
+                "delete that object first, or raise --max-request-bytes of etcd".to_owned()
+            }
+            CopyError::Source(_) | CopyError::Interfered { .. } | CopyError::Unsound { .. } => {
+                "copy again".to_owned()
+            }
+        };
+        EtcdFailure { message: error.to_string(), hint: Some(hint) }
+    }
+
+    fn of_etcd(location: &EtcdLocation, error: &EtcdError) -> EtcdFailure {
+        let hint = match error {
+            EtcdError::Unreachable { .. } => "start etcd, or correct its address".to_owned(),
+            EtcdError::Denied { .. } => {
+                "name a user with --etcd-user, or a certificate with --etcd-certfile".to_owned()
+            }
+            EtcdError::InUse { .. } => "stop the shard first".to_owned(),
+            EtcdError::Empty { .. } => format!("correct the prefix {}", location.prefix),
+            _ => return EtcdFailure { message: error.to_string(), hint: None },
+        };
+        EtcdFailure { message: error.to_string(), hint: Some(hint) }
+    }
+}
+
+/// Without the store on etcd.
+#[cfg(not(feature = "etcd"))]
+mod imp {
+    use super::*;
+
+    pub(super) async fn open(
+        _location: &EtcdLocation,
+        _access: &EtcdAccess,
+        _folder: &Path,
+    ) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
+        Err(left_out())
+    }
+
+    pub(super) async fn fill(
+        _location: &EtcdLocation,
+        _access: &EtcdAccess,
+        _shard: &str,
+        _source: Arc<dyn Store>,
+        _folder: &Path,
+    ) -> Result<(ContentDigest, Revision), EtcdFailure> {
+        Err(left_out())
+    }
+
+    fn left_out() -> EtcdFailure {
+        EtcdFailure {
+            message: "this program was built without the store on etcd".to_owned(),
+            hint: Some("build it with the feature `etcd`".to_owned()),
+        }
+    }
+}
