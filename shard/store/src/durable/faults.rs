@@ -352,7 +352,7 @@ struct State {
     limit: Option<(Limit, usize)>,
 }
 
-/// What has a limited size.
+/// The part of the disk whose size is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     /// The parts of all files that were written. Parts that were only made by a new length take no room.
