@@ -109,11 +109,9 @@ struct Endpoints<H> {
 impl<H: Host> Endpoints<H> {
     /// Responds when this replica has passed the revision that the request names, if it names one.
     async fn respond_after_barrier(&self, mut request: Request<RequestBody>) -> Response {
-        let headers = request.headers_mut();
-        let awaited = self
-            .barrier
-            .as_ref()
-            .and_then(|barrier| Some((barrier, RevisionBarrier::take_requested(headers)?)));
+        let is_of_gateway = has_certificate(&request);
+        let requested = RevisionBarrier::take_requested(request.headers_mut()).filter(|_| is_of_gateway);
+        let awaited = self.barrier.as_ref().and_then(|barrier| Some((barrier, requested?)));
         if let Some((barrier, revision)) = awaited
             && let Err(refusal) = barrier.wait(revision).await
         {
@@ -143,6 +141,11 @@ impl<H: Host> Endpoints<H> {
             None => response.map(ResponseBody::full),
         }
     }
+}
+
+/// Whether the client has presented a certificate, as every gateway does. Other clients are not held, and see no revision.
+fn has_certificate(request: &Request<RequestBody>) -> bool {
+    request.extensions().get::<ConnectionInfo>().is_some_and(|connection| connection.tls().0.is_some())
 }
 
 /// Removes the prefix of a logical cluster: the health endpoints are the same below it.
