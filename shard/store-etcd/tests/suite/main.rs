@@ -10,6 +10,7 @@ mod copy;
 mod election;
 mod etcd;
 mod faults;
+mod groups;
 mod members;
 mod numbers;
 mod opening;
