@@ -19,6 +19,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use fairlead_tests::harness::EtcdCluster;
 use fairlead_tests::load::{Figure, GoalArguments, GoalTable, Scale};
 
+/// The allocator of the shard.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// An error that ends the program.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
