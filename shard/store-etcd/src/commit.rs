@@ -96,7 +96,7 @@ impl Committer {
             match self.groups.send(connection, number, mutations.clone()).await {
                 Response::Outcome(outcome) => {
                     self.counters.timer.queue.observe(sent - begun, 1);
-                    return self.finish(mutations, outcome).await;
+                    return self.finish(mutations, outcome.after(before)).await;
                 }
                 Response::Refused(cause) => return Err(CommitError::Unavailable { cause }),
                 // The same member has a leader again soon, or the session ends and there is another connection.

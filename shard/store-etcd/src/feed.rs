@@ -1,10 +1,10 @@
 //! The feed: one connection at a time, its watch, and the local copy that it keeps current.
 //!
-//! A session goes: connect → read the owner's record → fill the copy, if it is empty → watch from the revision after the
-//! last one seen → write the barrier key → wait until the watch delivers it → publish the connection. The barrier is written
-//! again from time to time. The session ends when the watch ends or does not deliver the barrier, or when the member does not
-//! answer a linearizable read in time: then it has crashed, hangs, or is cut off from the others. The next session uses the
-//! next endpoint.
+//! A session goes: connect → read the owner's record → compare the copy with the cluster, or fill it, if it is empty → watch
+//! from the revision after the last one seen → write the barrier key → wait until the watch delivers it → publish the
+//! connection. The barrier is written again from time to time. The session ends when the watch ends or does not deliver the
+//! barrier, or when the member does not answer a linearizable read in time: then it has crashed, hangs, or is cut off from the
+//! others. The next session uses the next endpoint.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use crate::barrier::{lost, verify, write_barrier};
 use crate::client::Connection;
 use crate::election::LeaderKeyState;
 use crate::error::{EtcdError, Failure};
+use crate::history::{History, compare_history};
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::load::{LoadError, load};
@@ -141,6 +142,9 @@ impl Feed {
         if let Err(error) = revision.and_then(|at| connection.check_revision(at, self.position)) {
             return error.into();
         }
+        if let Err(end) = self.compare(&connection).await {
+            return end;
+        }
         loop {
             // A copy that was read in this session is current; an older one is current when the watch has delivered the barrier.
             let mut barrier = BarrierState::Unwritten;
@@ -161,6 +165,19 @@ impl Feed {
                 WatchEnd::Session(end) => return end,
             }
         }
+    }
+
+    /// Compares the copy with the cluster, unless it is read again anyway.
+    async fn compare(&mut self, connection: &Connection) -> Result<(), SessionEnd> {
+        if self.must_load {
+            return Ok(());
+        }
+        // What was delivered before has to be in the copy.
+        self.flush().await?;
+        let (replica, position) = (self.progress.replica(), self.position);
+        let history = compare_history(connection, &self.claim, &self.layout, replica, position).await?;
+        self.must_load = history == History::Compacted;
+        Ok(())
     }
 
     async fn load(&mut self, connection: &Connection) -> Result<(), LoadError> {
@@ -275,15 +292,20 @@ impl Feed {
 
     /// Publishes the connection when the copy has applied everything that was delivered.
     async fn publish(&mut self, connection: &Connection) -> Result<(), SessionEnd> {
-        let (reply, flushed) = oneshot::channel();
-        self.view.send(Command::Flush { reply }).await.map_err(|_| SessionEnd::View)?;
-        flushed.await.map_err(|_| SessionEnd::View)?;
+        self.flush().await?;
         let number = self.next_number;
         self.next_number += 1;
         self.progress.connect();
         tracing::info!(endpoint = %connection.endpoint(), position = %self.position, "connected to etcd");
         self.link.send_replace(Link::Connected { connection: Arc::new(connection.clone()), number });
         Ok(())
+    }
+
+    /// Waits until the copy has applied everything that was delivered.
+    async fn flush(&self) -> Result<(), SessionEnd> {
+        let (reply, flushed) = oneshot::channel();
+        self.view.send(Command::Flush { reply }).await.map_err(|_| SessionEnd::View)?;
+        flushed.await.map_err(|_| SessionEnd::View)
     }
 
     async fn accept(

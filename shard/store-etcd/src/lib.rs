@@ -41,6 +41,7 @@ mod election;
 mod error;
 mod feed;
 mod group;
+mod history;
 mod keys;
 mod link;
 mod load;

@@ -44,6 +44,11 @@ impl Progress {
         }
     }
 
+    /// The copy.
+    pub(crate) fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
     /// etcd has this revision of this store.
     pub(crate) fn know(&self, revision: Revision) {
         self.known.fetch_max(revision.0, Ordering::AcqRel);

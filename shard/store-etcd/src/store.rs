@@ -121,7 +121,11 @@ impl EtcdStore {
         let store = Self { committer: Arc::new(committer), view, feed, election };
         match store.first_connection(deadline).await {
             Ok(()) => Ok(store),
-            Err(cause) => Err(EtcdError::Unreachable { cause }),
+            // The error of the session says what the operator can do.
+            Err(cause) => match cause.downcast_ref::<EtcdError>() {
+                Some(error) => Err(error.clone()),
+                None => Err(EtcdError::Unreachable { cause }),
+            },
         }
     }
 

@@ -30,6 +30,17 @@ pub(crate) enum Outcome {
     Malformed,
 }
 
+impl Outcome {
+    /// The outcome of a transaction that was sent when the cluster had passed a revision. A commit that does not follow it was
+    /// executed by a cluster that was set back.
+    pub(crate) fn after(self, seen: Revision) -> Self {
+        match self {
+            Self::Committed(revision) if revision <= seen => Self::Elsewhere,
+            outcome => outcome,
+        }
+    }
+}
+
 /// The last modification of a key; `None`: it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyState {

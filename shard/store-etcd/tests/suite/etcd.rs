@@ -88,7 +88,7 @@ impl Cluster {
             |(index, member): (usize, &Member)| format!("m{index}=http://127.0.0.1:{}", member.peer_port);
         let peers: Vec<_> = self.members.iter().enumerate().map(peer).collect();
         let (client, peer) = (self.client_url(index), peers[index].split_once('=').unwrap().1.to_owned());
-        let data = self.folder.path().join(format!("m{index}"));
+        let data = self.data(index);
         let log = std::fs::File::create(self.folder.path().join(format!("m{index}.log"))).unwrap();
         let mut command = Command::new(program());
         command
@@ -110,6 +110,20 @@ impl Cluster {
         let Some(mut process) = self.members[index].process.take() else { return };
         process.kill().unwrap();
         process.wait().unwrap();
+    }
+
+    /// Copies the data of a member that does not run, or puts the copy back, as a backup is restored.
+    pub(crate) fn save(&self, index: usize) {
+        copy(&self.data(index), &self.folder.path().join(format!("saved-{index}")));
+    }
+
+    pub(crate) fn set_back(&self, index: usize) {
+        std::fs::remove_dir_all(self.data(index)).unwrap();
+        copy(&self.folder.path().join(format!("saved-{index}")), &self.data(index));
+    }
+
+    fn data(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("m{index}"))
     }
 
     /// Stops a process as it is, so that it keeps its connections but does not answer, or lets it go on.
@@ -178,6 +192,10 @@ impl Drop for Cluster {
             self.kill(index);
         }
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
 pub(crate) fn options(endpoints: Vec<String>) -> EtcdOptions {

@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 
 use crate::backend::runtime;
 use crate::contract::subject::{put, take};
-use crate::etcd::{Cluster, is_left_out};
+use crate::etcd::{Cluster, commit_when_available, is_left_out};
 
 #[test]
 fn a_store_continues_from_its_copy_or_without_it() {
@@ -111,6 +111,101 @@ fn a_cluster_that_has_lost_revisions_is_refused() {
             matches!(&error, EtcdError::Foreign { reason, .. } if reason.contains(&stats.revision.to_string())),
             "{error}"
         );
+    });
+}
+
+#[test]
+fn a_cluster_that_was_set_back_is_refused_also_after_others_have_written_to_it() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let mut cluster = Cluster::start(1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let with_copy =
+            |name: &str| EtcdOptions { view: Some(folder.path().join(name)), ..cluster.options() };
+        let options = [with_copy("one.redb"), with_copy("two.redb")];
+        let running = EtcdStore::open(options[0].clone()).await.unwrap();
+        let stopped = EtcdStore::open(options[1].clone()).await.unwrap();
+        put(&running, "a", "1").await;
+        cluster.kill(0);
+        cluster.save(0);
+        cluster.start_member(0);
+        let lost = commit_when_available(&running, vec![Mutation::put("lost", "1")]).await;
+        take(&mut stopped.follow(Revision(lost.0 - 1)).unwrap(), 1).await;
+        stopped.close().await;
+        drop(stopped);
+        cluster.kill(0);
+        cluster.set_back(0);
+        cluster.start_member(0);
+
+        // A replica without a copy begins anew, and passes the revisions that the others have seen.
+        let anew = EtcdStore::open(cluster.options()).await.unwrap();
+        assert_eq!(anew.get(b"lost").unwrap(), None);
+        let seen = running.revision();
+        while put(&anew, "b", "2").await <= seen {}
+        let short = Timing { open: Duration::from_millis(300), ..options[1].timing };
+        let error = EtcdStore::open(EtcdOptions { timing: short, ..options[1].clone() }).await.unwrap_err();
+        let is_refusal = |text: &str| text.contains("other data than the local copy: a backup was restored");
+        assert!(matches!(&error, EtcdError::Foreign { reason, .. } if is_refusal(reason)), "{error}");
+        let refused = async {
+            while !running.stats().failure.is_some_and(|failure| is_refusal(&failure)) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the running store goes on");
+        assert_eq!(running.get(b"b").unwrap(), None);
+
+        std::fs::remove_file(folder.path().join("two.redb")).unwrap();
+        let again = EtcdStore::open(options[1].clone()).await.unwrap();
+        assert_eq!(again.get(b"b").unwrap().unwrap().value, "2");
+    });
+}
+
+#[test]
+fn a_copy_without_a_log_is_compared_by_its_newest_record() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("view.redb");
+        let options = EtcdOptions { view: Some(path.clone()), ..cluster.options() };
+        let store = EtcdStore::open(options.clone()).await.unwrap();
+        put(&store, "a", "1").await;
+        put(&store, "b", "1").await;
+        store.close().await;
+        drop(store);
+        let origin = origin_of(&cluster).await;
+        let compact = |change: Option<&'static str>| {
+            let (replica, mut writer) =
+                fairlead_store::ReplicaWriter::open(Some(&path), origin, Default::default()).unwrap();
+            if let Some(value) = change {
+                let revision = Revision(replica.revision().0 + 1);
+                let changes = vec![("b".into(), Some(value.into()))];
+                writer.apply(vec![fairlead_store::ReplicatedCommit { revision, changes }]).unwrap();
+            }
+            writer.compact(replica.revision()).unwrap();
+            while writer.has_rows_to_sweep() {
+                writer.sweep().unwrap();
+            }
+            writer.checkpoint().unwrap();
+            assert_eq!(replica.stats().log, 0);
+            replica.revision()
+        };
+        compact(None);
+        let store = EtcdStore::open(options.clone()).await.unwrap();
+        assert_eq!(store.stats().server.unwrap().reloads, 0, "the copy is good");
+        store.close().await;
+        drop(store);
+        // As if that commit had been lost, and others had taken its revision.
+        let lost = compact(Some("lost"));
+        let elsewhere = EtcdStore::open(cluster.options()).await.unwrap();
+        while put(&elsewhere, "c", "1").await <= lost {}
+        let short = Timing { open: Duration::from_millis(300), ..options.timing };
+        let error = EtcdStore::open(EtcdOptions { timing: short, ..options }).await.unwrap_err();
+        assert!(matches!(error, EtcdError::Foreign { .. }), "{error}");
     });
 }
 
