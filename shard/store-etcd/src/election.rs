@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, Error, PutOptions, Txn, TxnOp};
 use fairlead_store::{Cause, Election, Revision, Term, TermEnd};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::client::Connection;
@@ -28,7 +28,6 @@ use crate::keys::KeyLayout;
 use crate::link::{Link, connected};
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
-use crate::view::Command;
 
 /// The pause after a campaign or a renewal has failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -42,8 +41,6 @@ struct LeaderKey {
     revision: Revision,
     /// The value; `None`: the key does not exist.
     value: Option<Vec<u8>>,
-    /// The revision of the change that the watch has delivered last.
-    delivered: Revision,
 }
 
 /// The state of the leader's key, which the feed and the election update.
@@ -51,13 +48,8 @@ struct LeaderKey {
 pub(crate) struct LeaderKeyState(Arc<watch::Sender<LeaderKey>>);
 
 impl LeaderKeyState {
-    /// Takes over what the watch has delivered, after everything that it has delivered before was sent to the copy.
-    pub(crate) fn deliver(&self, revision: Revision, value: Option<&[u8]>) {
-        self.update(revision, value);
-        self.0.send_modify(|known| known.delivered = known.delivered.max(revision));
-    }
-
-    fn update(&self, revision: Revision, value: Option<&[u8]>) {
+    /// Takes over the state at a revision, unless a later one is known.
+    pub(crate) fn update(&self, revision: Revision, value: Option<&[u8]>) {
         self.0.send_if_modified(|known| {
             let is_newer = known.revision < revision;
             if is_newer {
@@ -76,8 +68,8 @@ pub(crate) struct EtcdElection {
     pub(crate) claim: Arc<Claim>,
     pub(crate) link: watch::Receiver<Link>,
     pub(crate) leader: LeaderKeyState,
-    /// Weak, because the thread of the copy ends with the last sender.
-    pub(crate) view: mpsc::WeakSender<Command>,
+    /// The last revision of the local copy.
+    pub(crate) copied: watch::Receiver<Revision>,
     /// The name of the replica, and a random number: a replica that was started again is another candidate.
     pub(crate) value: Arc<[u8]>,
 }
@@ -154,7 +146,7 @@ impl Election for EtcdElection {
                     let unclaimed = UnclaimedTerm(Some(term.clone()));
                     tokio::spawn(self.clone().hold(term.clone(), lease));
                     tokio::select! {
-                        () = self.until_current(&term, number) => {}
+                        () = self.until_current(&term) => {}
                         _ = term.ended() => continue,
                     }
                     if let Some(term) = unclaimed.claim() {
@@ -251,19 +243,12 @@ impl EtcdElection {
         }
     }
 
-    /// Waits until the local copy has everything that was committed before a term, which was won on a connection.
-    async fn until_current(&self, term: &Term, connection: u64) {
-        let (mut leader, mut link) = (self.leader.0.subscribe(), self.link.clone());
-        // On a new connection, the copy is current from the beginning.
-        tokio::select! {
-            _ = leader.wait_for(|key| key.delivered >= term.revision()) => {}
-            () = changed(&mut link, connection) => {}
-        }
-        let Some(view) = self.view.upgrade() else { return };
-        let (reply, flushed) = oneshot::channel();
-        if view.send(Command::Flush { reply }).await.is_ok() {
-            // No reply: the copy has failed, and refuses every commit.
-            let _ = flushed.await;
+    /// Waits until the local copy has everything that was committed before a term, whichever connection delivers it. Does not end
+    /// if the copy has failed.
+    async fn until_current(&self, term: &Term) {
+        let mut copied = self.copied.clone();
+        if copied.wait_for(|copied| *copied >= term.revision()).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -342,5 +327,44 @@ async fn changed(link: &mut watch::Receiver<Link>, connection: u64) {
 async fn revoke(connection: &Connection, lease: &Lease) {
     if let Err(error) = connection.request(connection.lease().revoke(lease.id)).await {
         tracing::debug!(%error, "a lease was not revoked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_store::{Origin, ReplicaOptions, ReplicaWriter};
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::link::Loss;
+
+    #[tokio::test]
+    async fn a_term_begins_when_the_copy_has_passed_it_also_if_the_connection_is_lost_before() {
+        let origin = Origin { cluster: 1, part: 2 };
+        let (replica, mut writer) = ReplicaWriter::open(None, origin, ReplicaOptions::default()).unwrap();
+        let (_link, lost) = watch::channel(Link::Lost(Loss::new(cause("lost"))));
+        let claim = Claim {
+            cluster: 1,
+            key: Vec::new(),
+            record: Vec::new(),
+            number: 2,
+            offset: Default::default(),
+            revision: Revision(0),
+        };
+        let election = EtcdElection {
+            options: Arc::default(),
+            layout: Arc::new(KeyLayout::new("/registry", "/registry")),
+            claim: Arc::new(claim),
+            link: lost,
+            leader: LeaderKeyState::default(),
+            copied: replica.latest_revision(),
+            value: candidate("one").unwrap(),
+        };
+        let term = Term::new(Revision(7));
+        assert!(election.until_current(&term).now_or_never().is_none());
+        writer.set_position(Revision(6)).unwrap();
+        assert!(election.until_current(&term).now_or_never().is_none());
+        writer.set_position(Revision(7)).unwrap();
+        assert!(election.until_current(&term).now_or_never().is_some());
     }
 }

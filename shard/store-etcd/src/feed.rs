@@ -355,7 +355,7 @@ impl Feed {
         for (event, kv) in events.iter().filter_map(|event| Some((event, event.kv()?))) {
             if kv.key() == key {
                 let value = (event.event_type() == EventType::Put).then(|| kv.value());
-                self.leader.deliver(self.claim.offset.to_store(kv.mod_revision()), value);
+                self.leader.update(self.claim.offset.to_store(kv.mod_revision()), value);
             }
         }
     }

@@ -87,7 +87,7 @@ impl EtcdStore {
             claim: claim.clone(),
             link: connection.clone(),
             leader: leader.clone(),
-            view: view.downgrade(),
+            copied: replica.latest_revision(),
             value: candidate(&options.replica)?,
         });
         let progress = Arc::new(Progress::new(replica.clone(), position));
