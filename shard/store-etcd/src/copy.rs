@@ -11,7 +11,9 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
-use fairlead_store::{ContentDigest, Mutation, Range, ReadError, Revision, Store, restored_revision};
+use fairlead_store::{
+    ContentDigest, Mutation, Range, ReadError, Revision, Store, has_commits_after, restored_revision,
+};
 use tokio::time::Instant;
 
 use crate::client::Connection;
@@ -289,7 +291,7 @@ impl Target {
         let expected = ContentDigest::of(&**source, at)?;
         let found = ContentDigest::of(&store, store.revision());
         store.close().await;
-        if source.revision() != at {
+        if has_commits_after(&**source, at).await {
             return Err(CopyError::Changed);
         }
         if found.is_ok_and(|found| found == expected) {

@@ -26,6 +26,7 @@ mod header;
 mod reader;
 mod restored_revision;
 mod retention;
+mod source;
 mod writer;
 
 pub use digest::ContentDigest;
@@ -34,6 +35,7 @@ pub use header::{Anchor, BackupContent, BackupHeader};
 pub use reader::{BackupReader, BackupRecord};
 pub use restored_revision::restored_revision;
 pub use retention::{RetainedRevision, RetainedRevisions};
+pub use source::has_commits_after;
 pub use writer::{BackupRange, BackupWriter, write_backup};
 
 use crate::mutation::{MAX_COMMIT_BYTES, MAX_KEY_BYTES};

@@ -52,8 +52,8 @@ mod store;
 
 pub use backup::{
     Anchor, BackupContent, BackupError, BackupHeader, BackupRange, BackupReader, BackupRecord, BackupWriter,
-    ContentDigest, Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, restored_revision,
-    write_backup,
+    ContentDigest, Ownership, RetainedRevision, RetainedRevisions, WriteBackupError, has_commits_after,
+    restored_revision, write_backup,
 };
 pub use durable::{
     ExistingStore, Origin, Rebuild, RedbOptions, RedbStore, Replica, ReplicaOptions, ReplicaWriter,

@@ -1,6 +1,7 @@
 //! Prefixes that are filled from another store, and copied back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::{GetOptions, PutOptions};
 use fairlead_store::{
@@ -8,7 +9,8 @@ use fairlead_store::{
     Expect, MemoryStore, Mutation, Ownership, Range, ReadError, RedbOptions, RedbStore, Revision, Store,
     write_backup,
 };
-use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore};
+use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore, Timing};
+use futures_util::FutureExt as _;
 
 use crate::backend::runtime;
 use crate::contract::subject::{put, take};
@@ -216,8 +218,8 @@ fn a_source_must_exist_and_must_not_have_a_leader() {
 
 #[test]
 fn a_source_that_changes_meanwhile_is_no_source() {
-    /// A store whose revision is another one at each look.
-    struct Running(MemoryStore, std::sync::atomic::AtomicU64);
+    /// A store that is written to when it is read.
+    struct Running(MemoryStore);
 
     #[async_trait::async_trait]
     impl Store for Running {
@@ -225,18 +227,21 @@ fn a_source_that_changes_meanwhile_is_no_source() {
             self.0.commit(mutations).await
         }
         fn get(&self, key: &[u8]) -> Result<Option<fairlead_store::Record>, ReadError> {
-            self.0.get(key)
+            let found = self.0.get(key);
+            // In memory it is done when it is begun.
+            drop(self.0.commit(vec![Mutation::put("b", "1")]).now_or_never());
+            found
         }
         fn scan(
             &self,
             range: &Range,
-            _at: Option<Revision>,
+            at: Option<Revision>,
             visit: &mut dyn FnMut(fairlead_store::RecordRef<'_>) -> std::ops::ControlFlow<()>,
         ) -> Result<Revision, ReadError> {
-            self.0.scan(range, None, visit)
+            self.0.scan(range, at, visit)
         }
         fn revision(&self) -> Revision {
-            Revision(self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+            self.0.revision()
         }
         fn compacted(&self) -> Revision {
             self.0.compacted()
@@ -259,10 +264,33 @@ fn a_source_that_changes_meanwhile_is_no_source() {
         let cluster = Cluster::start(1).await;
         let store = MemoryStore::new();
         put(&store, "a", "1").await;
-        let running = Arc::new(Running(store, 1.into()));
+        let running = Arc::new(Running(store));
         let refused = EtcdStore::copy_from(cluster.options(), running).await.unwrap_err();
         assert!(matches!(refused, CopyError::Changed), "{refused}");
         // The prefix is free again.
         EtcdStore::copy_from(cluster.options(), Arc::new(MemoryStore::new())).await.unwrap();
+    });
+}
+
+#[test]
+fn a_source_on_etcd_may_go_on_with_its_barriers() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let first = EtcdOptions { prefix: "/first".to_owned(), ..cluster.options() };
+        EtcdStore::copy_from(first.clone(), source().await).await.unwrap();
+        let timing = Timing { barrier: Duration::from_millis(5), ..first.timing };
+        let (store, _) = EtcdStore::open_source(EtcdOptions { timing, ..first }).await.unwrap();
+        for key in 0..200 {
+            put(&store, &format!("/registry/single/{key}"), "1").await;
+        }
+        let store: Arc<dyn Store> = Arc::new(store);
+        let (begin, expected) = (store.revision(), digest(&*store));
+        let second = EtcdOptions { prefix: "/second".to_owned(), ..cluster.options() };
+        let summary = EtcdStore::copy_from(second, store.clone()).await.unwrap();
+        assert_eq!(summary.digest, expected);
+        assert!(store.revision() > begin, "no barrier was written meanwhile");
     });
 }
