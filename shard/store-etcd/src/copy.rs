@@ -224,6 +224,7 @@ impl Target {
                 CopyError::Exists { prefix }
             });
         }
+        owner::refuse_nested(&connection, &layout).await?;
         let begin = restored_revision(source, SystemTime::now());
         let offset = Offset::beyond(begin, header.revision());
         let record = OwnerRecord::new(&options.owner, PrefixContent::IncompleteCopy(offset))?;

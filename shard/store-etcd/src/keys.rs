@@ -45,6 +45,13 @@ impl KeyLayout {
         self.joined(b".fairlead/owner", b"")
     }
 
+    /// The keys of the owner's records of all prefixes above this one.
+    pub(crate) fn outer_owners(&self) -> Vec<Vec<u8>> {
+        let inner = 1..self.prefix.len().saturating_sub(1);
+        let slashes = inner.filter(|&at| self.prefix[at] == b'/');
+        slashes.map(|at| [&self.prefix[..=at], &b".fairlead/owner"[..]].concat()).collect()
+    }
+
     pub(crate) fn barrier(&self) -> Vec<u8> {
         self.joined(b".fairlead/barrier", b"")
     }

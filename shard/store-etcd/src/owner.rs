@@ -85,7 +85,8 @@ pub(crate) enum IncompleteCopy {
 /// Reads the owner's record, or writes one if the prefix has no keys at all and there is no local copy yet.
 ///
 /// # Errors
-/// [`EtcdError::Occupied`] if the prefix belongs to another owner, or to none but has keys, or has an incomplete copy.
+/// [`EtcdError::Occupied`] if the prefix belongs to another owner, or to none but has keys, or has an incomplete copy, or lies below
+/// a prefix with an owner.
 /// [`EtcdError::Foreign`] if it is empty although `copy` exists.
 pub(crate) async fn claim(
     connection: &Connection,
@@ -102,6 +103,9 @@ pub(crate) async fn claim(
     if let Some(copy) = copy.filter(|copy| is_empty && copy.exists()) {
         let reason = format!("it has no keys, but {} is a copy of them", copy.display());
         return Err(EtcdError::Foreign { endpoint: connection.endpoint().to_string(), reason });
+    }
+    if is_empty {
+        refuse_nested(connection, layout).await?;
     }
     let created = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
     let record = OwnerRecord::new(owner, PrefixContent::Original)?.encode();
@@ -135,6 +139,28 @@ pub(crate) async fn claim(
     let offset = content.offset();
     let (cluster, revision) = (header.cluster_id(), offset.to_store(header.revision()));
     Ok(Claim { cluster, key, number, offset, revision, record: found })
+}
+
+/// Refuses a prefix below that of another owner, whose server would take the keys for its own. One above it is not empty, and so
+/// refused anyway.
+///
+/// # Errors
+/// [`EtcdError::Occupied`].
+pub(crate) async fn refuse_nested(connection: &Connection, layout: &KeyLayout) -> Result<(), EtcdError> {
+    for outer in layout.outer_owners() {
+        let found = match connection.request(connection.kv().get(outer.clone(), None)).await {
+            Ok(found) => found,
+            // The rights of a user may end at its own prefix.
+            Err(EtcdError::Denied { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        if !found.kvs().is_empty() {
+            let outer = String::from_utf8_lossy(&outer);
+            let reason = format!("lies below the prefix of another server, whose owner's record is {outer}");
+            return Err(EtcdError::Occupied { prefix: layout.prefix_name(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// Reads the owner's record of a prefix; `None` if it has none.

@@ -1,9 +1,10 @@
 //! Opening: owners of prefixes, local copies, TLS and passwords, an etcd that comes late.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{GetOptions, UserAddOptions};
-use fairlead_store::{CommitError, Mutation, Revision, Store};
+use fairlead_store::{CommitError, MemoryStore, Mutation, Revision, Store};
 use fairlead_store_etcd::{EtcdError, EtcdOptions, EtcdStore, Timing, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
@@ -242,6 +243,21 @@ fn a_prefix_of_another_owner_or_of_another_program_is_refused() {
             error.unwrap_err().to_string(),
             "the prefix /kcp in etcd has keys that no Fairlead server has written: choose another prefix"
         );
+
+        for (prefix, reason) in [
+            ("/registry/two", "lies below the prefix of another server"),
+            ("/registry/two/three", "lies below the prefix of another server"),
+            ("/registryof/two", ""),
+            ("/registryof", "has keys that no Fairlead server has written"),
+        ] {
+            let opened = EtcdStore::open(EtcdOptions { prefix: prefix.to_owned(), ..cluster.options() }).await;
+            let found = opened.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(found.contains(reason) && found.is_empty() == reason.is_empty(), "{prefix}: {found}");
+        }
+        let nested = EtcdOptions { prefix: "/registry/two".to_owned(), ..cluster.options() };
+        let source: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let refused = EtcdStore::copy_from(nested, source).await.unwrap_err().to_string();
+        assert!(refused.contains("lies below the prefix of another server"), "{refused}");
     });
 }
 
