@@ -15,7 +15,7 @@ const REQUEST_OVERHEAD: usize = 96 * 1024;
 /// Options of an [`EtcdStore`](crate::EtcdStore).
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// URLs of the members, `http://` or `https://`. One is used at a time; the first one is chosen at random.
+    /// URLs of the members, `http://` or `https://`, without a user. One is used at a time; the first one is chosen at random.
     pub endpoints: Vec<String>,
     /// Certificates, for `https://`.
     pub tls: TlsFiles,
@@ -88,6 +88,10 @@ impl EtcdOptions {
         let is_secure = |url: &String| url.starts_with("https://");
         if self.endpoints.is_empty() {
             return fail("no endpoint is given");
+        }
+        if self.endpoints.iter().any(|url| url.contains('@')) {
+            // It may have a password, so it is not shown.
+            return fail("an endpoint has a user: the user and its password are settings of their own");
         }
         if let Some(url) = self.endpoints.iter().find(|url| !url.starts_with("http://") && !is_secure(url)) {
             return fail(&format!("{url} begins neither with http:// nor with https://"));
@@ -183,9 +187,13 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         type Change = fn(&mut EtcdOptions);
-        let cases: [(Change, &str); 9] = [
+        let cases: [(Change, &str); 10] = [
             (|options| options.endpoints.clear(), "no endpoint"),
             (|options| options.endpoints = vec!["127.0.0.1:2379".to_owned()], "neither with http://"),
+            (
+                |options| options.endpoints.push("http://root:hush@etcd:2379".to_owned()),
+                "settings of their own",
+            ),
             (|options| options.tls.authorities = Some("ca.crt".into()), "not every endpoint"),
             (
                 |options| {
@@ -208,6 +216,7 @@ mod tests {
             change(&mut options);
             let refused = options.check().map_err(|error| error.to_string());
             assert!(refused.as_ref().is_err_and(|error| error.contains(reason)), "{refused:?}: {reason}");
+            assert!(!format!("{refused:?}").contains("hush"));
         }
     }
 
