@@ -6,6 +6,7 @@ use std::io::{Error, ErrorKind};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -24,6 +25,8 @@ const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 const CLIENTS: usize = 6;
 const ROUNDS: usize = 80;
+/// Only to fail instead of hanging.
+const LONGEST_REPLY: Duration = Duration::from_secs(60);
 
 /// So small that there are many checkpoints.
 const JOURNAL_BYTES: u64 = 8 << 10;
@@ -184,6 +187,34 @@ fn a_store_on_a_full_disk_is_closed_without_room_and_loses_nothing() {
         drop(store);
         disk.limit_more(usize::MAX);
         check(&disk, &acknowledged, room);
+    }
+}
+
+#[test]
+fn a_compaction_on_a_full_disk_ends_when_the_store_is_closed() {
+    for room in (0..=2_400).step_by(400) {
+        let disk = Disk::formatted();
+        disk.limit(Limit::Disk, room << 10);
+        let store = start(&disk).unwrap();
+        runtime().block_on(async {
+            for number in 0.. {
+                let key = format!("{number:0200}");
+                let written = store.commit(vec![Mutation::put("shared", content(&key))]).await;
+                if let Err(error) = written {
+                    assert!(matches!(error, CommitError::Full { .. }), "{error}");
+                    break;
+                }
+            }
+            // The writer may be in a checkpoint, which waits for room and does not compact.
+            let ended = async { tokio::join!(store.compact(store.revision()), store.close()) };
+            tokio::time::timeout(LONGEST_REPLY, ended)
+                .await
+                .expect("a caller gets no reply")
+                .0
+                .unwrap_or_else(|error| {
+                    assert!(matches!(error, CompactError::Unavailable { .. }), "{error}");
+                });
+        });
     }
 }
 

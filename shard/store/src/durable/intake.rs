@@ -65,7 +65,8 @@ impl Intake {
     /// No more commands are taken; the caller may refuse what is in the queue.
     pub(super) fn close(&self) -> Option<mpsc::Receiver<Command>> {
         let mut waiting = self.waiting.lock();
-        waiting.close = None;
+        // Without a reply their callers are told that the writer has stopped.
+        (waiting.close, waiting.compactions) = (None, Vec::new());
         waiting.queue.take()
     }
 
