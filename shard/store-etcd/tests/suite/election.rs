@@ -39,6 +39,14 @@ fn fenced(store: &Arc<EtcdStore>, term: &Term) -> FencedStore {
     FencedStore::new(store.clone(), term.clone())
 }
 
+/// Two replicas, and the term of the first one.
+async fn leader_and_follower(cluster: &Cluster, lease: Duration) -> (Arc<EtcdStore>, Arc<EtcdStore>, Term) {
+    let one = replica(cluster.options(), "one", lease).await;
+    let two = replica(cluster.options(), "two", lease).await;
+    let term = lead(&one).await;
+    (one, two, term)
+}
+
 /// Waits until a store knows the leader.
 async fn until_leader_is(store: &EtcdStore, name: &str) {
     let known = async {
@@ -56,9 +64,7 @@ fn one_replica_leads_until_it_resigns_and_the_next_one_at_once() {
     }
     runtime().block_on(async {
         let cluster = Cluster::start(1).await;
-        let one = replica(cluster.options(), "one", LONG).await;
-        let two = replica(cluster.options(), "two", LONG).await;
-        let first = lead(&one).await;
+        let (one, two, first) = leader_and_follower(&cluster, LONG).await;
         let waiting = campaign(&two);
         until_leader_is(&two, "one").await;
         fenced(&one, &first).commit(vec![Mutation::put("a", "1")]).await.unwrap();
@@ -83,9 +89,7 @@ fn a_deposed_leader_commits_nothing() {
     }
     runtime().block_on(async {
         let cluster = Cluster::start(1).await;
-        let one = replica(cluster.options(), "one", LONG).await;
-        let two = replica(cluster.options(), "two", LONG).await;
-        let first = lead(&one).await;
+        let (one, two, first) = leader_and_follower(&cluster, LONG).await;
         let leader = fenced(&one, &first);
         let most = leader.limits().mutations;
         let puts = (0..most).map(|key| Mutation::put(format!("key-{key}"), "1")).collect();
@@ -176,9 +180,7 @@ fn a_replica_leads_again_after_etcd_was_started_again() {
     }
     runtime().block_on(async {
         let mut cluster = Cluster::start(1).await;
-        let one = replica(cluster.options(), "one", Duration::from_secs(2)).await;
-        let two = replica(cluster.options(), "two", Duration::from_secs(2)).await;
-        let first = lead(&one).await;
+        let (one, two, first) = leader_and_follower(&cluster, Duration::from_secs(2)).await;
         let waiting = campaign(&two);
         cluster.kill(0);
         let lost = timeout(Duration::from_secs(60), first.ended()).await.unwrap();
@@ -201,9 +203,7 @@ fn a_dropped_campaign_holds_nothing() {
     }
     runtime().block_on(async {
         let cluster = Cluster::start(1).await;
-        let one = replica(cluster.options(), "one", LONG).await;
-        let two = replica(cluster.options(), "two", LONG).await;
-        let first = lead(&one).await;
+        let (one, two, first) = leader_and_follower(&cluster, LONG).await;
         let dropped = campaign(&two);
         until_leader_is(&two, "one").await;
         dropped.abort();
