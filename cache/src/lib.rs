@@ -5,6 +5,8 @@
 //! generation of the original. There are no schemas, no admission and no finalizers: members of `system:masters` may
 //! write anything, and all other clients are denied.
 //!
+//! Several cache servers on one etcd serve together and follow each other's writes.
+//!
 //! This crate has no controllers. The server writes no objects itself, except for the definitions of the served
 //! resources.
 
@@ -12,6 +14,7 @@ mod bootstrap;
 mod cached_resources;
 mod definitions;
 mod host;
+mod leadership;
 mod path;
 mod process;
 mod server;

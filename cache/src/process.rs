@@ -12,11 +12,15 @@ use fairlead_process::{
     AllowedPeers, BoundServer, FatalError, Health, Metrics, ProcessError, Reloads, ServerMetrics,
     ServerOptions, Shutdown, Status, Tasks, TlsSource, check_open_files, init_logging, signals,
 };
-use fairlead_store::{OpenError, RedbOptions, RedbStore, RetainedRevisions, Store};
+use fairlead_server_store::{OpenedStore, StoreError, StoreUser, check_store};
+use fairlead_store::{OpenError, RetainedRevisions};
 
 use crate::host::CacheAccess;
-use crate::server::CacheServer;
+use crate::leadership::Leadership;
+use crate::server::{CacheServer, KEYS};
 
+/// The owner of a prefix of etcd: cache servers of one installation share it, and a shard refuses it.
+const OWNER: &str = "cache";
 /// File descriptors of the process besides those of connections.
 const OWN_FILES: u64 = 64;
 
@@ -72,7 +76,7 @@ pub enum StartError {
     Files(#[source] fairlead_certs::Error),
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
-    Store(#[source] OpenError),
+    Store(#[source] StoreError),
     /// The store cannot be prepared.
     #[error("the store cannot be prepared")]
     Prepare(#[source] Status),
@@ -92,16 +96,15 @@ impl FatalError for StartError {
         match self {
             Self::Process(error) => error.hint(),
             Self::Flags(_) => Some("`fairlead-cache-server --help` lists all flags".to_owned()),
-            Self::Store(OpenError::Corrupt { .. }) => Some(
+            Self::Store(StoreError::File(OpenError::Corrupt { .. })) => Some(
                 "a new cache is filled by the shards within seconds: move the file away to start with an empty one"
                     .to_owned(),
             ),
-            Self::Store(OpenError::InUse { .. }) => Some("is another cache server running?".to_owned()),
-            Self::Files(_)
-            | Self::Store(
-                OpenError::NewerFormat { .. } | OpenError::Foreign { .. } | OpenError::Io { .. },
-            )
-            | Self::Prepare(_) => None,
+            Self::Store(StoreError::File(OpenError::InUse { .. })) => {
+                Some("is another cache server running?".to_owned())
+            }
+            Self::Store(error) => error.hint(),
+            Self::Files(_) | Self::Prepare(_) => None,
         }
     }
 }
@@ -131,14 +134,20 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
     let access = CacheAccess::of_certificates(authorities, &config);
-    let store = open_store(&config).map_err(StartError::Store)?;
+    let settings = config.effective_store();
+    let user = StoreUser { owner: OWNER, replica: config.replica_name.as_deref(), root: KEYS.prefix() };
+    let opened = OpenedStore::open(&settings, user).await.map_err(StartError::Store)?;
+    let store = opened.store();
     // Bind the port after the store is open: clients that connect do not wait for its verification.
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();
+    check_store(&health, &store, &settings);
+    let leadership = Leadership::new(opened.election(), &metrics)?;
     let cache = CacheServer::new(Arc::clone(&store), access, health.clone(), &metrics, address.to_string())
         .await
         .map_err(StartError::Prepare)?;
+    let cache = if settings.etcd.is_used() { cache.with_other_replicas() } else { cache };
     health.shutdown(&shutdown);
     let options = ServerOptions {
         name: "cache".to_owned(),
@@ -150,26 +159,17 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
-    let every = config.store.compaction_interval.get();
+    tasks.spawn("leadership", leadership.run(shutdown.clone()));
+    let every = settings.compaction_interval.get();
     let retained = RetainedRevisions::default();
     tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, retained, shutdown));
     tasks.spawn_fallible("listener", cache.run(bound, options));
     tracing::info!(%address, "serving");
     // Concurrent with the supervisor, because a second signal must be handled until the process exits.
-    tokio::select! {
-        outcome = tasks.supervise() => Ok(outcome?),
+    let outcome = tokio::select! {
+        outcome = tasks.supervise() => outcome.map_err(StartError::from),
         never = handled => match never {},
-    }
-}
-
-/// Opens the store. Blocks while the file is verified, but no other task runs yet.
-fn open_store(config: &CacheConfig) -> Result<Arc<dyn Store>, OpenError> {
-    let bytes = |size: fairlead_config::ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-    let options = RedbOptions {
-        cache_bytes: bytes(config.store.cache_size),
-        ring_bytes: bytes(config.store.recent_changes_size),
-        verify: config.store.verify_at_start,
-        ..RedbOptions::default()
     };
-    Ok(Arc::new(RedbStore::open(&config.store.path, options)?))
+    opened.close().await;
+    outcome
 }

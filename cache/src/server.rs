@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
-use fairlead_apiserver::serve::Mount;
+use fairlead_apiserver::serve::{Mount, RevisionBarrier};
 use fairlead_apiserver::{Admission, ApiServer, RequestMetrics, register_store_metrics, serve};
 use fairlead_names::KeyCodec;
-use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
+use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, ServerOptions, Status};
 use fairlead_store::{FollowError, Store};
 
 use crate::bootstrap::write_definitions;
@@ -16,7 +16,7 @@ use crate::definitions::{is_built_in, served_resources};
 use crate::host::{CacheAccess, CacheHost, ClientAuthentication};
 
 /// The layout of storage keys, as in kcp.
-const KEYS: KeyCodec = KeyCodec::new("/cache", 2, is_built_in);
+pub(crate) const KEYS: KeyCodec = KeyCodec::new("/cache", 2, is_built_in);
 /// The annotations with the shard and the logical cluster of an object.
 const SCOPE_ANNOTATIONS: &[&str] =
     &[fairlead_api::annotation::CACHE_SHARD, fairlead_api::annotation::CLUSTER];
@@ -26,11 +26,13 @@ pub struct CacheServer {
     server: Arc<ApiServer<CacheHost>>,
     hub: Hub,
     health: Health,
+    store: Arc<dyn Store>,
+    barrier: Option<RevisionBarrier>,
 }
 
 impl CacheServer {
     /// Prepares the store and an API server for the clients of `access`. `address` is the server address in discovery
-    /// documents.
+    /// documents. The checks of the store are the caller's.
     ///
     /// # Errors
     /// 500 if the store fails or a metric is registered twice.
@@ -42,14 +44,17 @@ impl CacheServer {
         address: String,
     ) -> Result<Self, Status> {
         health.ping(ALL_PROBES);
-        let probed = Arc::clone(&store);
-        health.check("store", &[Probe::Ready, Probe::Health], move || {
-            probed.stats().failure.map_or(Ok(()), Err)
-        });
         register_store_metrics(metrics, Arc::clone(&store)).map_err(Status::internal)?;
         let request_metrics = RequestMetrics::new(metrics).map_err(Status::internal)?;
-        let (server, hub) = api_server(store, access, metrics, request_metrics, address).await?;
-        Ok(Self { server, hub, health })
+        let (server, hub) = api_server(Arc::clone(&store), access, metrics, request_metrics, address).await?;
+        Ok(Self { server, hub, health, store, barrier: None })
+    }
+
+    /// The same beside other cache servers on its store: a request waits until this one has passed the revision that the
+    /// client has seen at any of them.
+    pub fn with_other_replicas(mut self) -> Self {
+        self.barrier = Some(RevisionBarrier::new(Arc::clone(&self.store), self.hub.clone()));
+        self
     }
 
     /// Serves until the shutdown's drain is complete.
@@ -57,9 +62,9 @@ impl CacheServer {
     /// # Errors
     /// [`FollowError`] if the change feed of the store fails. Watches then miss changes, and the process must exit.
     pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
-        let Self { server, hub, health } = self;
+        let Self { server, hub, health, barrier, .. } = self;
         tokio::select! {
-            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new(), None) => Ok(()),
+            () = serve::serve(bound, options, server, health, hub.clone(), Vec::new(), barrier) => Ok(()),
             outcome = hub.run() => outcome,
         }
     }

@@ -6,7 +6,7 @@ use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
     AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
-    SlowClientsConfig, StoreConfig,
+    SlowClientsConfig, StoreConfig, check_replica_name,
 };
 use crate::units::Timespan;
 use crate::values::InputFile;
@@ -14,6 +14,9 @@ use crate::values::InputFile;
 settings! {
     /// The cache server: objects that all shards share.
     pub struct CacheConfig {
+        /// Name of this replica among the cache servers on one etcd, by which the leader is known; null means its host and process.
+        /// Flag: --replica-name.
+        replica_name ("replicaName"): Option<String> = None;
         /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// TLS versions, cipher suites and further certificates.
@@ -24,7 +27,7 @@ settings! {
         always_allow_paths ("alwaysAllowPaths"): Vec<String> = ALWAYS_ALLOW_PATHS.map(str::to_owned).into();
         /// Peers that may connect: shards.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
-        /// Storage of objects.
+        /// Storage of objects. In etcd, the prefix /registry means /cache, as in kcp.
         store ("store"): StoreConfig = StoreConfig::default();
         /// Pause before each request, to simulate a distant server. Flag: --synthetic-delay.
         synthetic_delay ("syntheticDelay"): Timespan = Timespan::from_secs(0);
@@ -39,16 +42,28 @@ settings! {
     }
 }
 
+/// The default prefix in etcd of shards, and what it means for a cache server.
+const SHARDS_PREFIX: &str = "/registry";
+const PREFIX: &str = "/cache";
+
+impl CacheConfig {
+    /// The storage of objects, with the prefix in etcd that is used.
+    pub fn effective_store(&self) -> StoreConfig {
+        let mut store = self.store.clone();
+        if store.etcd.prefix == SHARDS_PREFIX {
+            store.etcd.prefix = PREFIX.to_owned();
+        }
+        store
+    }
+}
+
 impl ProcessConfig for CacheConfig {
     const KIND: ProcessKind = ProcessKind::Cache;
 
     fn check(&self, checker: &mut Checker) {
         checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
-        if self.store.etcd.is_used() {
-            let hint = "remove it; the cache server can be filled again from the shards";
-            checker.fault("store.etcd", "the cache server keeps its objects in a file", hint);
-        }
+        check_replica_name(self.replica_name.as_deref(), checker);
         checker.within("limits", |checker| self.limits.check(checker));
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
     }

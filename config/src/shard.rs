@@ -8,7 +8,7 @@ use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
     AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServerTlsConfig, ServingConfig,
-    SlowClientsConfig, StoreConfig, TrustConfig,
+    SlowClientsConfig, StoreConfig, TrustConfig, check_replica_name,
 };
 use crate::units::Timespan;
 use crate::values::{Battery, HttpsUrl, InputFile, OwnPath, SecretFile, ShardName};
@@ -215,14 +215,7 @@ impl ProcessConfig for ShardConfig {
                 checker.fault("cacheKubeconfig", &message, "set cacheKubeconfig, or name the shard \"root\"");
             }
         }
-        if self
-            .replica_name
-            .as_ref()
-            .is_some_and(|name| name.is_empty() || name.chars().any(char::is_control))
-        {
-            let message = "a replica's name has characters, and no control characters";
-            checker.fault("replicaName", message, "name it as its host, or remove the setting");
-        }
+        check_replica_name(self.replica_name.as_deref(), checker);
         if self.serving.address.port() == 0 && self.shard_base_url.is_none() {
             let message = "with port 0 the URL of this shard is unknown";
             checker.fault("serving.address", message, "give it a port, or set shardBaseURL");

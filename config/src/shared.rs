@@ -85,7 +85,7 @@ settings! {
         /// File of the store; created if it does not exist. While the server runs, a journal lies beside it. With etcd, the file
         /// is a local copy of what etcd has.
         path ("path"): OwnPath = "store.redb".into();
-        /// An etcd in place of the file; shards only.
+        /// An etcd in place of the file, for one or more replicas of the server.
         etcd ("etcd"): EtcdConfig = EtcdConfig::default();
         /// Size of the page cache. Lists of more than this are read from the system's cache, which costs a third more CPU.
         cache_size ("cacheSize"): ByteSize = ByteSize::mib(64);
@@ -228,6 +228,14 @@ impl StoreConfig {
         checker.at_least("recentChangesSize", self.recent_changes_size, ByteSize::kib(64));
         checker.at_least("compactionInterval", self.compaction_interval, Timespan::from_secs(1));
         checker.within("etcd", |checker| self.etcd.check(checker));
+    }
+}
+
+/// Checks the name of a replica of a server, the setting `replicaName`.
+pub(crate) fn check_replica_name(name: Option<&str>, checker: &mut Checker) {
+    if name.is_some_and(|name| name.is_empty() || name.chars().any(char::is_control)) {
+        let message = "a replica's name has characters, and no control characters";
+        checker.fault("replicaName", message, "name it as its host, or remove the setting");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Binaries, processes, certificates, ports and kubectl for tests of real processes.
 
+mod balancer;
 mod binary;
 mod descendants;
 mod error;
@@ -12,12 +13,13 @@ mod process;
 mod shard;
 mod tool;
 
+pub use balancer::Balancer;
 pub use binary::{binary, free_port};
 pub use descendants::with_descendants;
 pub use error::HarnessError;
 pub use etcd::EtcdCluster;
 pub use forms::{Form, encoded, split_address};
-pub use installation::{Installation, replica};
+pub use installation::{CacheServers, Installation, cache_server, replica};
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};

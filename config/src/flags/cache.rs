@@ -22,6 +22,7 @@ const CACHE: &[Flag] = &[
     flag("client-ca-file", Text, Supported, "Authorities of client certificates (required)"),
     flag("authorization-always-allow-paths", List, Supported, "Paths that everybody may read"),
     flag("synthetic-delay", Duration, Supported, "Pause before each request"),
+    flag("replica-name", Text, Supported, "Name of this replica on etcd [default: host and process]"),
     flag("delete-collection-workers", Number, Ignored, "Workers of kcp's server"),
     flag("enable-garbage-collector", Switch, Ignored, "A cache has no garbage collector"),
 ];
@@ -65,11 +66,8 @@ fn flags(given: &GivenFlags) -> Result<CacheFlags, FlagError> {
     let (serving, self_signed) = given.serving(6443, &certificates)?;
     let default = CacheConfig::default();
     let store = given.store(&root_directory)?;
-    if store.etcd.is_used() {
-        let reason = "the cache server keeps its objects in an embedded store";
-        return Err(FlagError::Unsupported { flag: "etcd-servers", reason });
-    }
     let config = CacheConfig {
+        replica_name: given.text("replica-name").map(Into::into),
         serving,
         tls: given.tls()?,
         client_ca: given.path("client-ca-file").ok_or(FlagError::Missing("client-ca-file"))?.into(),

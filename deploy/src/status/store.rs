@@ -24,7 +24,7 @@ pub(super) struct StoreStatus {
     pub endpoints: Option<Vec<String>>,
     /// Time since the connection to etcd was lost; 0 while there is one.
     pub disconnected_seconds: Option<f64>,
-    /// Whether this process leads the controllers of its shard; `None` if it does not say.
+    /// Whether this process leads the controllers of its shard, or the cache servers; `None` if it does not say.
     pub leader: Option<bool>,
 }
 
@@ -50,7 +50,9 @@ impl StoreStatus {
             endpoints: Some(connections().filter_map(address).collect::<Vec<_>>())
                 .filter(|all| !all.is_empty()),
             disconnected_seconds: value("fairlead_store_etcd_disconnected_seconds"),
-            leader: value("fairlead_shard_leader").map(|value| value == 1.0),
+            leader: value("fairlead_shard_leader")
+                .or_else(|| value("fairlead_cache_leader"))
+                .map(|value| value == 1.0),
         })
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn config_files(
             Role::Gateway => yaml(&gateway(installation, topology, process)),
             Role::Issuer => yaml(&issuer(installation, process)),
             Role::Shard => yaml(&shard(installation, topology, process)?),
-            Role::Cache => yaml(&cache(installation, process)),
+            Role::Cache => yaml(&cache(installation, topology, process)),
             Role::Etcd => etcd(installation, process),
         };
         Ok(ConfigFile { process: process.name.clone(), text: text? })
@@ -203,7 +203,13 @@ fn shard(
         serving: serving(&certificates, process.address, &Server::Shard(name.clone())),
         shard_base_url: Some(process.url().parse()?),
         external_url: Some(gateway.clone()),
-        store: shard_store(installation, topology, process, &name),
+        store: store(
+            installation,
+            topology,
+            process,
+            &format!("/shards/{name}"),
+            &Client::Shard(name.clone()),
+        ),
         trust: TrustConfig {
             client_ca: Some(certificates.client_ca().into()),
             request_header_ca: Some(certificates.requestheader_ca().into()),
@@ -234,12 +240,12 @@ fn shard(
     })
 }
 
-fn cache(installation: &Installation, process: &Process) -> CacheConfig {
+fn cache(installation: &Installation, topology: &Topology, process: &Process) -> CacheConfig {
     let certificates = installation.certificates();
     CacheConfig {
         serving: serving(&certificates, process.address, &Server::Cache),
         client_ca: certificates.client_ca().into(),
-        store: store(installation, process),
+        store: store(installation, topology, process, "/cache", &Client::Cache),
         drain: drain(),
         ..CacheConfig::default()
     }
@@ -250,25 +256,25 @@ fn serving(certificates: &Layout, address: SocketAddr, server: &Server) -> Servi
     ServingConfig { address, certificate: certificate.into(), private_key: key.into() }
 }
 
-fn store(installation: &Installation, process: &Process) -> StoreConfig {
-    StoreConfig { path: installation.data(&process.name).join("store.redb").into(), ..StoreConfig::default() }
-}
-
-/// The file of a shard; with etcd, a prefix with the name of the shard, and a file for the local copy.
-fn shard_store(
+/// The file of a server; with etcd, a prefix, and a file for the local copy. The server is `client` to etcd.
+fn store(
     installation: &Installation,
     topology: &Topology,
     process: &Process,
-    shard: &ShardName,
+    prefix: &str,
+    client: &Client,
 ) -> StoreConfig {
-    let Some(etcd) = topology.etcd() else { return store(installation, process) };
+    let file = |name: &str| installation.data(&process.name).join(name).into();
+    let Some(etcd) = topology.etcd() else {
+        return StoreConfig { path: file("store.redb"), ..StoreConfig::default() };
+    };
     let certificates = installation.certificates();
-    let CertificateFiles { certificate, key } = certificates.client_cert(&Client::Shard(shard.clone()));
+    let CertificateFiles { certificate, key } = certificates.client_cert(client);
     StoreConfig {
-        path: installation.data(&process.name).join("view.redb").into(),
+        path: file("view.redb"),
         etcd: EtcdConfig {
             endpoints: vec![etcd.url()],
-            prefix: format!("/shards/{shard}"),
+            prefix: prefix.to_owned(),
             ca: Some(certificates.serving_ca().into()),
             certificate: Some(certificate.into()),
             private_key: Some(key.into()),
@@ -402,7 +408,9 @@ mod tests {
         assert_ne!(root.store.path, other.store.path);
         assert_eq!(root.store.etcd.is_used(), store == StoreKind::Etcd);
         if store == StoreKind::Etcd {
-            assert_ne!(root.store.etcd.prefix, other.store.etcd.prefix);
+            let cache: CacheConfig = load(&installation.config("cache")).unwrap();
+            let prefixes = [root.store, other.store, cache.store].map(|store| store.etcd.prefix);
+            assert_eq!(prefixes, ["/shards/root", "/shards/shard-1", "/cache"]);
             let etcd = std::fs::read_to_string(installation.config("etcd")).unwrap();
             assert!(etcd.contains("client-cert-auth: true"), "{etcd}");
         }

@@ -8,9 +8,7 @@ mod cache;
 mod clients;
 mod controllers;
 mod leadership;
-mod readiness;
 mod start;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +28,7 @@ use fairlead_process::{
     Probe, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
 };
 use fairlead_schema::FieldError;
+use fairlead_server_store::{OpenedStore, StoreError, StoreUser, check_store};
 use fairlead_store::{FollowError, OpenError, RetainedRevisions, Store};
 
 use crate::bootstrap::BootstrapError;
@@ -38,7 +37,6 @@ use crate::index::DefinitionsError;
 use administrators::{AdministratorError, Administrators};
 use assembly::ShardParts;
 use cache::LoopbackToken;
-use store::OpenedStore;
 
 /// The layout of a shard's keys.
 const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
@@ -80,17 +78,9 @@ pub enum ShardError {
     /// A metric is registered twice.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
-    /// The store's file cannot be opened.
+    /// The store cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The store on etcd cannot be opened.
-    #[error("{reason}")]
-    Etcd {
-        /// The reason.
-        reason: String,
-        /// The remedy.
-        hint: &'static str,
-    },
+    Store(#[from] StoreError),
     /// A compiled-in schema does not compile: a bug.
     #[error("a compiled-in schema is invalid: {0}")]
     Schema(String),
@@ -107,14 +97,13 @@ impl FatalError for ShardError {
         match self {
             Self::Administrators(error) => error.hint(),
             Self::Bind(error) => error.hint(),
-            Self::Open(OpenError::InUse { .. }) => {
+            Self::Store(StoreError::File(OpenError::InUse { .. })) => {
                 Some("another shard runs on this store: stop it first".to_owned())
             }
-            Self::Open(OpenError::NewerFormat { .. }) => Some("run the version that wrote it".to_owned()),
-            Self::Open(OpenError::Corrupt { .. }) => {
+            Self::Store(StoreError::File(OpenError::Corrupt { .. })) => {
                 Some("restore it from a backup; nothing was changed".to_owned())
             }
-            Self::Etcd { hint, .. } => Some((*hint).to_owned()),
+            Self::Store(error) => error.hint(),
             Self::Task(error) => error.hint(),
             _ => None,
         }
@@ -153,7 +142,9 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let reloads = Reloads::new(&metrics)?;
     let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
 
-    let opened = OpenedStore::open(&config).await?;
+    let owner = format!("shard {}", config.name.as_str());
+    let user = StoreUser { owner: &owner, replica: config.replica_name.as_deref(), root: CODEC.prefix() };
+    let opened = OpenedStore::open(&config.store, user).await?;
     let store: Arc<dyn Store> = opened.store();
     register_store_metrics(&metrics, store.clone())?;
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
@@ -168,7 +159,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
 
     let health = Health::new();
     health.ping(ALL_PROBES);
-    readiness::check_store(&health, &store, &config.store);
+    check_store(&health, &store, &config.store);
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
     let mut parts = ShardParts::assemble(&config, admin_users, &objects, &hub, &metrics, &reloads)?;

@@ -7,12 +7,14 @@ use fairlead_certs::{CertificateFiles, Client as Role, Kubeconfig, Server};
 use fairlead_client::{Client, Credentials};
 use serde_json::{Value, json};
 
-use super::{HarnessError, Pki, Process, Program, ShardSettings, free_port};
+use super::{Balancer, EtcdSettings, HarnessError, Pki, Process, Program, ShardSettings, free_port};
 
 /// The name of the gateway among the processes.
 const GATEWAY: &str = "gateway";
-/// The name of the cache server among the processes.
+/// The name of the cache server, or the first of several, among the processes.
 const CACHE: &str = "cache";
+/// The name of the address of the cache server, which is that of a load balancer before several.
+const CACHE_ADDRESS: &str = "cache-address";
 
 /// The shard of an installation with replicas, and its first replica.
 const ROOT: &str = "root";
@@ -22,6 +24,16 @@ pub struct Installation {
     pki: Pki,
     ports: BTreeMap<String, u16>,
     processes: BTreeMap<String, Process>,
+    _balancer: Option<Balancer>,
+}
+
+/// Several cache servers, on an etcd.
+#[derive(Debug, Clone)]
+pub struct CacheServers {
+    /// Their number. Shards reach them through a [`Balancer`].
+    pub count: usize,
+    /// The etcd that has their objects.
+    pub etcd: EtcdSettings,
 }
 
 impl Installation {
@@ -35,7 +47,21 @@ impl Installation {
         let names: Vec<_> =
             [CACHE].into_iter().chain(shards.iter().copied()).chain([GATEWAY]).map(str::to_owned).collect();
         let pki = Pki::new(&directory.join("pki"), shards)?;
-        Self::start_all(directory, pki, (&names, &[]), settings).await
+        Self::start_all(directory, pki, (&names, &[]), settings, None).await
+    }
+
+    /// As [`Installation::start`], with several cache servers, which are the processes [`cache_server`]`(0)` and so on.
+    pub async fn start_cache_servers(
+        directory: &Path,
+        shards: &[&'static str],
+        settings: &ShardSettings,
+        caches: &CacheServers,
+    ) -> Result<Self, HarnessError> {
+        let servers = (0..caches.count).map(cache_server);
+        let names: Vec<_> =
+            servers.chain(shards.iter().copied().chain([GATEWAY]).map(str::to_owned)).collect();
+        let pki = Pki::new(&directory.join("pki"), shards)?;
+        Self::start_all(directory, pki, (&names, &[]), settings, Some(caches)).await
     }
 
     /// Starts an installation of one shard, `root`, with several replicas on the etcd of the settings. The replicas are the
@@ -48,7 +74,7 @@ impl Installation {
         let names = [CACHE, ROOT, GATEWAY].map(str::to_owned);
         let others: Vec<_> = (1..replicas).map(replica).collect();
         let pki = Pki::new(&directory.join("pki"), &[ROOT])?;
-        Self::start_all(directory, pki, (&names, &others), settings).await
+        Self::start_all(directory, pki, (&names, &others), settings, None).await
     }
 
     /// Starts some servers, and when they are ready `later` ones.
@@ -57,15 +83,23 @@ impl Installation {
         pki: Pki,
         (names, later): (&[String], &[String]),
         settings: &ShardSettings,
+        caches: Option<&CacheServers>,
     ) -> Result<Self, HarnessError> {
         let mut ports = BTreeMap::new();
         for name in names.iter().chain(later) {
             ports.insert(name.clone(), free_port()?);
         }
-        let mut installation = Self { pki, ports, processes: BTreeMap::new() };
+        let balanced = names.iter().filter(|name| is_cache_server(name)).filter_map(|name| ports.get(name));
+        let balancer = match caches {
+            Some(_) => Some(Balancer::start(balanced.copied().collect()).await?),
+            None => None,
+        };
+        let cache = balancer.as_ref().map(Balancer::port).or_else(|| ports.get(CACHE).copied());
+        ports.insert(CACHE_ADDRESS.to_owned(), cache.unwrap_or_default());
+        let mut installation = Self { pki, ports, processes: BTreeMap::new(), _balancer: balancer };
         for names in [names, later] {
             let Self { pki, ports, .. } = &installation;
-            let files = Files { pki, ports, directory, settings, replicas: later };
+            let files = Files { pki, ports, directory, settings, replicas: later, caches };
             files.write_kubeconfigs()?;
             let mut started = Vec::new();
             for name in names {
@@ -129,7 +163,12 @@ impl Installation {
 
     /// A client of the cache server, at a path such as `/services/cache/shards/*/clusters/*`.
     pub fn cached(&self, prefix: &str) -> Result<Client, HarnessError> {
-        self.client(CACHE, &Role::Cache, prefix)
+        self.cached_at(CACHE, prefix)
+    }
+
+    /// A client of one of several cache servers.
+    pub fn cached_at(&self, server: &str, prefix: &str) -> Result<Client, HarnessError> {
+        self.client(server, &Role::Cache, prefix)
     }
 
     /// The credentials of an administrator of all logical clusters, for shards, or of kcp-admin, for the gateway.
@@ -154,9 +193,18 @@ impl Installation {
 fn role_at(name: &str) -> Role {
     match name {
         GATEWAY => Role::Admin,
-        CACHE => Role::Cache,
+        cache if is_cache_server(cache) => Role::Cache,
         _ => Role::ShardAdmin,
     }
+}
+
+/// The name of one of several cache servers among the processes.
+pub fn cache_server(index: usize) -> String {
+    if index == 0 { CACHE.to_owned() } else { format!("{CACHE}-{index}") }
+}
+
+fn is_cache_server(name: &str) -> bool {
+    name == CACHE || name.strip_prefix(CACHE).is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The name of a replica of the root shard among the processes.
@@ -176,6 +224,7 @@ struct Files<'a> {
     settings: &'a ShardSettings,
     /// The replicas of the root shard besides the first one.
     replicas: &'a [String],
+    caches: Option<&'a CacheServers>,
 }
 
 impl Files<'_> {
@@ -183,7 +232,7 @@ impl Files<'_> {
     fn program(&self, name: &str) -> Result<Program, HarnessError> {
         let (binary, configuration) = match name {
             GATEWAY => ("fairlead-gateway", self.gateway()),
-            CACHE => ("fairlead-cache-server", self.cache()),
+            cache if is_cache_server(cache) => ("fairlead-cache-server", self.cache(cache)),
             replica if self.replicas.iter().any(|other| other == replica) => {
                 ("fairlead-shard", self.shard(ROOT, replica)?)
             }
@@ -228,13 +277,17 @@ impl Files<'_> {
         configuration
     }
 
-    fn cache(&self) -> Value {
-        json!({
-            "serving": self.serving(CACHE, &self.pki.layout().serving_cert(&Server::Cache)),
+    fn cache(&self, process: &str) -> Value {
+        let mut configuration = json!({
+            "serving": self.serving(process, &self.pki.layout().serving_cert(&Server::Cache)),
             "clientCA": self.pki.layout().client_ca(),
-            "store": self.store(CACHE),
+            "store": self.store(process),
             "drain": { "window": "0s" },
-        })
+        });
+        if let Some(CacheServers { etcd, .. }) = self.caches {
+            configuration["store"]["etcd"] = json!({ "endpoints": etcd.endpoints, "prefix": etcd.prefix });
+        }
+        configuration
     }
 
     /// The configuration of a process that serves a shard.
@@ -311,7 +364,7 @@ impl Files<'_> {
     fn write_kubeconfigs(&self) -> Result<(), HarnessError> {
         for (name, role, server) in [
             ("root-shard", Role::ShardAdmin, "root"),
-            (CACHE, Role::Cache, CACHE),
+            (CACHE, Role::Cache, CACHE_ADDRESS),
             ("logical-cluster-admin", Role::LogicalClusterAdmin, "root"),
             ("external-logical-cluster-admin", Role::ExternalLogicalClusterAdmin, GATEWAY),
         ] {

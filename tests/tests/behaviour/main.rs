@@ -4,6 +4,7 @@
 
 mod admin;
 mod backup;
+mod cache_servers;
 mod chaos;
 mod comer;
 mod edge;

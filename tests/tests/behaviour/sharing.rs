@@ -12,14 +12,18 @@ const SCHEMAS: &str = "/apis/apis.kcp.io/v1alpha1/apiresourceschemas";
 const CONVERSIONS: &str = "/apis/apis.kcp.io/v1alpha1/apiconversions";
 const SLICES: &str = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices";
 const EXPORTS: &str = "/apis/apis.kcp.io/v1alpha2/apiexports";
-const BINDINGS: &str = "/apis/apis.kcp.io/v1alpha2/apibindings";
+pub const BINDINGS: &str = "/apis/apis.kcp.io/v1alpha2/apibindings";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANCHORS: &str = "/apis/harbour.example.com/v1/namespaces/default/anchors";
 
 /// Publishes Anchors as the export `harbour` of a workspace. Returns the identity.
 pub async fn publish(installation: &Installation, provider: &str, versions: Value, claims: Value) -> String {
-    let admin = installation.admin(provider);
+    publish_in(&installation.admin(provider), versions, claims).await
+}
+
+/// [`publish`] in the workspace of a client.
+pub async fn publish_in(admin: &Client, versions: Value, claims: Value) -> String {
     let schema = json!({
         "apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
         "metadata": { "name": "v1.anchors.harbour.example.com" },
@@ -37,10 +41,10 @@ pub async fn publish(installation: &Installation, provider: &str, versions: Valu
         "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": { "name": "harbour" },
         "spec": { "resources": [resource], "permissionClaims": claims },
     });
-    create(&admin, SCHEMAS, &schema).await;
-    create(&admin, EXPORTS, &export).await;
+    create(admin, SCHEMAS, &schema).await;
+    create(admin, EXPORTS, &export).await;
     let known = |export: &Value| export["status"]["identityHash"].is_string();
-    let export = until_object(&admin, EXPORTS, "harbour", known).await;
+    let export = until_object(admin, EXPORTS, "harbour", known).await;
     export["status"]["identityHash"].as_str().unwrap().to_owned()
 }
 
@@ -54,16 +58,20 @@ pub fn one_version() -> Value {
 
 /// Binds the export of `root:harbour` in a workspace, with decisions about claims.
 pub async fn bind(installation: &Installation, consumer: &str, claims: Value) {
-    let admin = installation.admin(consumer);
+    bind_in(&installation.admin(consumer), "root:harbour", claims).await;
+}
+
+/// [`bind`] in the workspace of a client, with the path of the export's workspace.
+pub async fn bind_in(admin: &Client, provider: &str, claims: Value) {
     let binding = json!({
         "apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": { "name": "harbour" },
         "spec": {
-            "reference": { "export": { "path": "root:harbour", "name": "harbour" } },
+            "reference": { "export": { "path": provider, "name": "harbour" } },
             "permissionClaims": claims,
         },
     });
-    create(&admin, BINDINGS, &binding).await;
-    until_object(&admin, BINDINGS, "harbour", |binding| binding["status"]["phase"] == "Bound").await;
+    create(admin, BINDINGS, &binding).await;
+    until_object(admin, BINDINGS, "harbour", |binding| binding["status"]["phase"] == "Bound").await;
 }
 
 /// The whole table of identities, verbs and claims is tested in the shard; here are the ways through the gateway.

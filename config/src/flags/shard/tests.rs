@@ -321,3 +321,24 @@ fn the_cache_servers_command_line_is_understood() {
         assert_eq!(cache(arguments).unwrap_err().to_string(), expected);
     }
 }
+
+#[test]
+fn a_cache_server_on_etcd_has_the_prefix_of_kcp() {
+    for (prefix, expected) in
+        [(None, "/cache"), (Some("/registry"), "/cache"), (Some("caches/one"), "/caches/one")]
+    {
+        let mut arguments = vec![
+            "--root-directory=/w".to_owned(),
+            "--client-ca-file=c".to_owned(),
+            "--etcd-servers=https://one:2379".to_owned(),
+            "--replica-name=cache-1".to_owned(),
+        ];
+        arguments.extend(prefix.map(|prefix| format!("--etcd-prefix={prefix}")));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let config = cache(&arguments).unwrap().config;
+        let store = config.effective_store();
+        assert_eq!((store.etcd.prefix.as_str(), config.replica_name.as_deref()), (expected, Some("cache-1")));
+        assert_eq!(store.etcd.endpoints, ["https://one:2379"]);
+        assert_eq!(store.path.to_str(), Some("/w/etcd-server/etcd-view.redb"));
+    }
+}

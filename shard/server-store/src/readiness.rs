@@ -5,7 +5,7 @@
 //! | `store` | `/readyz`, `/healthz` | the store accepts no commits for good, or another cluster is at the address of etcd |
 //! | `store-current`, on etcd only | `/readyz` | etcd has been lost for longer than `readyWithoutEtcd`; by default never |
 //!
-//! Neither is part of `/livez`: a restart brings neither a disk nor etcd back, and a shard without etcd could not start again.
+//! Neither is part of `/livez`: a restart brings neither a disk nor etcd back, and a server without etcd could not start again.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use fairlead_process::{Health, Probe};
 use fairlead_store::{ServerStats, Store};
 
 /// Adds the checks of a store.
-pub(super) fn check_store(health: &Health, store: &Arc<dyn Store>, config: &StoreConfig) {
+pub fn check_store(health: &Health, store: &Arc<dyn Store>, config: &StoreConfig) {
     let probed = store.clone();
     health.check("store", &[Probe::Ready, Probe::Health], move || probed.stats().failure.map_or(Ok(()), Err));
     if !config.etcd.is_used() {

@@ -1,0 +1,187 @@
+//! Opens the store of a server.
+
+use std::sync::Arc;
+
+use fairlead_config::StoreConfig;
+use fairlead_process::FatalError;
+use fairlead_store::{Election, OpenError, RedbOptions, RedbStore, Store};
+#[cfg(feature = "etcd")]
+use fairlead_store_etcd::EtcdStore;
+
+/// An open store.
+pub enum OpenedStore {
+    /// The embedded file, which one process has.
+    File(Arc<RedbStore>),
+    /// A prefix of etcd, which the replicas of a server share.
+    #[cfg(feature = "etcd")]
+    Etcd(Arc<EtcdStore>),
+}
+
+/// The server that opens a store.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreUser<'a> {
+    /// The owner of a prefix of etcd: the same in all replicas of a server, and different from all other servers.
+    pub owner: &'a str,
+    /// The name of this replica, by which the leader is known; by default its host and process.
+    pub replica: Option<&'a str>,
+    /// The first segment of its keys, such as `/registry`. A prefix of etcd takes its place.
+    pub root: &'a str,
+}
+
+/// The reason why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened.
+    #[error(transparent)]
+    File(#[from] OpenError),
+    /// The store on etcd cannot be opened.
+    #[error("{reason}")]
+    Etcd {
+        /// The reason.
+        reason: String,
+        /// The remedy.
+        hint: &'static str,
+    },
+    /// The task that opens the file has ended early.
+    #[error("the file of the store was not opened")]
+    Stopped(#[source] tokio::task::JoinError),
+}
+
+impl FatalError for StoreError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::File(OpenError::NewerFormat { .. }) => Some("run the version that wrote it".to_owned()),
+            Self::Etcd { hint, .. } => Some((*hint).to_owned()),
+            Self::File(_) | Self::Stopped(_) => None,
+        }
+    }
+}
+
+impl OpenedStore {
+    /// Opens the store of the configuration.
+    ///
+    /// # Errors
+    /// [`StoreError`]; also [`StoreError::Etcd`] if this program was built without etcd.
+    pub async fn open(config: &StoreConfig, user: StoreUser<'_>) -> Result<Self, StoreError> {
+        if config.etcd.is_used() { open_etcd(config, user).await } else { open_file(config).await }
+    }
+
+    /// The store.
+    pub fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::File(store) => store.clone(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.clone(),
+        }
+    }
+
+    /// The election of the replica that leads. A file has one process, so it has none.
+    pub fn election(&self) -> Option<Arc<dyn Election>> {
+        match self {
+            Self::File(_) => None,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => Some(store.election()),
+        }
+    }
+
+    /// Closes the store, although others may still hold it.
+    pub async fn close(&self) {
+        match self {
+            Self::File(store) => store.close().await,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.close().await,
+        }
+    }
+}
+
+async fn open_file(config: &StoreConfig) -> Result<OpenedStore, StoreError> {
+    let path = config.path.to_path_buf();
+    let options = RedbOptions {
+        cache_bytes: usize::try_from(config.cache_size.bytes()).unwrap_or(usize::MAX),
+        ring_bytes: usize::try_from(config.recent_changes_size.bytes()).unwrap_or(usize::MAX),
+        verify: config.verify_at_start,
+        ..RedbOptions::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || RedbStore::open(&path, options)).await;
+    Ok(OpenedStore::File(Arc::new(opened.map_err(StoreError::Stopped)??)))
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn open_etcd(_config: &StoreConfig, _user: StoreUser<'_>) -> Result<OpenedStore, StoreError> {
+    Err(StoreError::Etcd {
+        reason: "this program was built without the store on etcd".to_owned(),
+        hint: "build it with the feature `etcd`, or remove `store.etcd`",
+    })
+}
+
+#[cfg(feature = "etcd")]
+async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedStore, StoreError> {
+    use fairlead_store::ReplicaOptions;
+    use fairlead_store_etcd::{EtcdOptions, TlsFiles};
+
+    let etcd = &config.etcd;
+    let options = EtcdOptions {
+        endpoints: etcd.endpoints.clone(),
+        tls: TlsFiles {
+            authorities: etcd.ca.as_deref().map(Into::into),
+            certificate: etcd.certificate.as_deref().map(Into::into),
+            key: etcd.private_key.as_deref().map(Into::into),
+        },
+        user: user_of_etcd(config)?,
+        prefix: etcd.prefix.clone(),
+        root: user.root.to_owned(),
+        owner: user.owner.to_owned(),
+        replica: user.replica.map_or_else(host_and_process, str::to_owned),
+        max_operations: etcd.max_operations,
+        max_request_bytes: usize::try_from(etcd.max_request_size.bytes()).unwrap_or(usize::MAX),
+        view: Some(config.path.to_path_buf()),
+        view_options: ReplicaOptions {
+            cache_bytes: usize::try_from(config.cache_size.bytes()).unwrap_or(usize::MAX),
+            ring_bytes: usize::try_from(config.recent_changes_size.bytes()).unwrap_or(usize::MAX),
+            verify: config.verify_at_start,
+            ..ReplicaOptions::default()
+        },
+        ..EtcdOptions::default()
+    };
+    let store = EtcdStore::open(options)
+        .await
+        .map_err(|error| StoreError::Etcd { hint: hint(&error), reason: error.to_string() })?;
+    Ok(OpenedStore::Etcd(Arc::new(store)))
+}
+
+/// The default name of a replica.
+#[cfg(feature = "etcd")]
+fn host_and_process() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| "replica".to_owned());
+    format!("{}-{}", host.trim(), std::process::id())
+}
+
+/// The user of etcd, with the password from its file.
+#[cfg(feature = "etcd")]
+fn user_of_etcd(config: &StoreConfig) -> Result<Option<(String, String)>, StoreError> {
+    let etcd = &config.etcd;
+    let (Some(user), Some(file)) = (&etcd.user, &etcd.password_file) else { return Ok(None) };
+    let text = std::fs::read_to_string(&**file).map_err(|error| StoreError::Etcd {
+        reason: format!("{} cannot be read: {error}", file.display()),
+        hint: "put the password of the user of etcd into it",
+    })?;
+    Ok(Some((user.clone(), text.lines().next().unwrap_or_default().to_owned())))
+}
+
+#[cfg(feature = "etcd")]
+fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
+    use fairlead_store_etcd::EtcdError;
+    match error {
+        EtcdError::Options { .. } => "correct `store.etcd`, or the flags --etcd-*",
+        EtcdError::Unreachable { .. } => "start etcd, or correct its address; then start the server again",
+        EtcdError::Denied { .. } => "check the user and the client certificate, and what they may do in etcd",
+        EtcdError::Foreign { .. } => {
+            "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
+        }
+        // Errors of copies.
+        EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
+        EtcdError::Occupied { .. } => "give each server a prefix of its own",
+        EtcdError::View(_) => "the local copy holds nothing that etcd has not: it may be removed",
+    }
+}
