@@ -2,7 +2,7 @@
 //!
 //! A reflector resumes from a resourceVersion, which is valid only within one store. If a cache server restarts with
 //! an empty store and other shards fill it, an old version may look valid. So the store is identified whenever a watch
-//! is opened again.
+//! is opened again, and after every list. Several cache servers on one etcd have one store, so a watch resumes at any of them.
 
 use std::time::Duration;
 
@@ -28,12 +28,21 @@ pub(crate) struct Mirror<T> {
     status: watch::Receiver<ReflectorStatus>,
     /// Number of reconnects of the watch after which the store was checked.
     checked_restarts: u64,
+    /// Whether the store was identified before the list that is being read.
+    is_identified: bool,
+    /// Whether that list is the first one of another store than before.
+    is_new_store: bool,
 }
 
 /// A change of the collection.
 pub(crate) enum MirrorEvent<T> {
     /// The complete list of replicas.
-    Replaced(Vec<T>),
+    Replaced {
+        /// The replicas.
+        items: Vec<T>,
+        /// Whether it is the first list of another store than that of the events before. The shards may not have filled it yet.
+        is_new_store: bool,
+    },
     /// A replica was added or changed.
     Applied(T),
     /// A replica was deleted; this was its last state.
@@ -57,7 +66,8 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
             }
         };
         let (reflector, status) = start(&client, &source);
-        Self { client, source, store, reflector, status, checked_restarts: 0 }
+        let (checked_restarts, is_identified, is_new_store) = (0, true, false);
+        Self { client, source, store, reflector, status, checked_restarts, is_identified, is_new_store }
     }
 
     /// Waits for the next event.
@@ -71,17 +81,29 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
                         continue;
                     }
                     self.checked_restarts = self.status.borrow().restarts;
-                    if self.is_same_store().await {
+                    // Without a response, the watch is about to break, too, and the check runs again after the next reconnect.
+                    if self.is_same_store().await.unwrap_or(true) {
                         return MirrorEvent::Reopened;
                     }
-                    tracing::info!(path = self.source.path(), "the cache server has a new store; listing all objects again");
-                    (self.reflector, self.status) = start(&self.client, &self.source);
-                    self.checked_restarts = 0;
+                    self.list_again();
                     continue;
                 }
             };
             return match event {
-                Event::Replaced { items, .. } => MirrorEvent::Replaced(items),
+                Event::Replaced { items, .. } => {
+                    if !std::mem::take(&mut self.is_identified) {
+                        // The list may be that of a store which is not the last one by now.
+                        let is_same = self.is_same_store().await;
+                        if is_same != Some(true) {
+                            if is_same.is_none() {
+                                tokio::time::sleep(FIRST_PAUSE).await;
+                            }
+                            self.list_again();
+                            continue;
+                        }
+                    }
+                    MirrorEvent::Replaced { items, is_new_store: std::mem::take(&mut self.is_new_store) }
+                }
                 Event::Applied(item) => MirrorEvent::Applied(item),
                 Event::Deleted(item) => MirrorEvent::Deleted(item),
                 Event::Progress(_) => continue,
@@ -89,20 +111,30 @@ impl<T: DeserializeOwned + Send + 'static> Mirror<T> {
         }
     }
 
-    /// Whether the store is the one that was read. If the request fails, the result is `true`: then the watch is about
-    /// to break, too, and the check runs again after the next reconnect.
-    async fn is_same_store(&mut self) -> bool {
+    /// Whether the store is the one that was read; `None` without a response.
+    async fn is_same_store(&mut self) -> Option<bool> {
         match store_identity(&self.client).await {
-            Ok(store) if store == self.store => true,
+            Ok(store) if store == self.store => Some(true),
             Ok(store) => {
+                tracing::info!(
+                    path = self.source.path(),
+                    "the cache server has a new store; listing all objects again"
+                );
                 self.store = store;
-                false
+                self.is_identified = true;
+                self.is_new_store = true;
+                Some(false)
             }
             Err(error) => {
                 tracing::debug!(path = self.source.path(), %error, "the cache server does not respond");
-                true
+                None
             }
         }
+    }
+
+    fn list_again(&mut self) {
+        (self.reflector, self.status) = start(&self.client, &self.source);
+        self.checked_restarts = 0;
     }
 }
 

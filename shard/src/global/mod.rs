@@ -2,6 +2,11 @@
 //!
 //! One reflector per resource reads the replicas of all shards. While the cache server is down, the last state stays.
 //! Without a cache server the view is empty.
+//!
+//! A cache server whose store was lost is empty at first, and its shards fill it again. What it does not have yet counts as
+//! unknown, not as deleted: the view keeps a replica of the old store until its shard has had [`REFILL_TIME`] to write it.
+//! Otherwise bindings would lose their exports for a moment, and tenants their rights. A shard that is down writes nothing,
+//! so its replicas stay. An object that was deleted meanwhile stays that much longer.
 
 mod cache_api;
 mod mirror;
@@ -11,17 +16,20 @@ pub(crate) mod test_cache;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use fairlead_client::Client;
 use fairlead_names::ResourceName;
 use fairlead_process::Shutdown;
 use futures_util::future::join_all;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use self::replicas::Replicas;
 
@@ -49,6 +57,11 @@ const RESOURCES: [(&str, &str, &str); 17] = [
     ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
 ];
 
+/// How long a shard may take to write its replicas to a new store of the cache server, from its first one on.
+const REFILL_TIME: Duration = Duration::from_secs(60);
+/// How often it is checked whether a shard has had that time.
+const REFILL_CHECKS: Duration = Duration::from_secs(10);
+
 /// Called with the logical cluster whose objects of a resource changed, after the view shows the change.
 pub(crate) type ChangeObserver = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -58,6 +71,8 @@ pub(crate) struct GlobalView {
     observers: RwLock<FxHashMap<ResourceName, Vec<ChangeObserver>>>,
     generation: watch::Sender<u64>,
     synced: AtomicUsize,
+    /// Shards whose replicas of an older store are kept, and since when they have been writing to the new one.
+    refilling: Mutex<FxHashMap<Box<str>, Instant>>,
 }
 
 impl GlobalView {
@@ -69,6 +84,7 @@ impl GlobalView {
             observers: RwLock::default(),
             generation: watch::Sender::new(0),
             synced: AtomicUsize::new(0),
+            refilling: Mutex::default(),
         })
     }
 
@@ -129,6 +145,7 @@ impl GlobalView {
         tokio::select! {
             () = shutdown.draining() => {}
             _ = join_all(following) => {}
+            () = self.release_periodically() => {}
         }
     }
 
@@ -137,7 +154,7 @@ impl GlobalView {
         let mut is_first = true;
         loop {
             let event = mirror.next().await;
-            let is_list = matches!(event, MirrorEvent::Replaced(_));
+            let is_list = matches!(event, MirrorEvent::Replaced { .. });
             self.apply(&resource.name, event);
             if is_list && is_first {
                 is_first = false;
@@ -151,11 +168,54 @@ impl GlobalView {
     fn apply(&self, resource: &ResourceName, event: MirrorEvent<Value>) {
         let Some(replicas) = self.objects.get(resource) else { return };
         let touched = match event {
-            MirrorEvent::Replaced(items) => replicas.write().replace(items),
+            MirrorEvent::Replaced { items, is_new_store } => {
+                if is_new_store {
+                    self.refilling.lock().clear();
+                }
+                replicas.write().replace(items, is_new_store)
+            }
             MirrorEvent::Applied(item) => replicas.write().put(item).into_iter().collect(),
             MirrorEvent::Deleted(item) => replicas.write().remove(&item).into_iter().collect(),
             MirrorEvent::Reopened => return,
         };
+        self.notify(resource, &touched);
+    }
+
+    async fn release_periodically(&self) {
+        let mut checks = tokio::time::interval(REFILL_CHECKS);
+        loop {
+            let now = checks.tick().await;
+            self.release(now);
+        }
+    }
+
+    /// Drops the replicas of an older store that their shards have not written to the new one in time.
+    fn release(&self, now: Instant) {
+        let (mut kept, mut current) = (BTreeSet::new(), BTreeSet::new());
+        for replicas in self.objects.values() {
+            replicas.read().kept_of(&mut kept);
+        }
+        if kept.is_empty() {
+            return;
+        }
+        for replicas in self.objects.values() {
+            replicas.read().current_of(&mut current);
+        }
+        let mut refilling = self.refilling.lock();
+        for shard in kept.intersection(&current) {
+            refilling.entry(shard.clone()).or_insert(now);
+        }
+        let is_filled = |since: &Instant| now.duration_since(*since) >= REFILL_TIME;
+        let filled: BTreeSet<Box<str>> =
+            refilling.extract_if(|_, since| is_filled(since)).map(|(shard, _)| shard).collect();
+        drop(refilling);
+        for (resource, replicas) in &self.objects {
+            let touched = replicas.write().release(&filled);
+            self.notify(resource, &touched);
+        }
+    }
+
+    fn notify(&self, resource: &ResourceName, touched: &[Box<str>]) {
         if touched.is_empty() {
             return;
         }

@@ -8,9 +8,10 @@ use fairlead_config::DrainConfig;
 use fairlead_process::Shutdown;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::test_cache::{TestCache, until_view};
-use super::{CacheResource, GlobalView};
+use super::{CacheResource, GlobalView, REFILL_TIME};
 
 fn types() -> CacheResource {
     CacheResource::new("tenancy.kcp.io", "v1alpha1", "workspacetypes")
@@ -73,16 +74,29 @@ async fn the_view_keeps_the_last_state_during_a_cache_outage_and_updates_it_afte
 }
 
 #[tokio::test]
-async fn the_view_lists_again_when_the_cache_has_a_new_store() {
+async fn the_view_keeps_what_a_new_store_lacks_until_the_shards_have_filled_it() {
     let mut cache = TestCache::start().await;
-    cache.create(&types(), "s1", "root", &object("lost")).await;
+    cache.create(&types(), "s1", "root", &object("deleted")).await;
+    cache.create(&types(), "s2", "org", &object("of-a-stopped-shard")).await;
     let view = follow(&cache);
     until_view(&view, "the first state", || view.is_synced()).await;
     cache.stop().await;
     cache.lose_store().await;
     cache.resume().await;
     cache.create(&types(), "s1", "root", &object("new")).await;
-    until_view(&view, "the new store", || names(&view, None) == ["new"]).await;
+    until_view(&view, "the new store", || names(&view, Some("root")) == ["deleted", "new"]).await;
+    let now = Instant::now();
+    view.release(now);
+    view.release(now + REFILL_TIME / 2);
+    assert_eq!(names(&view, None), ["of-a-stopped-shard", "deleted", "new"]);
+    view.release(now + REFILL_TIME);
+    assert_eq!(names(&view, None), ["of-a-stopped-shard", "new"]);
+    cache.create(&types(), "s2", "org", &object("other")).await;
+    until_view(&view, "the second shard", || view.get(&types().name, "org", "other").is_some()).await;
+    view.release(now + 2 * REFILL_TIME);
+    assert_eq!(names(&view, Some("org")), ["of-a-stopped-shard", "other"]);
+    view.release(now + 3 * REFILL_TIME);
+    assert_eq!(names(&view, Some("org")), ["other"]);
 }
 
 #[tokio::test]

@@ -216,8 +216,8 @@ impl Replicator {
             let mut mirror = Mirror::<Value>::open(self.client.clone(), collection).await;
             loop {
                 let locations = match mirror.next().await {
-                    MirrorEvent::Replaced(objects) => {
-                        let locations = replicas.replace(&objects);
+                    MirrorEvent::Replaced { items, .. } => {
+                        let locations = replicas.replace(&items);
                         self.add_origins(index);
                         locations
                     }

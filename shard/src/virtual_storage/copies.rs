@@ -228,7 +228,7 @@ impl PublishedCopies {
         let mut events = Mirror::<Value>::open(client, collection).await;
         loop {
             match events.next().await {
-                MirrorEvent::Replaced(copies) => {
+                MirrorEvent::Replaced { items: copies, .. } => {
                     self.replace(mirror, copies).await;
                     mirror.state.send_if_modified(|state| {
                         let is_first = *state == MirrorState::Reading;

@@ -141,7 +141,7 @@ impl Copies {
         let replicas = &publication.replicas;
         loop {
             let changed = match mirror.next().await {
-                MirrorEvent::Replaced(copies) => {
+                MirrorEvent::Replaced { items: copies, .. } => {
                     let changed = replicas.replace(&copies);
                     self.add_all(publication);
                     self.counts.add_later(publication.key.clone(), COUNT_PAUSE);
