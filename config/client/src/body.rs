@@ -20,7 +20,7 @@ pub struct ResponseBody {
 /// The use of a connection by one response.
 pub(crate) enum ConnectionUse {
     /// A stream of a multiplexed connection, counted until dropped.
-    Shared { _in_flight: InFlight },
+    Shared { in_flight: InFlight },
     /// A connection that is returned to the pool after the last byte.
     Exclusive(Exclusive),
     /// A connection that is closed after the last byte, because the body of the request may not have ended.

@@ -190,8 +190,10 @@ impl Client {
                 Some(body) => RequestBody::Streamed(body),
                 None => RequestBody::Buffered(Full::new(request.body.clone())),
             };
+            let is_streamed = matches!(body, RequestBody::Streamed(_));
             match self.exchange_once(&request, body, lease, &subject).await? {
-                Ok(response) => return Ok(response),
+                Ok((_, true)) if !is_streamed && attempts.allow_another() => {}
+                Ok((response, _)) => return Ok(response),
                 Err(failure) if attempts.allow(&failure) => {
                     if let Some(RequestBody::Streamed(body)) = failure.unsent {
                         stream = Some(body);
@@ -204,18 +206,19 @@ impl Client {
         }
     }
 
+    /// The response, and whether it is the refusal of a replica that is behind. Then its connection gets no further requests.
     async fn exchange_once(
         &self,
         request: &Request,
         body: RequestBody,
         lease: Lease,
         subject: &Arc<str>,
-    ) -> Result<Result<StreamingResponse, SendFailure>, ClientError> {
+    ) -> Result<Result<(StreamingResponse, bool), SendFailure>, ClientError> {
         let is_streamed = matches!(body, RequestBody::Streamed(_));
         let wire = self.wire_request(request, body, subject)?;
         let (response, usage) = match lease {
             Lease::Http2 { mut sender, in_flight } => {
-                (send_http2(&mut sender, wire).await, ConnectionUse::Shared { _in_flight: in_flight })
+                (send_http2(&mut sender, wire).await, ConnectionUse::Shared { in_flight })
             }
             Lease::Http1(mut connection) => {
                 let response = send_http1(&mut connection.sender, wire).await;
@@ -227,9 +230,14 @@ impl Client {
             }
         };
         Ok(response.map(|response| {
-            let (head, body) = response.into_parts();
+            let (mut head, body) = response.into_parts();
+            let revision = self.pool.revision();
+            let is_refusal = revision.is_some_and(|revision| revision.note(head.status, &mut head.headers));
+            if is_refusal && let ConnectionUse::Shared { in_flight } = &usage {
+                self.pool.retire(in_flight);
+            }
             let body = ResponseBody::new(body, usage, subject.clone());
-            StreamingResponse { status: head.status, headers: head.headers, body }
+            (StreamingResponse { status: head.status, headers: head.headers, body }, is_refusal)
         }))
     }
 
@@ -251,6 +259,9 @@ impl Client {
         *headers = request.headers.clone();
         headers.entry(USER_AGENT).or_insert_with(|| self.options().user_agent.clone());
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        if let Some(revision) = self.pool.revision() {
+            revision.stamp(headers);
+        }
         for name in credentials.headers().keys().filter(|name| !request.headers.contains_key(*name)) {
             for value in credentials.headers().get_all(name) {
                 headers.append(name.clone(), value.clone());
@@ -293,17 +304,22 @@ impl Request {
     }
 }
 
-/// Remaining retries on another connection. Requests that were never sent are retried, and one read whose pooled connection
-/// was closing.
+/// Remaining retries on another connection. Requests that were never sent or that a replica has refused are retried, and one
+/// read whose pooled connection was closing.
 struct Attempts {
     left: usize,
     broken_reads_left: usize,
 }
 
 impl Attempts {
-    fn allow(&mut self, failure: &SendFailure) -> bool {
+    /// Whether a request of which nothing was executed may be sent again.
+    fn allow_another(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
+        self.left > 0
+    }
+
+    fn allow(&mut self, failure: &SendFailure) -> bool {
+        if !self.allow_another() {
             return false;
         }
         if failure.unsent.is_none() {

@@ -9,7 +9,7 @@
 //! - Every response with a status of 400 or more is an error: [`ClientError::Status`].
 //! - An error has its retryability ([`ClientError::is_retryable`]) and an origin ([`ClientError::origin`]); only
 //!   [`retry`], within its [`RetryPolicy`], and the [`Reflector`] retry on their own, apart from a request that provably
-//!   never reached the server.
+//!   never reached the server, or that a replica behind the others has refused ([`ClientOptions::follows_revisions`]).
 //! - A [`Reflector`] retries for ever and never loses an event: it resumes by resourceVersion after an interruption, and
 //!   lists again only when the server reports that the history is gone.
 
@@ -29,6 +29,7 @@ mod request_body;
 mod resolver;
 mod resource;
 mod retry;
+mod revision;
 mod server_certificate;
 mod watch;
 

@@ -27,6 +27,9 @@ pub struct ClientOptions {
     pub max_event_bytes: usize,
     /// The `User-Agent` header; servers derive the default field manager from what precedes its slash.
     pub user_agent: HeaderValue,
+    /// Whether several replicas of one store may be behind the address, or behind the addresses of its name: then no response
+    /// is older than earlier ones of any replica. Other servers ignore the header that this adds to requests.
+    pub follows_revisions: bool,
     /// Resolver of the server's host name.
     pub resolver: NameResolver,
 }
@@ -43,6 +46,7 @@ impl Default for ClientOptions {
             max_response_bytes: 256 << 20,
             max_event_bytes: 16 << 20,
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
+            follows_revisions: false,
             resolver: NameResolver::system(),
         }
     }

@@ -21,11 +21,13 @@ use crate::endpoint::Endpoint;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
 use crate::request_body::RequestBody;
+use crate::revision::SeenRevision;
 
 pub(crate) struct Pool {
     endpoint: Endpoint,
     options: ClientOptions,
     credentials: Arc<ArcSwap<Credentials>>,
+    revision: SeenRevision,
     state: Mutex<State>,
 }
 
@@ -59,7 +61,8 @@ impl Pool {
             not_before: None,
             dials: 0,
         };
-        Arc::new(Self { endpoint, options, credentials, state: Mutex::new(state) })
+        let revision = SeenRevision::default();
+        Arc::new(Self { endpoint, options, credentials, revision, state: Mutex::new(state) })
     }
 
     pub(crate) fn options(&self) -> &ClientOptions {
@@ -68,6 +71,17 @@ impl Pool {
 
     pub(crate) fn credentials(&self) -> &ArcSwap<Credentials> {
         &self.credentials
+    }
+
+    /// The revision for requests; `None` if the server has no replicas.
+    pub(crate) fn revision(&self) -> Option<&SeenRevision> {
+        self.options.follows_revisions.then_some(&self.revision)
+    }
+
+    /// Sends no further requests on a connection. Those that it has go on.
+    pub(crate) fn retire(&self, in_flight: &InFlight) {
+        let mut state = self.state.lock();
+        state.multiplexed.retain(|connection| !Arc::ptr_eq(&connection.in_flight, &in_flight.0));
     }
 
     /// The right to use a connection: the least loaded one, or the one that is being dialled.

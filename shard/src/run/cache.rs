@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::ShardError;
 use super::assembly::ShardParts;
 use super::authenticators::TokenUser;
-use super::clients::client_of;
+use super::clients::client_with;
 use crate::host::Authenticators;
 
 /// The token by which a shard reaches the cache server in its own process. It is new at each start and never stored.
@@ -69,7 +69,11 @@ pub(super) async fn embed(
 /// A client of the cache server.
 pub(super) fn client(config: &ShardConfig, loopback: &LoopbackToken) -> Result<Client, ShardError> {
     match &config.cache_kubeconfig {
-        Some(kubeconfig) => client_of(kubeconfig, "cache"),
+        Some(kubeconfig) => {
+            // Several cache servers may be behind the address.
+            let options = ClientOptions { follows_revisions: true, ..ClientOptions::default() };
+            client_with(kubeconfig, "cache", options)
+        }
         None => loopback_client(config, loopback),
     }
 }

@@ -61,10 +61,15 @@ pub(super) fn credentials_of(file: &Path) -> Result<Credentials, ShardError> {
 
 /// Creates a client from a context of a kubeconfig, or from its current context if it has none with this name.
 pub(super) fn client_of(path: &Path, context: &str) -> Result<Client, ShardError> {
+    client_with(path, context, ClientOptions::default())
+}
+
+/// As [`client_of`], with options.
+pub(super) fn client_with(path: &Path, context: &str, options: ClientOptions) -> Result<Client, ShardError> {
     let unusable = |reason: String| ShardError::Kubeconfig { path: path.to_path_buf(), reason };
     let kubeconfig = Kubeconfig::load(path).map_err(|error| unusable(error.to_string()))?;
     let context = kubeconfig.resolve(Some(context)).or_else(|_| kubeconfig.resolve(None));
     let context = context.map_err(|error| unusable(error.to_string()))?;
-    Client::from_context(&context, UnverifiedTls::Refuse, ClientOptions::default())
+    Client::from_context(&context, UnverifiedTls::Refuse, options)
         .map_err(|error| unusable(error.to_string()))
 }

@@ -359,3 +359,43 @@ async fn an_invalid_request_is_an_error_of_the_caller() {
     let error = Client::new(endpoint, credentials, ClientOptions::default()).get("/a b").await.unwrap_err();
     assert!(matches!(error, ClientError::Request { .. }) && error.origin() == ErrorOrigin::Caller, "{error}");
 }
+
+#[tokio::test]
+async fn a_request_that_a_replica_refuses_because_it_is_behind_is_sent_to_another_one() {
+    let pki = Pki::new();
+    let mut server = Server::start(&pki).await;
+    let options = ClientOptions { follows_revisions: true, ..ClientOptions::default() };
+    let client = client(&pki, server.port, options);
+    let at = |revision: &str| http::Response::builder().header("x-fairlead-revision", revision);
+    let options = WriteOptions::default();
+    let object = json!({});
+    let (written, ()) = tokio::join!(client.create::<Value>("/objects", &object, &options), async {
+        let call = server.call().await;
+        assert_eq!((&call.headers["x-fairlead-revision"], call.connection), (&"0".parse().unwrap(), 1));
+        call.reply_with(at("7"), "{}");
+    });
+    written.unwrap();
+    // A watch that is open goes on.
+    let watching = client.clone();
+    let watching = tokio::spawn(async move { watching.watch("/objects?watch=1").await });
+    let watch = server.call().await.stream();
+    let mut events = watching.await.unwrap().unwrap();
+    let reading = client.clone();
+    let reading = tokio::spawn(async move { reading.get("/objects").await });
+    for (connection, revision) in [(1, "5"), (2, "7")] {
+        let call = server.call().await;
+        assert_eq!(
+            (&call.headers["x-fairlead-revision"], call.connection),
+            (&"7".parse().unwrap(), connection)
+        );
+        match connection {
+            1 => call.reply_with(at(revision).status(503).header("x-fairlead-refused", "behind"), "{}"),
+            _ => call.reply_with(at(revision), "current"),
+        }
+    }
+    let response = reading.await.unwrap().unwrap();
+    assert_eq!(&response.body[..], b"current");
+    assert!(!response.headers.contains_key("x-fairlead-revision"));
+    watch.event("ADDED", "{}");
+    assert_eq!(events.next().await.unwrap().unwrap().kind, WatchEventKind::Added);
+}
