@@ -273,6 +273,10 @@ impl Store for EtcdStore {
         self.committer.replica.revision()
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn compacted(&self) -> Revision {
         self.committer.replica.compacted()
     }

@@ -165,6 +165,10 @@ impl Store for FencedStore {
         self.store.revision()
     }
 
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     fn compacted(&self) -> Revision {
         self.store.compacted()
     }

@@ -30,6 +30,7 @@ pub struct MemoryStore {
     latest_revision: watch::Sender<Revision>,
     /// The seed of the delays; `None`: followers are not delayed.
     seed: Option<u64>,
+    is_shared: bool,
     followers: AtomicU64,
     commits: AtomicU64,
     conflicts: AtomicU64,
@@ -54,12 +55,20 @@ impl MemoryStore {
         Self::at(revision, None)
     }
 
+    /// The same store, as if other processes committed to it as well. In tests, other tasks are these processes.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
     fn at(revision: Revision, seed: Option<u64>) -> Self {
         let state = State { revision, compacted: revision, ..State::default() };
         Self {
             state: Arc::new(RwLock::new(state)),
             latest_revision: watch::Sender::new(revision),
             seed,
+            is_shared: false,
             followers: AtomicU64::new(0),
             commits: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
@@ -122,6 +131,10 @@ impl Store for MemoryStore {
 
     fn revision(&self) -> Revision {
         self.state.read_recursive().revision
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn compacted(&self) -> Revision {

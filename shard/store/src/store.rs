@@ -83,6 +83,11 @@ pub trait Store: Send + Sync + 'static {
     /// revision, up to which there is no further commit of this store. A cheap call.
     fn revision(&self) -> Revision;
 
+    /// Whether other processes commit to it as well. Then a client may know a later revision than this process.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The oldest revision that can be read or followed after: history below it is gone. A cheap call.
     fn compacted(&self) -> Revision;
 

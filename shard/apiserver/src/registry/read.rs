@@ -104,7 +104,11 @@ impl StoreRegistry {
         });
         let page = page.transpose()?;
         let at = match &page {
-            Some(page) => page.revision(),
+            Some(page) => {
+                // Another replica may have returned the first page.
+                self.wait_for_base(page.revision()).await;
+                page.revision()
+            }
             None => self.list_revision(options).await?,
         };
         let mut range = match options.fields.exact("metadata.name") {
@@ -199,6 +203,14 @@ impl StoreRegistry {
         };
         self.wait_for_revision(Some(requested)).await?;
         Ok(exact.then_some(requested))
+    }
+
+    /// Waits until this replica has reached a revision that another one may have told the client, so that a write which is based
+    /// on it is no conflict. A revision that does not come in time, or to a store of one process, is left to later checks.
+    pub(super) async fn wait_for_base(&self, base: Option<Revision>) {
+        if self.objects.store().is_shared() {
+            let _ = self.wait_for_revision(base).await;
+        }
     }
 
     /// Waits until the store has reached a revision.

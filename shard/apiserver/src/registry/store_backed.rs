@@ -122,6 +122,7 @@ impl Registry for StoreRegistry {
         change: &Change<'_>,
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
+        self.wait_for_base(options.base).await;
         let written = self.write_change(target, name, &Proposal::Change(change), options).await?;
         self.written_in_version(target, written).await
     }
@@ -134,6 +135,7 @@ impl Registry for StoreRegistry {
         options: &WriteOptions,
     ) -> Result<WriteResult, Status> {
         let proposal = Proposal::Apply(configuration);
+        self.wait_for_base(options.base).await;
         let written = self.write_change(target, name, &proposal, options).await?;
         self.written_in_version(target, written).await
     }
@@ -144,6 +146,7 @@ impl Registry for StoreRegistry {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
+        self.wait_for_base(options.base()).await;
         Ok(match self.remove(target, name, options).await? {
             DeleteResult::Marked(stored) => DeleteResult::Marked(self.in_version(target, stored).await?),
             // Only its UID is shown.
@@ -157,6 +160,7 @@ impl Registry for StoreRegistry {
         selection: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<DeletedCollection, Status> {
+        self.wait_for_base(options.base()).await;
         self.remove_many(target, selection, options).await
     }
 }

@@ -1,5 +1,6 @@
 //! The options of a delete: its query and its body.
 
+use fairlead_store::Revision;
 use serde::Deserialize;
 
 use super::options::{DryRun, OptionsError, Query};
@@ -53,6 +54,11 @@ impl Propagation {
 }
 
 impl DeleteOptions {
+    /// The revision on which the client bases the delete.
+    pub(crate) fn base(&self) -> Option<Revision> {
+        self.resource_version.as_ref()?.parse().ok().map(Revision)
+    }
+
     /// Reads the options from the query and the body (already decoded to a tree; `null` for none).
     ///
     /// # Errors

@@ -212,6 +212,8 @@ pub struct WriteOptions {
     pub program: String,
     /// Whether a change reads or writes `metadata.managedFields`.
     pub uses_managed_fields: bool,
+    /// `metadata.resourceVersion` of the body: the state of the object on which the client bases the write.
+    pub base: Option<Revision>,
     /// Receives what the registry has to tell the client.
     pub warnings: Warnings,
     /// Receives the audit annotations of admission.
@@ -286,6 +288,7 @@ impl WriteOptions {
             field_manager: field_manager.to_owned(),
             program: String::new(),
             uses_managed_fields: false,
+            base: None,
             guard: Guard::default(),
             warnings: Warnings::default(),
             audit_annotations: AuditAnnotations::default(),

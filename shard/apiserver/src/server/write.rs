@@ -11,6 +11,7 @@ use fairlead_schema::patch::{
     JsonPatch, JsonPatchError, StrategicPatchError, apply_client_scheme_patch, apply_merge_patch,
     apply_strategic_merge_patch, is_client_scheme_group,
 };
+use fairlead_store::Revision;
 use http::StatusCode;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;
@@ -58,6 +59,7 @@ impl<H: Host> ApiServer<H> {
     ) -> Result<Response, Status> {
         let options = write_options(context, "UpdateOptions")?;
         let new = read_object(context, target, body, &options, warnings).await?;
+        let options = WriteOptions { base: revision_of(&new["metadata"]["resourceVersion"]), ..options };
         // The registry checks the name only if the object exists.
         crate::registry::check_name(&new, name)?;
         // Some kinds are created by an update of an absent object. As in Kubernetes, that needs the permission to create it.
@@ -95,10 +97,11 @@ impl<H: Host> ApiServer<H> {
             record.request_patch(&bytes);
         }
         if kind == PatchKind::Apply {
-            return self.apply(context, target, name, &bytes, &options, warnings).await;
+            return self.apply(context, target, name, &bytes, options, warnings).await;
         }
         let patch = PatchDocument::read(kind, target, &bytes)?;
-        let options = WriteOptions { uses_managed_fields: patch.uses_managed_fields(), ..options };
+        let (uses_managed_fields, base) = (patch.uses_managed_fields(), patch.base());
+        let options = WriteOptions { uses_managed_fields, base, ..options };
         let found = Mutex::new(Vec::new());
         let expected = ExpectedType::of(target);
         let change = |old: Option<&Value>| {
@@ -125,17 +128,19 @@ impl<H: Host> ApiServer<H> {
         target: &Target,
         name: &str,
         bytes: &[u8],
-        options: &WriteOptions,
+        options: WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Response, Status> {
         let configuration =
             body::decode_configuration(bytes, options.field_validation.unwrap_or_default(), warnings)?;
+        let base = revision_of(&configuration["metadata"]["resourceVersion"]);
+        let options = WriteOptions { base, ..options };
         let authorize_create = || -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>> {
             Box::pin(self.authorize_create(context, target, name))
         };
         let configuration =
             AppliedConfiguration { value: &configuration, authorize_create: &authorize_create };
-        let written = target.resource.registry.apply(target, name, &configuration, options).await;
+        let written = target.resource.registry.apply(target, name, &configuration, &options).await;
         warnings.extend(options.warnings.take());
         self.written(context, target, &written?)
     }
@@ -393,6 +398,16 @@ impl PatchDocument {
         }
     }
 
+    /// The resourceVersion on which the client bases the patch.
+    fn base(&self) -> Option<Revision> {
+        match &self.patch {
+            Patch::Json(patch) => patch.operand(&["metadata", "resourceVersion"]).and_then(revision_of),
+            Patch::Merge(patch) | Patch::Strategic(patch, _) | Patch::ClientScheme(patch, _) => {
+                revision_of(&patch["metadata"]["resourceVersion"])
+            }
+        }
+    }
+
     fn apply(&self, old: &Value) -> Result<Value, Status> {
         let mut new = old.clone();
         match &self.patch {
@@ -409,6 +424,11 @@ impl PatchDocument {
         }
         Ok(new)
     }
+}
+
+/// A resourceVersion; `None` if it is not one.
+fn revision_of(version: &Value) -> Option<Revision> {
+    version.as_str()?.parse().ok().map(Revision)
 }
 
 fn undecodable(error: impl core::fmt::Display) -> Status {

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::{ApiServer, DynamicAdmission, ResponseBody};
 use fairlead_process::Metrics;
-use fairlead_store::{Revision, Store};
+use fairlead_store::{MemoryStore, Revision, Store};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use crate::host::{ResourcesOfTest, TestHost, TestServerParts, assemble, assemble_with};
+use crate::host::{ResourcesOfTest, TestHost, TestServerParts, assemble, assemble_on, assemble_with};
 
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -50,6 +50,14 @@ impl Server {
         configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
     ) -> Self {
         let server = Self(assemble_with(HubOptions::default(), &|_| Vec::new(), configure));
+        server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+        server
+    }
+
+    /// A server with a store to which other replicas commit as well.
+    pub(crate) async fn start_replica() -> Self {
+        let store = MemoryStore::new().shared();
+        let server = Self(assemble_on(store, HubOptions::default(), &|_| Vec::new(), |api, _| api));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server
     }

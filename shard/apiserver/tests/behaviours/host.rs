@@ -62,7 +62,17 @@ pub(crate) fn assemble_with(
     resources_of_test: ResourcesOfTest<'_>,
     configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
 ) -> TestServerParts {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    assemble_on(MemoryStore::new(), options, resources_of_test, configure)
+}
+
+/// As [`assemble_with`], over a store.
+pub(crate) fn assemble_on(
+    store: MemoryStore,
+    options: HubOptions,
+    resources_of_test: ResourcesOfTest<'_>,
+    configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
+) -> TestServerParts {
+    let store: Arc<dyn Store> = Arc::new(store);
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);

@@ -12,6 +12,7 @@ mod creates;
 mod deletes;
 mod discovery;
 mod events;
+mod future_revisions;
 mod host;
 mod https;
 mod limits;

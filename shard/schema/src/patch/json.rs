@@ -105,6 +105,20 @@ impl JsonPatch {
         })
     }
 
+    /// The value that an operation compares with a field, or stores in it.
+    pub fn operand(&self, field: &[&str]) -> Option<&Value> {
+        let is_field = |pointer: &Pointer| {
+            pointer.tokens().count() == field.len()
+                && pointer.tokens().zip(field).all(|(token, name)| token.decoded() == *name)
+        };
+        self.operations.iter().find_map(|operation| match operation {
+            PatchOperation::Add(add) if is_field(&add.path) => Some(&add.value),
+            PatchOperation::Replace(replace) if is_field(&replace.path) => Some(&replace.value),
+            PatchOperation::Test(test) if is_field(&test.path) => Some(&test.value),
+            _ => None,
+        })
+    }
+
     /// Applies all operations. After an error, `object` is partly patched and must be discarded.
     ///
     /// `max_copied` limits the JSON bytes that `copy` operations add in total; Kubernetes uses the limit of request
