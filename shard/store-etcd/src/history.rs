@@ -20,8 +20,8 @@ use crate::error::{EtcdError, cause, cause_of, is_compacted};
 use crate::keys::KeyLayout;
 use crate::owner::Claim;
 
-/// Keys that are compared.
-const KEYS: usize = 4;
+/// Keys that are compared, in one transaction. Every etcd allows two operations, without which there is no commit.
+const KEYS: usize = 2;
 /// Revisions before the last one among which a change is looked for at first.
 const FIRST_DISTANCE: u64 = 64;
 /// Batches that are read at most, which bounds the time in a copy that is far behind its own log.
@@ -54,7 +54,7 @@ pub(crate) async fn compare_history(
     if keys.is_empty() {
         return Ok(History::Same);
     }
-    let options = GetOptions::new().with_revision(claim.offset.to_etcd(position));
+    let options = GetOptions::new().with_revision(claim.offset.to_etcd(position.max(at)));
     let reads: Vec<_> =
         keys.iter().map(|key| TxnOp::get(layout.encode(key), Some(options.clone()))).collect();
     let mut kv = connection.kv();
