@@ -200,18 +200,20 @@ impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
         let bytes = Limits::default().check(&mutations)?;
         let (reply, outcome) = oneshot::channel();
-        let refuse = |cause| {
+        let refuse = |error| {
             self.shared.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-            Err(CommitError::Unavailable { cause })
+            Err(error)
         };
         let sent = self.send(Command::Commit { mutations, bytes, queued: Instant::now(), reply }).await;
         match sent {
             Ok(()) => match outcome.await {
-                Ok(Err(CommitError::Unavailable { cause })) => refuse(cause),
+                Ok(Err(error @ (CommitError::Unavailable { .. } | CommitError::Full { .. }))) => {
+                    refuse(error)
+                }
                 Ok(outcome) => outcome,
-                Err(_) => refuse(writer_stopped()),
+                Err(_) => refuse(CommitError::Unavailable { cause: writer_stopped() }),
             },
-            Err(cause) => refuse(cause),
+            Err(cause) => refuse(CommitError::Unavailable { cause }),
         }
     }
 

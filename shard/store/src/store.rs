@@ -153,7 +153,7 @@ pub struct Stats {
     pub durable_writes: u64,
     /// Time spent in durable writes, in nanoseconds (the writer thread's, so at most wall time).
     pub durable_write_nanoseconds: u64,
-    /// Commits refused because the store accepts none at that time.
+    /// Commits refused because the store accepts none at that time, also for a full disk.
     pub unavailable: u64,
     /// Commits whose callers were not told whether they happened.
     pub unknown_outcomes: u64,

@@ -125,6 +125,7 @@ async fn refuse_and_recover(disk: &Disk, case: &str) {
             number += 1;
         }
         assert_eq!((refusals == 10, was_full), (round < 2, round < 2), "{case}");
+        assert!(store.stats().unavailable >= refusals, "{case}: refusals are counted");
         assert_eq!(store.stats().failure, None, "{case}");
         // Reads and the feed go on, and a power cut loses nothing.
         for (revision, key) in &acknowledged {
