@@ -100,6 +100,7 @@ slow: build
 ## of its replicas and members beside FAULT_REPLICA_WATCHES (200; 28) watches, FAULT_LEADER_ROUNDS (50; 2) kills of the leader
 ## of three replicas, ROLLING_ROUNDS (3; 1) rolling upgrades of three replicas under ROLLING_RATE (500; 100) requests per second,
 ## and FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
+## Then runs the API server's behaviours on an etcd with FAULT_ETCD_MEMBERS members.
 faults: build
 	@deploy/tools.sh etcd
 	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} \
@@ -108,6 +109,7 @@ faults: build
 		FAULT_LEADER_ROUNDS=$${FAULT_LEADER_ROUNDS:-50} ROLLING_RATE=$${ROLLING_RATE:-500} ROLLING_ROUNDS=$${ROLLING_ROUNDS:-3} \
 		FAULT_SHARING_ROUNDS=$${FAULT_SHARING_ROUNDS:-12} FAULT_BINDINGS=$${FAULT_BINDINGS:-1000} \
 		cargo test --release -p fairlead-tests --test faults -- --nocapture --test-threads=1 $(ARGS)
+	@FAIRLEAD_TEST_STORE=etcd FAULT_ETCD_MEMBERS=$${FAULT_ETCD_MEMBERS:-3} cargo test --release --workspace --test api_server -- $(ARGS)
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## Measure fairness in time (FAIRNESS_MOST), and reload, upgrade and drain under load (LIFE_RELOADS, LIFE_UPGRADES,

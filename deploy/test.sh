@@ -18,6 +18,22 @@ ulimit -n "$(ulimit -Hn)" || true
 status=0
 cargo test --release --workspace "$@" || status=$?
 
+# The API server's behaviours on the other stores. Selected by name, not by package: the features of one package alone would
+# compile the dependencies again.
+# Their files are in memory if there is room: on a disk the stores on redb wait a minute for syncs. They are removed here, because
+# the tests leave some.
+in_memory=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1 || true)
+folder=$([[ "${in_memory:-0}" -gt 1000000 ]] && mktemp -d -p /dev/shm || mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+for store in redb etcd; do
+    if [[ "$store" == etcd && " $FAIRLEAD_TESTS_WITHOUT" == *" etcd "* ]]; then
+        printf 'etcd\tapi_server on etcd\n' >>"$record"
+        continue
+    fi
+    echo "the API server's behaviours on $store"
+    TMPDIR=$folder FAIRLEAD_TEST_STORE=$store cargo test --release --workspace --test api_server "$@" || status=$?
+done
+
 if [[ -s "$record" ]]; then
     sort -u "$record" | sed 's/^\([^\t]*\)\t/left out without \1: /'
     last=""

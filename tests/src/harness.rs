@@ -11,6 +11,8 @@ mod kubectl;
 mod pki;
 mod process;
 mod shard;
+mod shared_etcd;
+mod test_store;
 mod tool;
 
 pub use balancer::Balancer;
@@ -24,4 +26,6 @@ pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};
 pub use shard::{EtcdSettings, Shard, ShardSettings};
+pub use shared_etcd::{SharedEtcd, shared_etcd};
+pub use test_store::TestStore;
 pub use tool::{is_left_out, python, tool};

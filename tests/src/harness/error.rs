@@ -24,6 +24,16 @@ pub enum HarnessError {
         /// Name of the program.
         name: String,
     },
+    /// An environment variable has a value that does not exist.
+    #[error("{name}={value} is not one of {expected}")]
+    Setting {
+        /// Name of the variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The values that exist.
+        expected: &'static str,
+    },
     /// A file, process or socket could not be used.
     #[error("{what}: {source}")]
     System {

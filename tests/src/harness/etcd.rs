@@ -23,6 +23,16 @@ impl EtcdCluster {
     /// Starts a cluster of one or more members in a directory; returns when every member has answered a linearizable read.
     /// `arguments` are added to those of each member.
     pub async fn start(directory: &Path, members: usize, arguments: &[&str]) -> Result<Self, HarnessError> {
+        Self::start_programs(directory, members, arguments, |program| program).await
+    }
+
+    /// The same, with a change to the program of each member.
+    pub(super) async fn start_programs(
+        directory: &Path,
+        members: usize,
+        arguments: &[&str],
+        change: impl Fn(Program) -> Program,
+    ) -> Result<Self, HarnessError> {
         let mut ports = Vec::new();
         for _ in 0..members {
             ports.push((free_port()?, free_port()?));
@@ -50,7 +60,7 @@ impl EtcdCluster {
                 .args(own.concat().into_iter().map(str::to_owned))
                 .args(["--data-dir".into(), data])
                 .args(arguments.iter().map(|argument| (*argument).to_owned()));
-            cluster.members.push(Member { port, process: program.start()? });
+            cluster.members.push(Member { port, process: change(program).start()? });
         }
         for index in 0..members {
             cluster.until_healthy(index).await?;

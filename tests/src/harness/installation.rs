@@ -136,6 +136,13 @@ impl Installation {
         self.process(name)?.restart().await
     }
 
+    /// The next [`restart`](Self::restart) of a server runs the program of the build in a folder.
+    pub fn set_build(&mut self, name: &str, folder: &Path) -> Result<(), HarnessError> {
+        let process = self.process(name)?;
+        process.set_program(process.program().clone().of_build(folder));
+        Ok(())
+    }
+
     /// The process ID of a server.
     pub fn id(&self, name: &str) -> u32 {
         self.processes.get(name).map_or(0, Process::id)
@@ -242,7 +249,11 @@ impl Files<'_> {
         // JSON is YAML.
         std::fs::write(&path, configuration.to_string())
             .map_err(HarnessError::system("writing a configuration"))?;
-        Ok(Program::new(binary, self.directory)?.named(name).args(["--config".into(), path]))
+        let program = Program::new(binary, self.directory)?.named(name).args(["--config".into(), path]);
+        Ok(match &self.settings.build {
+            Some(build) if binary == "fairlead-shard" => program.of_build(build),
+            _ => program,
+        })
     }
 
     fn gateway(&self) -> Value {
@@ -319,7 +330,7 @@ impl Files<'_> {
             },
             "drain": { "window": self.settings.drain_window },
         });
-        if let Some(etcd) = &self.settings.etcd {
+        if let Some(etcd) = self.settings.place()? {
             configuration["store"]["etcd"] = json!({ "endpoints": etcd.endpoints, "prefix": etcd.prefix });
         }
         if name != "root" {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::future::Future;
+use std::io::PipeWriter;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub struct Program {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     is_killed_with_descendants: bool,
+    has_lifeline: bool,
 }
 
 /// A running program. It is killed when dropped. If the test is failing, the end of its log is printed.
@@ -30,6 +32,9 @@ pub struct Process {
     program: Program,
     child: Child,
     id: u32,
+    /// The end of the pipe that the program reads, if it has a lifeline. It is only kept.
+    #[allow(dead_code, reason = "closing it is its use")]
+    lifeline: Option<PipeWriter>,
 }
 
 /// Limit for everything that a test waits for. It is long, because a loaded machine is no failure.
@@ -50,6 +55,7 @@ impl Program {
             arguments: Vec::new(),
             environment: Vec::new(),
             is_killed_with_descendants: false,
+            has_lifeline: false,
         }
     }
 
@@ -77,11 +83,33 @@ impl Program {
         self
     }
 
+    /// The executable of the same name in another folder, such as that of an older build.
+    pub fn of_build(mut self, folder: &Path) -> Self {
+        self.path = folder.join(self.path.file_name().unwrap_or_default());
+        self
+    }
+
+    /// Another program, whose last arguments are this one with its arguments.
+    pub fn run_by<A: Into<OsString>>(mut self, path: PathBuf, first: impl IntoIterator<Item = A>) -> Self {
+        let own = std::mem::take(&mut self.arguments);
+        self.arguments = first.into_iter().map(Into::into).collect();
+        self.arguments.push(std::mem::replace(&mut self.path, path).into());
+        self.arguments.extend(own);
+        self
+    }
+
+    /// Makes standard input a pipe that ends with this process, however it ends. For programs that outlive the test which
+    /// started them: statics are not dropped.
+    pub fn with_lifeline(mut self) -> Self {
+        self.has_lifeline = true;
+        self
+    }
+
     /// Starts the program. Needs a tokio runtime.
     pub fn start(self) -> Result<Process, HarnessError> {
-        let child = self.spawn()?;
+        let (child, lifeline) = self.spawn()?;
         let id = child.id().unwrap_or_default();
-        Ok(Process { program: self, child, id })
+        Ok(Process { program: self, child, id, lifeline })
     }
 
     /// The log file, shared by all starts.
@@ -89,21 +117,28 @@ impl Program {
         self.directory.join(format!("{}.log", self.name))
     }
 
-    fn spawn(&self) -> Result<Child, HarnessError> {
+    fn spawn(&self) -> Result<(Child, Option<PipeWriter>), HarnessError> {
         let path = self.log_path();
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let log = log.map_err(HarnessError::system(format!("opening {}", path.display())))?;
         let errors = log.try_clone().map_err(HarnessError::system("duplicating a log file"))?;
-        Command::new(&self.path)
+        let (input, lifeline) = if self.has_lifeline {
+            let (reader, writer) = std::io::pipe().map_err(HarnessError::system("making a pipe"))?;
+            (Stdio::from(reader), Some(writer))
+        } else {
+            (Stdio::null(), None)
+        };
+        let child = Command::new(&self.path)
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .current_dir(&self.directory)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(log)
             .stderr(errors)
             .kill_on_drop(true)
             .spawn()
-            .map_err(HarnessError::system(format!("starting {}", self.path.display())))
+            .map_err(HarnessError::system(format!("starting {}", self.path.display())))?;
+        Ok((child, lifeline))
     }
 }
 
@@ -177,7 +212,7 @@ impl Process {
         if self.child.try_wait().ok().flatten().is_none() {
             self.kill().await?;
         }
-        self.child = self.program.spawn()?;
+        (self.child, self.lifeline) = self.program.spawn()?;
         self.id = self.child.id().unwrap_or_default();
         Ok(())
     }

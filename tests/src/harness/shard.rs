@@ -7,7 +7,7 @@ use fairlead_certs::Client as Role;
 use fairlead_client::{Client, Credentials};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use super::{HarnessError, Pki, Process, Program, free_port};
+use super::{HarnessError, Pki, Process, Program, TestStore, free_port, shared_etcd};
 
 /// A root shard of its own. It is killed when dropped.
 pub struct Shard {
@@ -29,8 +29,11 @@ pub struct ShardSettings {
     pub cache_size: Option<&'static str>,
     /// Time for open requests and watches to end when a shard is terminated.
     pub drain_window: &'static str,
-    /// The etcd that has the objects in place of the file, which is a local copy then.
+    /// The etcd that has the objects in place of the file, which is a local copy then. `None`: the store that
+    /// [`TestStore::of_shards`] chooses, on etcd with a prefix of its own.
     pub etcd: Option<EtcdSettings>,
+    /// The folder of the shards' program, if it is not that of this build.
+    pub build: Option<PathBuf>,
 }
 
 /// The place of a shard's objects in etcd.
@@ -42,6 +45,25 @@ pub struct EtcdSettings {
     pub prefix: String,
 }
 
+impl EtcdSettings {
+    /// A new prefix of the etcd that all tests of the process share.
+    pub fn shared() -> Result<Self, HarnessError> {
+        let etcd = shared_etcd()?;
+        Ok(Self { endpoints: etcd.endpoints(), prefix: etcd.new_prefix() })
+    }
+}
+
+impl ShardSettings {
+    /// The place of the objects in etcd, for one shard; `None`: they are in a file.
+    pub(super) fn place(&self) -> Result<Option<EtcdSettings>, HarnessError> {
+        match (&self.etcd, TestStore::of_shards()?) {
+            (Some(etcd), _) => Ok(Some(etcd.clone())),
+            (None, "etcd") => EtcdSettings::shared().map(Some),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
 impl Default for ShardSettings {
     fn default() -> Self {
         Self {
@@ -50,6 +72,7 @@ impl Default for ShardSettings {
             cache_size: None,
             drain_window: "0s",
             etcd: None,
+            build: None,
         }
     }
 }
@@ -109,7 +132,9 @@ impl Shard {
         let configuration = directory.join("shard.yaml");
         std::fs::write(&configuration, configuration_text(&pki, port, directory, settings)?)
             .map_err(HarnessError::system("writing the shard's configuration"))?;
-        let process = program(directory, &configuration)?.start()?;
+        let program = program(directory, &configuration)?;
+        let program = settings.build.iter().fold(program, |program, build| program.of_build(build));
+        let process = program.start()?;
         let mut shard = Self { process, pki, port, configuration };
         shard.until_ready().await?;
         Ok(shard)
@@ -207,7 +232,7 @@ fn configuration_text(
     if let Some(size) = settings.cache_size {
         configuration["store"]["cacheSize"] = size.into();
     }
-    if let Some(etcd) = &settings.etcd {
+    if let Some(etcd) = settings.place()? {
         configuration["store"]["etcd"] =
             serde_json::json!({ "endpoints": etcd.endpoints, "prefix": etcd.prefix });
     }

@@ -1,5 +1,6 @@
 //! Requests to a test server, and its responses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,7 +58,7 @@ impl Server {
     /// A server with a store to which other replicas commit as well.
     pub(crate) async fn start_replica() -> Self {
         let store = MemoryStore::new().shared();
-        let server = Self(assemble_on(store, HubOptions::default(), &|_| Vec::new(), |api, _| api));
+        let server = Self(assemble_on(Arc::new(store), HubOptions::default(), &|_| Vec::new(), |api, _| api));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server
     }

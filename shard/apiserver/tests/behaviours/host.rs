@@ -1,4 +1,4 @@
-//! A small host over a memory store, whose feed is delayed at random: built-in kinds, two custom resources,
+//! A small host over the store under test, in memory with a feed that is delayed at random: built-in kinds, two custom resources,
 //! and users whose names state their permissions.
 
 use std::sync::Arc;
@@ -24,11 +24,13 @@ use fairlead_names::{KeyCodec, Origin, ResourceName};
 use fairlead_process::{Metrics, Status};
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{CompileOptions, FieldPath, JsonPath, Schema};
-use fairlead_store::{FollowError, MemoryStore, Mutation, Store};
+use fairlead_store::{FollowError, Mutation, Store};
 use http::HeaderMap;
 use http::request::Parts;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+
+use crate::stores::new_store;
 
 pub(crate) const ANNOTATIONS: ScopeAnnotations = &["kcp.io/cluster"];
 
@@ -62,17 +64,16 @@ pub(crate) fn assemble_with(
     resources_of_test: ResourcesOfTest<'_>,
     configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
 ) -> TestServerParts {
-    assemble_on(MemoryStore::new(), options, resources_of_test, configure)
+    assemble_on(new_store(), options, resources_of_test, configure)
 }
 
 /// As [`assemble_with`], over a store.
 pub(crate) fn assemble_on(
-    store: MemoryStore,
+    store: Arc<dyn Store>,
     options: HubOptions,
     resources_of_test: ResourcesOfTest<'_>,
     configure: impl FnOnce(ApiServer<TestHost>, &Metrics) -> ApiServer<TestHost>,
 ) -> TestServerParts {
-    let store: Arc<dyn Store> = Arc::new(store);
     let codec = KeyCodec::new("/registry", 1, is_built_in);
     let hub = Hub::new(Arc::clone(&store), codec, options);
     let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);

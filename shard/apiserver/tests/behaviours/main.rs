@@ -1,5 +1,6 @@
-//! The behaviours of the API server, tested by requests and responses, over a store whose feed is delayed
-//! at random. The clock is paused: waiting costs nothing and times are exact.
+//! The behaviours of the API server, tested by requests and responses, over a store in memory whose feed is
+//! delayed at random; `FAIRLEAD_TEST_STORE` names another store (`redb`, `etcd`). The clock is paused: waiting costs nothing
+//! and times are exact.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod admission_requests;
@@ -28,6 +29,7 @@ mod requests;
 mod rules;
 mod scale;
 mod scale_owners;
+mod stores;
 mod tokens;
 mod updates;
 mod watches;

@@ -107,9 +107,9 @@ async fn an_update_that_changes_nothing_is_no_event() {
     assert_eq!(server.put(&path, &created).await.json(), created);
     assert_eq!(server.patch(&path, "merge", &json!({})).await.json(), created);
     assert_eq!(server.patch(&path, "json", &json!([])).await.json(), created);
+    assert_eq!(server.store().revision().0, version_of(&created), "nothing was written");
     let changed = server.patch(&path, "merge", &json!({"spec": {"color": "red"}})).await.json();
     assert_eq!(watch.brief().await, format!("MODIFIED w {}", version_of(&changed)));
-    assert_eq!(version_of(&changed), version_of(&created) + 1, "nothing was written in between");
 }
 
 #[tokio::test(start_paused = true)]
