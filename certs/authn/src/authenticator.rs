@@ -23,6 +23,11 @@ pub trait Authenticator: Send + Sync {
         false
     }
 
+    /// Whether the peer of a connection is a proxy, such as a gateway, by its verified certificate.
+    fn is_proxy(&self, _connection: &ConnectionCredentials, _now: SystemTime) -> bool {
+        false
+    }
+
     /// Authenticates one request. The chain calls it only if no earlier authenticator has accepted or refused the request.
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a>;
 }
@@ -38,6 +43,10 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
 
     fn names_audiences(&self) -> bool {
         (**self).names_audiences()
+    }
+
+    fn is_proxy(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        (**self).is_proxy(connection, now)
     }
 
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {

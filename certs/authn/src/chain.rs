@@ -62,6 +62,12 @@ impl Chain {
             .any(|authenticator| authenticator.credential_kind() == CredentialKind::BearerToken)
     }
 
+    /// Whether the peer of a connection is a proxy, such as a gateway. The certificate is verified once per connection.
+    #[must_use]
+    pub fn is_proxy(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        self.authenticators.iter().any(|authenticator| authenticator.is_proxy(connection, now))
+    }
+
     /// Authenticates a request. For a connection with a known certificate this allocates nothing.
     pub fn authenticate<'a>(
         &'a self,

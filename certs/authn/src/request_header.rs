@@ -1,14 +1,14 @@
 //! Authentication by identity headers of trusted proxies.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 use crate::{
-    AuthenticationMethod, Authenticator, CredentialKind, Identity, Reason, RequestCredentials,
-    SharedAuthorities, UserInfo, Verdict, VerdictFuture, connection::RequestHeaderTrust,
+    AuthenticationMethod, Authenticator, ConnectionCredentials, CredentialKind, Identity, Reason,
+    RequestCredentials, SharedAuthorities, UserInfo, Verdict, VerdictFuture, connection::RequestHeaderTrust,
 };
 
 /// Takes the identity from request headers on connections whose certificate is of the request-header CA and has an allowed
@@ -98,6 +98,13 @@ impl Authenticator for RequestHeaderAuthenticator {
 
     fn credential_kind(&self) -> CredentialKind {
         CredentialKind::Certificate
+    }
+
+    /// A proxy has a certificate of the request-header CA, also if its name may not assert identities: a listener for tokens alone
+    /// has such a certificate.
+    fn is_proxy(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        let evaluation = connection.evaluation(&self.authorities.load(), now);
+        evaluation.is_some_and(|one| matches!(one.request_header, RequestHeaderTrust::Trusted(_)))
     }
 
     /// Allocates once per name, group and extra.

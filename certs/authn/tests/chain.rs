@@ -382,6 +382,25 @@ fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
     assert_eq!(summary(&anybody), "root: system:authenticated");
 }
 
+#[test]
+fn proxies_have_a_valid_certificate_of_the_request_header_authority() {
+    let shared = SharedAuthorities::new(authorities());
+    let clients_only = Chain::builder().with(ClientCertificateAuthenticator::new(shared.clone())).build();
+    let shard = shard(&shared);
+    let expired = PKI.start + DAY * 10_000;
+    for (connection, now, expected) in [
+        (client(&Client::FrontProxy), PKI.start, true),
+        // Its name may not assert identities.
+        (client(&Client::FrontProxyEdge), PKI.start, true),
+        (client(&Client::FrontProxy), expired, false),
+        (client(&Client::Admin), PKI.start, false),
+        (none(), PKI.start, false),
+    ] {
+        assert_eq!(shard.is_proxy(&connection, now), expected, "{connection:?}");
+        assert!(!clients_only.is_proxy(&connection, now), "{connection:?}");
+    }
+}
+
 /// Object identifiers and values, in order.
 type Subject<'a> = &'a [(&'a [u64], &'a str)];
 

@@ -13,7 +13,7 @@ use fairlead_authn::{Identity, UserInfo};
 use fairlead_names::ResourceName;
 use fairlead_process::Status;
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{Extensions, HeaderMap, Method};
 
 use crate::registry::{Catalog, ServedResource};
 use crate::request::{Query, RequestFlags, RequestPath};
@@ -66,6 +66,12 @@ pub trait Host: Send + Sync + 'static {
     /// them, probes need neither authentication nor authorization.
     async fn refuse_probe(&self, _parts: &Parts, _path: &str) -> Option<Response> {
         None
+    }
+
+    /// Whether the peer of a connection is a gateway, by its verified certificate. Only requests of gateways wait for the
+    /// revision that they name, and only gateways get the revision of a response.
+    fn is_gateway(&self, _connection: &Extensions) -> bool {
+        false
     }
 
     /// Flags for the host's own registries, from the headers of a request.

@@ -16,8 +16,8 @@ use fairlead_process::{
     BoundServer, ConnectionInfo, Health, LoadError, Reloads, RequestBody, ServerOptions, Shutdown,
 };
 use fairlead_store::{CompactError, RetainedRevisions, Store};
-use http::Request;
 use http::request::Parts;
+use http::{Extensions, Request};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::host::Host;
@@ -68,7 +68,7 @@ impl Mount {
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
 /// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
 /// longer than this, for watches to be ended. The first mount with the path of a request gets it. `barrier` is that of a server
-/// with other replicas behind a gateway; all paths wait for it.
+/// with other replicas; all paths of gateways wait for it.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
@@ -109,9 +109,11 @@ struct Endpoints<H> {
 impl<H: Host> Endpoints<H> {
     /// Responds when this replica has passed the revision that the request names, if it names one.
     async fn respond_after_barrier(&self, mut request: Request<RequestBody>) -> Response {
-        let is_of_gateway = has_certificate(&request);
-        let requested = RevisionBarrier::take_requested(request.headers_mut()).filter(|_| is_of_gateway);
+        let requested = RevisionBarrier::take_requested(request.headers_mut());
         let awaited = self.barrier.as_ref().and_then(|barrier| Some((barrier, requested?)));
+        // The peer is authenticated before the wait, its user after it: the revision may contain the workspace, the service
+        // account or the permission of the request.
+        let awaited = awaited.filter(|_| self.server.host().is_gateway(request.extensions()));
         if let Some((barrier, revision)) = awaited
             && let Err(refusal) = barrier.wait(revision).await
         {
@@ -141,11 +143,6 @@ impl<H: Host> Endpoints<H> {
             None => response.map(ResponseBody::full),
         }
     }
-}
-
-/// Whether the client has presented a certificate, as every gateway does. Other clients are not held, and see no revision.
-fn has_certificate(request: &Request<RequestBody>) -> bool {
-    request.extensions().get::<ConnectionInfo>().is_some_and(|connection| connection.tls().0.is_some())
 }
 
 /// Removes the prefix of a logical cluster: the health endpoints are the same below it.
@@ -181,7 +178,7 @@ pub async fn compact_periodically(
 /// Authenticates a request by `chain`. The certificate of a connection is verified once per connection and per
 /// reload of the authorities.
 pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
-    let credentials = connection_credentials(parts);
+    let credentials = connection_credentials(&parts.extensions);
     chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await
 }
 
@@ -192,13 +189,18 @@ pub async fn identify_in(
     workspace: &WorkspaceAuthenticator,
     cluster: &str,
 ) -> Outcome {
-    let credentials = connection_credentials(parts);
+    let credentials = connection_credentials(&parts.extensions);
     chain.authenticate_in(None, &credentials, &parts.headers, SystemTime::now(), workspace, cluster).await
 }
 
+/// Whether the peer of a connection is a gateway: it has a certificate of the request-header CA.
+pub fn is_gateway(chain: &Chain, connection: &Extensions) -> bool {
+    chain.is_proxy(&connection_credentials(connection), SystemTime::now())
+}
+
 /// The credentials of the connection (its client certificate), cached with the connection.
-fn connection_credentials(parts: &Parts) -> Arc<ConnectionCredentials> {
-    let Some(connection) = parts.extensions.get::<ConnectionInfo>() else {
+fn connection_credentials(connection: &Extensions) -> Arc<ConnectionCredentials> {
+    let Some(connection) = connection.get::<ConnectionInfo>() else {
         return Arc::new(ConnectionCredentials::none());
     };
     if let Some(known) = connection.cached::<ConnectionCredentials>() {

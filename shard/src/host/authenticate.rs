@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use fairlead_apiserver::serve::{identify, identify_in};
+use fairlead_apiserver::serve::{identify, identify_in, is_gateway};
 use fairlead_authn::{AnonymousAccess, Chain, Identity, Outcome};
 use fairlead_process::{Reloadable, Status};
+use http::Extensions;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -48,6 +49,11 @@ impl Authentication {
         workspaces: Option<Arc<WorkspaceAuthenticators>>,
     ) -> Self {
         Self { authenticators, workspaces }
+    }
+
+    /// Whether the peer of a connection is a gateway. It is called only for requests that say so.
+    pub(crate) fn is_gateway(&self, connection: &Extensions) -> bool {
+        is_gateway(&self.authenticators.load().chain, connection)
     }
 
     /// The identity of the client. For a connection with a known certificate this allocates nothing. `cluster` finds the

@@ -25,7 +25,7 @@ use fairlead_apiserver::{
 use fairlead_authn::{Identity, UserInfo};
 use fairlead_process::{GroupResource, METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Extensions, HeaderMap, Method, StatusCode};
 
 use crate::backup::Backups;
 use crate::index::{ClusterIndex, Definitions, PathIndex};
@@ -152,6 +152,10 @@ impl Host for ShardHost {
         let attributes = Attributes::new(identity.user(), None, action);
         let is_allowed = self.authorizer.authorize(&attributes).decided().await.is_allowed();
         (!is_allowed).then(|| failure(&forbidden(identity.user(), &action)))
+    }
+
+    fn is_gateway(&self, connection: &Extensions) -> bool {
+        self.authentication.is_gateway(connection)
     }
 
     fn request_flags(&self, headers: &HeaderMap) -> RequestFlags {

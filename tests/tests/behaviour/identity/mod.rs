@@ -3,6 +3,7 @@
 mod certificates;
 mod order;
 mod reviews;
+mod revisions;
 mod tls_server;
 mod webhook;
 mod workspaces;
