@@ -101,7 +101,7 @@ mod tests {
         let etcd = "fairlead_store_info{backend=\"etcd\"} 1\nfairlead_store_revision 1e6\n\
             fairlead_store_etcd_connected{endpoint=\"http://a:2379\"} 0\n\
             fairlead_store_etcd_connected{endpoint=\"http://b:2379\"} 1\n\
-            fairlead_store_etcd_disconnected_seconds 0\nfairlead_store_view_age_seconds 1.5\nfairlead_shard_leader 0\n";
+            fairlead_store_etcd_disconnected_seconds 0\nfairlead_store_view_age_seconds 1.5\nfairlead_shard_leader{shard=\"root\"} 0\n";
         let status = StoreStatus::of_metrics(etcd).unwrap();
         assert_eq!(status.endpoint.as_deref(), Some("http://b:2379"));
         assert_eq!(status.endpoints.unwrap().len(), 2);

@@ -193,10 +193,12 @@ impl ShardParts {
             "Shards chosen for new workspaces, by source: gateway or random.",
             &["by"],
         )?;
-        let leads = metrics.gauge(
+        let leads = metrics.int_gauges(
             "fairlead_shard_leader",
             "1 while this process runs the controllers of the shard, 0 while another replica does.",
+            &["shard"],
         )?;
+        let leads = leads.with_label_values(&[config.name.as_str()]);
         let address = config.serving.address.to_string();
         let request_metrics = RequestMetrics::new(metrics)?;
         let mut api = ApiServer::new(host, ANNOTATIONS, address, request_metrics.clone());

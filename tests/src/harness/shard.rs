@@ -120,7 +120,7 @@ impl Shard {
             source: std::io::Error::other(error.to_string()),
         })?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
-        Ok(text.lines().any(|line| line == "fairlead_shard_leader 1"))
+        Ok(text.lines().any(|line| line == "fairlead_shard_leader{shard=\"root\"} 1"))
     }
 
     async fn start_with(
