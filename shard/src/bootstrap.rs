@@ -3,10 +3,13 @@
 //! Everything is idempotent and runs at every start; a start with a complete store writes nothing. The objects of a
 //! step are written in one commit, or in several if the store's limits require it.
 
+mod precedence;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fairlead_api::{
-    Condition, IDENTITY_NAMESPACE, annotation, condition_type, conditions_of, set_condition, write_conditions,
+    BOOTSTRAP_VERSION, Condition, IDENTITY_NAMESPACE, annotation, condition_type, conditions_of,
+    set_condition, write_conditions,
 };
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_apiserver::{Scope, ScopeSelector};
@@ -24,6 +27,8 @@ use crate::names::{
 };
 use crate::resource_locks::ResourceLocks;
 use crate::writes::Writes;
+
+use precedence::begin;
 
 /// ConfigMap in `system:shard` that stores root's exports and schemas.
 const EXPORT_CACHE: &str = "apiexport-identity-cache";
@@ -44,7 +49,7 @@ pub(crate) enum BootstrapError {
 
 /// Fills `system:system-crds` and `system:admin`. Every shard has them, and they depend on nothing else.
 pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> Result<(), BootstrapError> {
-    let mut writes = Writes::new(objects, definitions);
+    let mut writes = begin(objects, definitions, BOOTSTRAP_VERSION).await?;
     for definition in fairlead_api::system_crds() {
         writes.ensure(SYSTEM_CRDS, with_established_status(definition))?;
     }
@@ -61,7 +66,7 @@ pub(crate) async fn root_exports(
     definitions: &Definitions,
 ) -> Result<RootExports, BootstrapError> {
     let phase = fairlead_api::root_phase0();
-    let mut writes = Writes::new(objects, definitions);
+    let mut writes = begin(objects, definitions, BOOTSTRAP_VERSION).await?;
     writes.ensure("root", fairlead_api::identity_namespace())?;
     for object in phase {
         match object["kind"].as_str() {
@@ -81,7 +86,7 @@ pub(crate) async fn root(
     exports: &RootExports,
     settings: &ShardSettings<'_>,
 ) -> Result<(), BootstrapError> {
-    let mut writes = Writes::new(objects, definitions);
+    let mut writes = begin(objects, definitions, BOOTSTRAP_VERSION).await?;
     let bindings = bound_bindings(&fairlead_api::root_phase0(), exports);
     for object in fairlead_api::root_phase0() {
         if object["kind"] == "LogicalCluster" {
@@ -129,7 +134,7 @@ pub(crate) async fn shard(
     exports: &RootExports,
     schemas: &[Value],
 ) -> Result<(), BootstrapError> {
-    let mut writes = Writes::new(objects, definitions);
+    let mut writes = begin(objects, definitions, BOOTSTRAP_VERSION).await?;
     for definition in RootExports::bound_definitions(schemas) {
         writes.ensure(BOUND_CRDS, with_established_status(definition))?;
     }

@@ -19,11 +19,26 @@ pub(crate) struct Writes<'s> {
     objects: &'s ObjectStore,
     definitions: &'s Definitions,
     mutations: Vec<Mutation>,
+    /// An expectation of each commit.
+    required: Option<Mutation>,
+    /// Whether [`ensure`](Self::ensure) leaves existing objects as they are.
+    keeps_existing: bool,
 }
 
 impl<'s> Writes<'s> {
     pub(crate) fn new(objects: &'s ObjectStore, definitions: &'s Definitions) -> Self {
-        Self { objects, definitions, mutations: Vec::new() }
+        Self { objects, definitions, mutations: Vec::new(), required: None, keeps_existing: false }
+    }
+
+    /// Requires at each commit that an object still has the revision at which it was read.
+    pub(crate) fn require(&mut self, resource: &ServedResource, old: &StoredObject, object: &Value) {
+        let key = self.key(resource, old.scope.as_str(), object);
+        self.required = Some(Mutation::fence(key, Expect::At(old.revision)));
+    }
+
+    /// From now on, [`ensure`](Self::ensure) leaves existing objects as they are.
+    pub(crate) fn keep_existing(&mut self) {
+        self.keeps_existing = true;
     }
 
     /// Whether the batch is empty.
@@ -113,7 +128,7 @@ impl<'s> Writes<'s> {
             return self.create(cluster, object);
         };
         let annotations = &object["metadata"]["annotations"];
-        if !annotations[fairlead_api::annotation::CREATE_ONLY].is_null() {
+        if self.keeps_existing || !annotations[fairlead_api::annotation::CREATE_ONLY].is_null() {
             return Ok(());
         }
         let desired = with_defaults(&resource, object)?;
@@ -159,10 +174,11 @@ impl<'s> Writes<'s> {
     ///
     /// # Errors
     /// [`CommitError`]. After a conflict another writer was faster, and the caller must plan again.
-    pub(crate) async fn commit(self) -> Result<Revision, CommitError> {
+    pub(crate) async fn commit(mut self) -> Result<Revision, CommitError> {
         if self.mutations.is_empty() {
             return Ok(self.objects.store().revision());
         }
+        self.mutations.extend(self.required);
         self.objects.store().commit(self.mutations).await
     }
 
@@ -174,7 +190,13 @@ impl<'s> Writes<'s> {
     pub(crate) async fn commit_in_parts(self) -> Result<Revision, CommitError> {
         let store = self.objects.store();
         let mut revision = store.revision();
-        for part in store.limits().parts(self.mutations) {
+        let mut limits = store.limits();
+        if let Some(required) = &self.required {
+            limits.mutations = limits.mutations.saturating_sub(1);
+            limits.bytes = limits.bytes.saturating_sub(required.key.len());
+        }
+        for mut part in limits.parts(self.mutations) {
+            part.extend(self.required.clone());
             revision = store.commit(part).await?;
         }
         Ok(revision)

@@ -19,8 +19,8 @@ mod types;
 mod workspace_types;
 
 pub use bootstrap::{
-    identity_namespace, identity_secret, root_export_names, root_export_of, root_phase0, root_phase1,
-    shard_registration, system_admin, system_crds, system_shard, universal_workspace,
+    BOOTSTRAP_VERSION, identity_namespace, identity_secret, root_export_names, root_export_of, root_phase0,
+    root_phase1, shard_registration, system_admin, system_crds, system_shard, universal_workspace,
 };
 pub use claimable::{ClaimableBuiltIn, claimable_built_in, claimable_built_ins};
 pub use condition::{

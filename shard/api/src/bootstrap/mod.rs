@@ -15,6 +15,10 @@ use crate::derived::api_binding;
 use crate::keys::{IDENTITY_NAMESPACE, LOGICAL_CLUSTER_NAME, annotation, finalizer, label};
 use crate::{ExportReference, ShardSpec, system_resources};
 
+/// The number of these objects' content. It is raised when one of them changes, so that of two versions that run side by side
+/// the older one does not replace what the newer one has written.
+pub const BOOTSTRAP_VERSION: u32 = 1;
+
 /// The CRDs of `system:system-crds`.
 pub fn system_crds() -> Vec<Value> {
     system_resources().map(|resource| resource.custom_resource_definition()).collect()
@@ -102,4 +106,20 @@ fn namespace(name: &str, annotations: &[(&str, &str)]) -> Value {
         "status": {"phase": "Active"},
     });
     annotations.iter().fold(namespace, |namespace, (key, value)| rbac::annotated(namespace, key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The content that belongs to [`BOOTSTRAP_VERSION`].
+    const DIGEST: &str = "23c3ce95f44e5c75c64aebc8d987df1ec20fc0591cb0aac6ecdcb2a2f945333d";
+
+    #[test]
+    fn the_version_is_that_of_the_content() {
+        let steps =
+            [system_crds(), system_admin(), system_shard(), root_phase0(), root_phase1(&["creators"])];
+        let digest = fairlead_names::hex_sha256(Value::from(steps.concat()).to_string().as_bytes());
+        assert_eq!(digest, DIGEST, "objects have changed: raise BOOTSTRAP_VERSION, and set the digest");
+    }
 }
