@@ -99,8 +99,8 @@ slow: build
 ## FAULT_ETCD_ROUNDS (40; 3) of a shard on etcd with FAULT_ETCD_MEMBERS (3; 1) members, FAULT_REPLICA_SECONDS (600; 10) of kills
 ## of its replicas and members beside FAULT_REPLICA_WATCHES (200; 28) watches, FAULT_LEADER_ROUNDS (50; 2) kills of the leader
 ## of three replicas, ROLLING_ROUNDS (3; 1) rolling upgrades of three replicas under ROLLING_RATE (500; 100) requests per second,
-## and FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS (1,000; 40) bindings.
-## Then runs the API server's behaviours on an etcd with FAULT_ETCD_MEMBERS members.
+## or upgrades from the build in ROLLING_OLD_BIN_DIR, and FAULT_SHARING_ROUNDS (12; 4) kills of servers beside FAULT_BINDINGS
+## (1,000; 40) bindings. Then runs the API server's behaviours on an etcd with FAULT_ETCD_MEMBERS members.
 faults: build
 	@deploy/tools.sh etcd
 	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} \

@@ -1,14 +1,18 @@
 //! Rolling upgrade: each replica of a shard on etcd is drained and replaced in turn, under load through the gateway.
 //!
-//! Every client reads what it has written, whatever replica serves it; watches are resumed where they ended.
+//! Every client reads what it has written, whatever replica serves it; watches are resumed where they ended. With the programs of
+//! an older build, replicas of both versions serve side by side, and the upgrade is rolled back.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_client::{Client, ClientError, Request, WatchEventKind};
-use fairlead_tests::harness::{EtcdCluster, EtcdSettings, Installation, ShardSettings, is_left_out, replica};
+use fairlead_tests::harness::{
+    EtcdCluster, EtcdSettings, Installation, ShardSettings, binary, is_left_out, replica,
+};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -16,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::number;
-use crate::site::TIMEOUT;
+use crate::site::{TIMEOUT, eventually};
 
 const REPLICAS: usize = 3;
 const WORKERS: u64 = 20;
@@ -33,6 +37,7 @@ async fn replicas_are_replaced_in_turn_without_a_failed_request() {
         return;
     }
     let (rate, rounds) = (number("ROLLING_RATE", 100), number("ROLLING_ROUNDS", 1));
+    let upgrades = upgrades(rounds);
     let directory = tempfile::tempdir().unwrap();
     let cluster = EtcdCluster::start(directory.path(), 1, &[]).await.unwrap();
     let etcd = EtcdSettings { endpoints: cluster.endpoints(), prefix: "/root".to_owned() };
@@ -40,21 +45,71 @@ async fn replicas_are_replaced_in_turn_without_a_failed_request() {
         verify_at_start: false,
         drain_window: "2s",
         etcd: Some(etcd),
+        build: Some(upgrades[0].clone()),
         ..ShardSettings::default()
     };
     let mut installation = Installation::start_replicas(directory.path(), REPLICAS, &settings).await.unwrap();
 
     let load = Load::start(&installation, rate).await;
     load.until_more(rate).await;
-    for name in (0..rounds).flat_map(|_| (0..REPLICAS).map(replica)) {
-        installation.terminate(&name).await.unwrap();
-        load.until_more(rate).await;
-        installation.restart(&name).await.unwrap();
-        installation.until_ready().await.unwrap();
-        load.until_more(rate).await;
+    for build in &upgrades[1..] {
+        println!("to {}", build.display());
+        for name in (0..REPLICAS).map(replica) {
+            installation.terminate(&name).await.unwrap();
+            load.until_more(rate).await;
+            installation.set_build(&name, build).unwrap();
+            installation.restart(&name).await.unwrap();
+            installation.until_ready().await.unwrap();
+            let program = std::fs::read_link(format!("/proc/{}/exe", installation.id(&name))).unwrap();
+            assert_eq!(program, build.join("fairlead-shard"));
+            if upgrades.first() != upgrades.last() {
+                // The gateway takes some seconds to use a replica again.
+                until_all_have_served(&installation).await;
+            }
+            load.until_more(rate).await;
+        }
     }
     let failures = load.end().await;
     assert!(failures.is_empty(), "{} failures: {failures:#?}", failures.len());
+}
+
+/// The folders of the builds that the replicas run in turn. Without `ROLLING_OLD_BIN_DIR`, it is the same build again; otherwise
+/// each round upgrades the older build in that folder, and all but the last one are rolled back: one at least.
+fn upgrades(rounds: u64) -> Vec<PathBuf> {
+    let folder = |program: PathBuf| program.canonicalize().unwrap().parent().unwrap().to_owned();
+    let own = folder(binary("fairlead-shard").unwrap());
+    let rounds = usize::try_from(rounds).unwrap();
+    match std::env::var_os("ROLLING_OLD_BIN_DIR") {
+        None => vec![own; rounds + 1],
+        Some(old) => {
+            let old = folder(PathBuf::from(old).join("fairlead-shard"));
+            assert_ne!(old, own, "ROLLING_OLD_BIN_DIR is the folder of this build");
+            [old, own].into_iter().cycle().take(2 * rounds.max(2)).collect()
+        }
+    }
+}
+
+/// Waits until each replica has responded to further requests of the load.
+async fn until_all_have_served(installation: &Installation) {
+    for name in (0..REPLICAS).map(replica) {
+        let before = served(installation, &name).await;
+        eventually(&format!("requests served by {name}"), || async {
+            let now = served(installation, &name).await;
+            if now > before { Ok(()) } else { Err(format!("{now} as before")) }
+        })
+        .await;
+    }
+}
+
+/// The requests for config maps that a replica has responded to, by its metrics.
+async fn served(installation: &Installation, name: &str) -> f64 {
+    let client = installation.direct(name, "").unwrap();
+    let metrics = client.get("/metrics").await.unwrap();
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    let series = text.lines().filter(|line| {
+        line.starts_with("apiserver_request_total{") && line.contains("resource=\"configmaps\"")
+    });
+    series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 /// Clients that write, read and watch config maps.
