@@ -16,7 +16,7 @@ use fairlead_config::CacheConfig;
 use fairlead_names::ResourceName;
 use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use rustc_hash::FxHashMap;
 
 use crate::cached_resources::CachedResources;
@@ -33,12 +33,21 @@ const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
 pub trait ClientAuthentication: Send + Sync {
     /// The identity of the client.
     async fn identify(&self, parts: &Parts) -> Outcome;
+
+    /// Whether the certificate of a connection alone authenticates a client.
+    fn accepts_certificate(&self, _connection: &Extensions) -> bool {
+        false
+    }
 }
 
 #[async_trait]
 impl ClientAuthentication for Chain {
     async fn identify(&self, parts: &Parts) -> Outcome {
         serve::identify(self, parts).await
+    }
+
+    fn accepts_certificate(&self, connection: &Extensions) -> bool {
+        serve::accepts_certificate(self, connection)
     }
 }
 
@@ -118,6 +127,10 @@ impl Host for CacheHost {
 
     /// A client without a certificate of the configured authorities is anonymous; other credentials are ignored.
     /// Anonymous requests are denied.
+    fn may_name_revisions(&self, connection: &Extensions) -> bool {
+        self.access.authentication.accepts_certificate(connection)
+    }
+
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         if !self.access.synthetic_delay.is_zero() {
             tokio::time::sleep(self.access.synthetic_delay).await;

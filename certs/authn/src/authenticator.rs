@@ -28,6 +28,11 @@ pub trait Authenticator: Send + Sync {
         false
     }
 
+    /// Whether the verified certificate of a connection alone authenticates a client.
+    fn accepts_certificate(&self, _connection: &ConnectionCredentials, _now: SystemTime) -> bool {
+        false
+    }
+
     /// Authenticates one request. The chain calls it only if no earlier authenticator has accepted or refused the request.
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a>;
 }
@@ -47,6 +52,10 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
 
     fn is_proxy(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
         (**self).is_proxy(connection, now)
+    }
+
+    fn accepts_certificate(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        (**self).accepts_certificate(connection, now)
     }
 
     fn authenticate<'a>(&'a self, request: &RequestCredentials<'a>) -> VerdictFuture<'a> {

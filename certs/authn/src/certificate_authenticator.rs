@@ -1,7 +1,10 @@
 //! Authentication by client certificate.
 
+use std::time::SystemTime;
+
 use crate::{
-    Authenticator, CredentialKind, Reason, RequestCredentials, SharedAuthorities, Verdict, VerdictFuture,
+    Authenticator, ConnectionCredentials, CredentialKind, Reason, RequestCredentials, SharedAuthorities,
+    Verdict, VerdictFuture,
 };
 
 /// Accepts clients with a certificate of the client CA: the common name is the user, the organisations are its groups.
@@ -25,6 +28,10 @@ impl Authenticator for ClientCertificateAuthenticator {
 
     fn credential_kind(&self) -> CredentialKind {
         CredentialKind::Certificate
+    }
+
+    fn accepts_certificate(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        connection.evaluation(&self.authorities.load(), now).is_some_and(|one| one.client.is_ok())
     }
 
     /// Costs two atomic loads and a reference count once the connection's certificate is verified.

@@ -68,6 +68,12 @@ impl Chain {
         self.authenticators.iter().any(|authenticator| authenticator.is_proxy(connection, now))
     }
 
+    /// Whether the certificate of a connection alone authenticates a client. It is verified once per connection.
+    #[must_use]
+    pub fn accepts_certificate(&self, connection: &ConnectionCredentials, now: SystemTime) -> bool {
+        self.authenticators.iter().any(|authenticator| authenticator.accepts_certificate(connection, now))
+    }
+
     /// Authenticates a request. For a connection with a known certificate this allocates nothing.
     pub fn authenticate<'a>(
         &'a self,

@@ -68,9 +68,9 @@ pub trait Host: Send + Sync + 'static {
         None
     }
 
-    /// Whether the peer of a connection is a gateway, by its verified certificate. Only requests of gateways wait for the
-    /// revision that they name, and only gateways get the revision of a response.
-    fn is_gateway(&self, _connection: &Extensions) -> bool {
+    /// Whether the peer of a connection, by its verified certificate, may name a revision: a gateway, or at a cache server a
+    /// shard. Only its requests wait for that revision, and only it gets the revision of a response.
+    fn may_name_revisions(&self, _connection: &Extensions) -> bool {
         false
     }
 

@@ -68,7 +68,7 @@ impl Mount {
 /// Serves until the drain has finished. When the drain begins, the hub's watches are ended evenly over most of the drain
 /// window. The health endpoints need no authentication, unless the host refuses them. [`Hub::run`] must run concurrently, and
 /// longer than this, for watches to be ended. The first mount with the path of a request gets it. `barrier` is that of a server
-/// with other replicas; all paths of gateways wait for it.
+/// with other replicas; all paths wait for it.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
@@ -113,7 +113,7 @@ impl<H: Host> Endpoints<H> {
         let awaited = self.barrier.as_ref().and_then(|barrier| Some((barrier, requested?)));
         // The peer is authenticated before the wait, its user after it: the revision may contain the workspace, the service
         // account or the permission of the request.
-        let awaited = awaited.filter(|_| self.server.host().is_gateway(request.extensions()));
+        let awaited = awaited.filter(|_| self.server.host().may_name_revisions(request.extensions()));
         if let Some((barrier, revision)) = awaited
             && let Err(refusal) = barrier.wait(revision).await
         {
@@ -196,6 +196,11 @@ pub async fn identify_in(
 /// Whether the peer of a connection is a gateway: it has a certificate of the request-header CA.
 pub fn is_gateway(chain: &Chain, connection: &Extensions) -> bool {
     chain.is_proxy(&connection_credentials(connection), SystemTime::now())
+}
+
+/// Whether the certificate of a connection alone authenticates a client.
+pub fn accepts_certificate(chain: &Chain, connection: &Extensions) -> bool {
+    chain.accepts_certificate(&connection_credentials(connection), SystemTime::now())
 }
 
 /// The credentials of the connection (its client certificate), cached with the connection.

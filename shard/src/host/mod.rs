@@ -154,7 +154,7 @@ impl Host for ShardHost {
         (!is_allowed).then(|| failure(&forbidden(identity.user(), &action)))
     }
 
-    fn is_gateway(&self, connection: &Extensions) -> bool {
+    fn may_name_revisions(&self, connection: &Extensions) -> bool {
         self.authentication.is_gateway(connection)
     }
 
