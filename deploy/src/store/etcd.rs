@@ -43,25 +43,8 @@ impl EtcdFailure {
     }
 }
 
-/// Opens the store of a prefix; returns the name of its shard, too. Its local copy is in a folder.
-pub(super) async fn open(
-    location: &EtcdLocation,
-    access: &EtcdAccess,
-    folder: &Path,
-) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
-    imp::open(location, access, folder).await
-}
-
-/// Fills an empty prefix, which belongs to the shard then. A local copy of it is made in a folder.
-pub(crate) async fn fill(
-    location: &EtcdLocation,
-    access: &EtcdAccess,
-    shard: &str,
-    source: Arc<dyn Store>,
-    folder: &Path,
-) -> Result<(ContentDigest, Revision), EtcdFailure> {
-    imp::fill(location, access, shard, source, folder).await
-}
+pub(crate) use imp::fill;
+pub(super) use imp::open;
 
 #[cfg(feature = "etcd")]
 mod imp {
@@ -78,7 +61,8 @@ mod imp {
     /// How long an etcd may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    pub(super) async fn open(
+    /// Opens the store of a prefix; returns the name of its shard, too. Its local copy is in a folder.
+    pub(crate) async fn open(
         location: &EtcdLocation,
         access: &EtcdAccess,
         folder: &Path,
@@ -89,7 +73,8 @@ mod imp {
         Ok((Arc::new(store), shard))
     }
 
-    pub(super) async fn fill(
+    /// Fills an empty prefix, which belongs to the shard then. A local copy of it is made in a folder.
+    pub(crate) async fn fill(
         location: &EtcdLocation,
         access: &EtcdAccess,
         shard: &str,
@@ -172,7 +157,7 @@ mod imp {
 mod imp {
     use super::*;
 
-    pub(super) async fn open(
+    pub(crate) async fn open(
         _location: &EtcdLocation,
         _access: &EtcdAccess,
         _folder: &Path,
@@ -180,7 +165,7 @@ mod imp {
         Err(left_out())
     }
 
-    pub(super) async fn fill(
+    pub(crate) async fn fill(
         _location: &EtcdLocation,
         _access: &EtcdAccess,
         _shard: &str,

@@ -12,8 +12,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand};
 use fairlead_store::{
     BackupContent, BackupHeader, BackupRange, BackupReader, ContentDigest, ExistingStore, OpenError,
-    Ownership, Range, ReadError, RedbOptions, RedbStore, RestoreError, Revision, Store, write_backup,
+    Ownership, Range, ReadError, RedbOptions, RedbStore, RestoreError, Revision, Store, has_commits_after,
+    write_backup,
 };
+use tokio::runtime::Handle;
 
 use crate::installation::{InstallationError, create_private_folder};
 use crate::output::print;
@@ -177,7 +179,7 @@ impl CopyCommand {
     }
 }
 
-/// Makes a store file of a source, opens it as a shard does, and compares both.
+/// Makes a store file of a source, opens it as a shard does, and compares both. To be called on a blocking thread of a runtime.
 fn into_file(
     source: &Arc<dyn Store>,
     at: Revision,
@@ -193,7 +195,8 @@ fn into_file(
         let source = source.clone();
         std::thread::spawn(move || write(&*source, at, shard, writer))
     };
-    let input = UnchangedSource { input: reader, source: source.clone(), at };
+    let runtime = Handle::current();
+    let input = UnchangedSource { input: reader, source: source.clone(), at, runtime };
     let restored = BackupReader::open(input)
         .map_err(RestoreError::from)
         .and_then(|backup| RedbStore::restore(path, backup, existing));
@@ -222,12 +225,14 @@ struct UnchangedSource {
     input: PipeReader,
     source: Arc<dyn Store>,
     at: Revision,
+    runtime: Handle,
 }
 
 impl Read for UnchangedSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(buffer)?;
-        if count == 0 && !buffer.is_empty() && self.source.revision() != self.at {
+        let is_end = count == 0 && !buffer.is_empty();
+        if is_end && self.runtime.block_on(has_commits_after(&*self.source, self.at)) {
             return Err(io::Error::other("the source was changed while it was copied: its shard runs"));
         }
         Ok(count)
