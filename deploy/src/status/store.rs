@@ -10,6 +10,8 @@ pub(super) struct StoreStatus {
     pub backend: String,
     /// Whether it accepts no commits.
     pub failed: bool,
+    /// Whether its disk is full, so that it refuses commits.
+    pub full: bool,
     /// The last revision that can be read.
     pub revision: u64,
     /// Size of the database, in bytes: of the file with its journal, or of etcd.
@@ -42,6 +44,7 @@ impl StoreStatus {
         Some(Self {
             backend: backend.to_owned(),
             failed: value("fairlead_store_failed") == Some(1.0),
+            full: value("fairlead_store_full") == Some(1.0),
             revision: count("fairlead_store_revision").unwrap_or_default(),
             size_bytes: count("apiserver_storage_size_bytes"),
             revisions_behind: count("fairlead_store_view_revisions_behind"),
@@ -85,11 +88,13 @@ mod tests {
     #[test]
     fn a_file_and_an_etcd_are_read_from_metrics() {
         let file = "# TYPE fairlead_store_info gauge\nfairlead_store_info{backend=\"file\"} 1\nfairlead_store_failed 1\n\
+            fairlead_store_full 1\n\
             fairlead_store_revision 12\napiserver_storage_size_bytes{storage_cluster_id=\"etcd-0\"} 4096\n\
             fairlead_store_view_revisions_behind 0\nfairlead_store_view_age_seconds 0\n";
         let expected = StoreStatus {
             backend: "file".to_owned(),
             failed: true,
+            full: true,
             revision: 12,
             size_bytes: Some(4096),
             revisions_behind: Some(0),

@@ -48,6 +48,7 @@ fn store_row(process: &ProcessStatus, store: &StoreStatus) -> Vec<String> {
     let is_on_etcd = store.endpoints.is_some();
     let state = match (store.failed, store.disconnected_seconds) {
         (true, _) => "failed".to_owned(),
+        (false, _) if store.full => "disk full".to_owned(),
         (false, Some(seconds)) if store.endpoint.is_none() && is_on_etcd => {
             format!("etcd lost {seconds:.0} s ago")
         }
@@ -228,8 +229,14 @@ mod tests {
             ..etcd.clone()
         };
         let failed = StoreStatus { failed: true, ..file.clone() };
-        let processes =
-            vec![store("cache", file), store("root", etcd), store("shard-1", lost), store("shard-2", failed)];
+        let full = StoreStatus { full: true, ..file.clone() };
+        let processes = vec![
+            store("cache", file),
+            store("root", etcd),
+            store("shard-1", lost),
+            store("shard-2", failed),
+            store("shard-3", full),
+        ];
         let shown = table(&Status { processes, gateway_error: None, ..status() }, Timestamp::UNIX_EPOCH);
         let (_, stores) = shown.split_once("\n\nSTORE").unwrap();
         expect![[r#"
@@ -238,6 +245,7 @@ mod tests {
             root     etcd  ok                  6.5 MiB  1234      7, 1 s   leads    http://b:2379
             shard-1  etcd  etcd lost 12 s ago  -        1234      7, 14 s  follows  http://a:2379,http://b:2379
             shard-2  file  failed              6.5 MiB  1234      -        -        -
+            shard-3  file  disk full           6.5 MiB  1234      -        -        -
         "#]]
         .assert_eq(stores);
     }

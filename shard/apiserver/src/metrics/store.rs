@@ -167,6 +167,11 @@ const FAMILIES: &[Family] = &[
             samples.number(&[], f64::from(u8::from(stats.failure.is_some())));
         },
     ),
+    gauge(
+        "fairlead_store_full",
+        "1 while the disk of the store is full, so that commits are refused; reads go on.",
+        |stats, samples| samples.number(&[], f64::from(u8::from(stats.is_full))),
+    ),
     gauge("fairlead_store_revision", "Last durable revision that can be read.", |stats, samples| {
         samples.number(&[], stats.revision.0 as f64);
     }),
@@ -357,6 +362,7 @@ mod tests {
         for line in [
             "fairlead_store_info{backend=\"file\"} 1",
             "fairlead_store_failed 0",
+            "fairlead_store_full 0",
             "fairlead_store_revision 1",
             "fairlead_store_keys 1",
             "fairlead_store_commits_total{outcome=\"committed\"} 1",
@@ -388,6 +394,7 @@ mod tests {
         server.database = Some(DatabaseStats::new(4096, 1024, 0, true));
         let mut stats = Stats::default();
         (stats.backend, stats.server, stats.failure) = ("etcd", Some(server), Some("foreign".to_owned()));
+        stats.is_full = true;
         let shown = |name: &str| {
             let family = FAMILIES.iter().find(|family| family.name == name).unwrap();
             let labels = |metric: &Metric| -> Vec<_> {
@@ -404,6 +411,7 @@ mod tests {
         let of = |label: &str, value: f64| (label.to_owned(), value);
         for (name, expected) in [
             ("fairlead_store_failed", vec![of("", 1.0)]),
+            ("fairlead_store_full", vec![of("", 1.0)]),
             ("fairlead_store_etcd_connected", vec![of("http://a:2379", 0.0), of("http://b:2379", 1.0)]),
             ("fairlead_store_etcd_connections_total", vec![of("", 3.0)]),
             ("fairlead_store_view_revisions_behind", vec![of("", 7.0)]),
