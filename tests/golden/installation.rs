@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use fairlead_certs::{Client as Role, Layout};
-use fairlead_tests::harness::{binary, free_port};
+use fairlead_tests::harness::{TestStore, binary, free_port};
 use serde_json::{Value, json};
 
 use super::raw_client::{RawClient, RawRequest};
@@ -26,7 +26,8 @@ impl Installation {
         let log = directory.with_extension("log");
         let output = File::create(&log).unwrap();
         let up = Command::new(&program)
-            .args(["up", "--shards", "2", "--detach", "--port", &port, "--dir"])
+            .args(["up", "--shards", "2", "--detach", "--port", &port])
+            .args(["--store", TestStore::of_shards().unwrap(), "--dir"])
             .arg(&directory)
             .stdout(output.try_clone().unwrap())
             .stderr(output)

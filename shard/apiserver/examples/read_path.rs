@@ -7,6 +7,9 @@
 #[path = "../tests/behaviours/host.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod host;
+#[path = "../tests/behaviours/stores.rs"]
+#[allow(dead_code, reason = "part of the tests' store")]
+mod stores;
 
 use std::time::Instant;
 

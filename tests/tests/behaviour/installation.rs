@@ -11,7 +11,7 @@ use fairlead_certs::{CertificateFiles, Client as Role, Layout};
 use fairlead_client::{
     Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots, WatchStream, WriteOptions,
 };
-use fairlead_tests::harness::{Process, Program, binary, free_port};
+use fairlead_tests::harness::{Process, Program, TestStore, binary, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -39,8 +39,9 @@ pub struct Server {
 }
 
 impl Installation {
+    /// Starts an installation on the store that `FAIRLEAD_TEST_STORE` chooses: files, unless it is `etcd`.
     pub async fn start(shards: u32) -> Self {
-        Self::start_on(shards, "file").await
+        Self::start_on(shards, TestStore::of_shards().unwrap()).await
     }
 
     /// Starts an installation whose shards store objects as `fairlead up --store` says: `file` or `etcd`.
@@ -134,7 +135,7 @@ impl Installation {
 
     /// Starts the installation again with another number of shards.
     pub async fn start_again_with(&mut self, shards: u32) {
-        self.start_again_on(shards, "file").await;
+        self.start_again_on(shards, TestStore::of_shards().unwrap()).await;
     }
 
     /// Starts the installation again with another number of shards and another kind of store, if it has no data.

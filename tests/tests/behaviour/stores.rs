@@ -74,7 +74,7 @@ async fn a_shard_on_a_file_shows_its_commits_and_its_size() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fairlead_status_shows_the_store_of_each_server_and_the_replicas_of_each_shard() {
-    let installation = Installation::start(2).await;
+    let installation = Installation::start_on(2, "file").await;
     // The gateway knows the addresses of a shard when it has forwarded a request to it.
     installation.workspace("root", "dock", "shard-1").await;
     installation.admin("/clusters/root:dock").get("/api/v1/namespaces").await.unwrap();

@@ -57,7 +57,15 @@ impl Server {
 
     /// A server with a store to which other replicas commit as well.
     pub(crate) async fn start_replica() -> Self {
-        let store = MemoryStore::new().shared();
+        Self::start_in_memory(MemoryStore::new().shared()).await
+    }
+
+    /// A server with a store to which nobody else commits.
+    pub(crate) async fn start_alone() -> Self {
+        Self::start_in_memory(MemoryStore::new()).await
+    }
+
+    async fn start_in_memory(store: MemoryStore) -> Self {
         let server = Self(assemble_on(Arc::new(store), HubOptions::default(), &|_| Vec::new(), |api, _| api));
         server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
         server

@@ -76,7 +76,7 @@ fn base_of((_, _, body): &Write) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_based_on_a_revision_which_never_comes_is_a_conflict() {
     // Only a replica waits, and not for ever.
-    for (server, seconds) in [(Server::start_replica().await, 3), (Server::start().await, 0)] {
+    for (server, seconds) in [(Server::start_replica().await, 3), (Server::start_alone().await, 0)] {
         server.config_map("a", json!({})).await;
         for write in writes(99_999_999) {
             let began = Instant::now();

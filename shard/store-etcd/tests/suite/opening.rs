@@ -52,7 +52,13 @@ fn a_copy_of_another_cluster_is_refused_and_nothing_is_written() {
         let (one, two) = (Cluster::start(1).await, Cluster::start(1).await);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("view.redb");
-        let with_copy = |cluster: &Cluster| EtcdOptions { view: Some(path.clone()), ..cluster.options() };
+        // A refusal is final after this time: another member may be one of the right cluster.
+        let open = Duration::from_secs(3);
+        let with_copy = |cluster: &Cluster| {
+            let options = cluster.options();
+            let timing = Timing { open, ..options.timing };
+            EtcdOptions { view: Some(path.clone()), timing, ..options }
+        };
         let store = EtcdStore::open(with_copy(&one)).await.unwrap();
         put(&store, "a", "1").await;
         store.close().await;
