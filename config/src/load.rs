@@ -299,7 +299,7 @@ mod tests {
         check::<CacheConfig>(
             "cheese: x\n",
             expect![[r#"
-                f.yaml:1:1: there is no key "cheese" here (there are: serving, tls, clientCA, alwaysAllowPaths, peers, store, syntheticDelay, limits, slowClients, drain, log)
+                f.yaml:1:1: there is no key "cheese" here (there are: replicaName, serving, tls, clientCA, alwaysAllowPaths, peers, store, syntheticDelay, limits, slowClients, drain, log)
             "#]],
         );
         check::<CacheConfig>(

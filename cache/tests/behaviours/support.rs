@@ -6,10 +6,13 @@ use std::sync::Arc;
 use fairlead_authn::TrustPurpose;
 use fairlead_cache::{CacheAccess, CacheServer, MASTERS};
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots};
-use fairlead_config::{CacheConfig, ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
+use fairlead_config::{
+    CacheConfig, ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig, StoreConfig,
+};
 use fairlead_process::{
     AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
+use fairlead_server_store::check_store;
 use fairlead_store::{MemoryStore, Store};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use serde_json::Value;
@@ -54,9 +57,10 @@ impl Cache {
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
-        let cache = CacheServer::new(store.clone(), access, Health::new(), &metrics, "127.0.0.1".to_owned())
-            .await
-            .unwrap();
+        let health = Health::new();
+        check_store(&health, &store, &StoreConfig::default());
+        let cache =
+            CacheServer::new(store.clone(), access, health, &metrics, "127.0.0.1".to_owned()).await.unwrap();
         let serving = tokio::spawn(async move { cache.run(bound, options).await.unwrap() });
         Self { pki, store, port, shutdown, serving }
     }

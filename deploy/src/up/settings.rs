@@ -203,13 +203,7 @@ fn shard(
         serving: serving(&certificates, process.address, &Server::Shard(name.clone())),
         shard_base_url: Some(process.url().parse()?),
         external_url: Some(gateway.clone()),
-        store: store(
-            installation,
-            topology,
-            process,
-            &format!("/shards/{name}"),
-            &Client::Shard(name.clone()),
-        ),
+        store: store(installation, topology, process, &format!("/shards/{name}"), &Client::Shard(name)),
         trust: TrustConfig {
             client_ca: Some(certificates.client_ca().into()),
             request_header_ca: Some(certificates.requestheader_ca().into()),

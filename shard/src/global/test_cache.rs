@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::CacheResource;
 
 /// Maximum wait for a condition; a test fails afterwards.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct TestCache {
     store: Arc<dyn Store>,
