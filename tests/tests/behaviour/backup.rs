@@ -141,7 +141,7 @@ fn into_file(shard: &str, replace: bool) -> Vec<String> {
 /// Restores both shards into the etcd of an installation that does not run. Everything in it is deleted before.
 async fn restore_into_etcd(installation: &Installation) {
     let data = installation.directory().join("data");
-    for process in ["root", "shard-1"] {
+    for process in ["cache", "root", "shard-1"] {
         std::fs::remove_dir_all(data.join(process)).unwrap();
     }
     let config = installation.directory().join("config/etcd.yaml");
